@@ -1,0 +1,160 @@
+use super::*;
+use crate::choice::{Choice, level_for};
+use proptest::prelude::*;
+
+/// A target of `pages` pages from page 0 up, all anonymous, of which `is_hot` are touched in every tick.
+fn watch(pages: u64, limit: u64, seed: u64, ticks: u32, is_hot: impl Fn(u64) -> bool) -> (Cohort, Totals) {
+    let choice = Choice { level: level_for(pages, limit), seed };
+    let found: Vec<Found> = choice
+        .pages_in(0, pages)
+        .map(|page| Found {
+            key: PageKey { space: 1, page },
+            kind: Kind::Anon,
+            frame: page,
+            weight: 1.0,
+            allocated_s: Some(0.0),
+        })
+        .collect();
+    #[expect(clippy::cast_precision_loss)]
+    let totals = [(pages * PAGE) as f64, 0.0, 0.0];
+    let mut cohort = Cohort::new(1.0);
+    let mut out = Vec::new();
+    cohort.refresh(0.0, &found, choice.pages_each(), totals, &mut out);
+    for tick in 1..=ticks {
+        cohort.tick(f64::from(tick), |frame| Some(is_hot(frame)), &mut out);
+    }
+    (cohort, totals)
+}
+
+#[test]
+fn scattered_hot_eighth_is_found_within_its_interval() {
+    // 2 GiB, one page in eight hot at random: the interval must hold the truth about 19 times in 20.
+    let pages = 1 << 19;
+    let hot = |page: u64| page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 == 0;
+    #[expect(clippy::cast_precision_loss)]
+    let truth = ((0..pages).filter(|page| hot(*page)).count() as u64 * PAGE) as f64;
+    let mut inside = 0;
+    for seed in 0..200 {
+        let (cohort, totals) = watch(pages, 2000, seed, 3, hot);
+        let ws = cohort.picture(3.0, totals).working_set[0].unwrap();
+        inside += u32::from((ws.bytes - truth).abs() <= ws.ci95);
+    }
+    assert!((180..=199).contains(&inside), "{inside} of 200 intervals held the truth");
+}
+
+#[test]
+fn contiguous_hot_range_is_measured_better_than_a_random_sample_could() {
+    let (cohort, totals) = watch(1 << 17, 2048, 7, 3, |page| page < 1 << 14);
+    let ws = cohort.picture(3.0, totals).working_set[0].unwrap();
+    let truth = 64.0 * 1_048_576.0;
+    assert!((ws.bytes - truth).abs() < 0.01 * truth, "{ws:?}");
+    // The binomial half-width would be 11 % here.
+    assert!(ws.ci95 < 0.03 * truth, "{ws:?}");
+}
+
+#[test]
+fn a_page_counts_for_a_window_only_when_watched_for_it() {
+    let mut cohort = Cohort::new(1.0);
+    let found =
+        [Found { key: PageKey { space: 1, page: 5 }, kind: Kind::Anon, frame: 5, weight: 1.0, allocated_s: None }];
+    let totals = [4096.0, 0.0, 0.0];
+    let mut out = Vec::new();
+    cohort.refresh(10.0, &found, 1, totals, &mut out);
+    cohort.tick(11.0, |_| Some(false), &mut out);
+    let picture = cohort.picture(11.0, totals);
+    assert_eq!(picture.working_set[0].unwrap().bytes, 0.0);
+    assert_eq!(picture.working_set[1], None, "five seconds were not watched yet");
+    for tick in 12..=15 {
+        cohort.tick(f64::from(tick), |_| Some(false), &mut out);
+    }
+    assert!(cohort.picture(15.0, totals).working_set[1].is_some());
+}
+
+#[test]
+fn reuse_times_and_idleness_are_written_down() {
+    let mut cohort = Cohort::new(1.0);
+    let key = PageKey { space: 9, page: 1 };
+    let found = [Found { key, kind: Kind::Anon, frame: 3, weight: 1.0, allocated_s: Some(0.5) }];
+    let mut out = Vec::new();
+    cohort.refresh(1.0, &found, 4, [4.0 * 4096.0, 0.0, 0.0], &mut out);
+    for (tick, touched) in [(2, true), (3, true), (4, false), (5, false), (6, true), (7, false), (8, false)] {
+        cohort.tick(f64::from(tick), |_| Some(touched), &mut out);
+    }
+    cohort.finish(&mut out);
+    let seen: Vec<_> = out.iter().map(|e| (e.touched, e.start_s, e.end_s, e.reuse_s)).collect();
+    assert_eq!(seen, [(true, 2.0, 3.0, Some(1.5)), (true, 6.0, 6.0, Some(3.0)), (false, 6.0, 8.0, None)]);
+    assert_eq!(out[0].weight_bytes, 4.0 * 4096.0);
+}
+
+#[test]
+fn cutting_loses_nothing() {
+    let mut whole = Vec::new();
+    let mut parts = Vec::new();
+    for (out, cut) in [(&mut whole, false), (&mut parts, true)] {
+        let mut cohort = Cohort::new(1.0);
+        let key = PageKey { space: 9, page: 1 };
+        let found = [Found { key, kind: Kind::File, frame: 3, weight: 1.0, allocated_s: None }];
+        cohort.refresh(0.0, &found, 1, [0.0, 4096.0, 0.0], out);
+        for tick in 1..=9 {
+            cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
+            if cut && tick % 3 == 0 {
+                cohort.cut(out);
+            }
+        }
+        cohort.finish(out);
+    }
+    assert_eq!(whole.len(), 2);
+    let touched: Vec<_> = parts.iter().filter(|e| e.touched).collect();
+    assert_eq!((touched[0].start_s, touched.last().unwrap().end_s), (1.0, 7.0));
+    assert!(touched[1..].iter().all(|e| e.reuse_s == Some(0.0)));
+}
+
+#[test]
+fn growth_between_refreshes_counts_as_touched_when_it_came() {
+    let (cohort, mut totals) = watch(1 << 12, 1 << 12, 1, 10, |_| false);
+    totals[0] += 1_048_576.0;
+    let picture = cohort.picture(10.0, totals);
+    // Nothing else is used; a tenth of what came in the ten seconds since the refresh came in the last one.
+    assert!((picture.working_set[0].unwrap().bytes - 104_857.6).abs() < 1.0);
+    assert!((picture.working_set[2].unwrap().bytes - (1_048_576.0 + 16_777_216.0)).abs() < 16_777_217.0);
+}
+
+#[test]
+fn a_full_census_has_no_sampling_error() {
+    let (cohort, totals) = watch(100, 1000, 1, 2, |page| page < 25);
+    let ws = cohort.picture(2.0, totals).working_set[0].unwrap();
+    assert_eq!((ws.bytes, ws.ci95), (25.0 * 4096.0, 0.0));
+}
+
+proptest! {
+    /// Conservation: the bins of the histogram sum to the target's size, and working sets grow with the window.
+    #[test]
+    fn bins_partition_the_target(periods in prop::collection::vec(1u32..200, 1..60), now in 1u32..180, known in any::<bool>()) {
+        let mut cohort = Cohort::new(1.0);
+        let found: Vec<Found> = periods.iter().enumerate().map(|(i, _)| Found {
+            key: PageKey { space: 1, page: i as u64 },
+            kind: Kind::ALL[i % 3],
+            frame: i as u64,
+            weight: 1.0,
+            allocated_s: known.then_some(0.0),
+        }).collect();
+        let mut out = Vec::new();
+        let mut totals = Totals::default();
+        for page in &found {
+            totals[page.kind.index()] += 4096.0;
+        }
+        cohort.refresh(0.0, &found, 1, totals, &mut out);
+        for tick in 1..=now {
+            cohort.tick(f64::from(tick), |frame| Some(tick % periods[usize::try_from(frame).unwrap()] == 0), &mut out);
+        }
+        let picture = cohort.picture(f64::from(now), totals);
+        let sum: f64 = picture.ages.iter().map(|bin| bin.size.bytes).sum();
+        let total: f64 = totals.iter().sum();
+        prop_assert!((sum - total).abs() < 1e-6 * total.max(1.0), "{} of {}", sum, total);
+        let sets: Vec<f64> = picture.working_set.iter().flatten().map(|ws| ws.bytes).collect();
+        prop_assert!(sets.windows(2).all(|pair| pair[0] <= pair[1] + 1e-6), "{:?}", sets);
+        // Every row of the record is in order and of a watched page.
+        cohort.finish(&mut out);
+        prop_assert!(out.iter().all(|e| e.start_s <= e.end_s && e.key.page < periods.len() as u64));
+    }
+}

@@ -1,0 +1,26 @@
+//! What lowtide knows about memory: units, usage, regions, idle ages, the cohort's arithmetic, the summary.
+//!
+//! Everything here is pure: no I/O, no clock, no `unsafe`. Times are seconds since the start of a record.
+
+#![forbid(unsafe_code)]
+
+pub mod capability;
+pub mod choice;
+pub mod cohort;
+pub mod episode;
+pub mod meta;
+pub mod region;
+pub mod stats;
+pub mod summary;
+pub mod units;
+pub mod usage;
+
+/// The windows, in seconds, for which working sets are reported (the contract of `summary.json`).
+pub const WINDOWS_S: [u32; 6] = [1, 5, 10, 30, 60, 120];
+
+/// The lower edges, in seconds, of the idle-age histogram; bin `i` holds `[AGE_EDGES_S[i], AGE_EDGES_S[i + 1])`.
+/// Every window of [`WINDOWS_S`] is an edge, so a working set is a sum of bins.
+pub const AGE_EDGES_S: [u32; 9] = [0, 1, 2, 5, 10, 20, 30, 60, 120];
+
+/// Bytes of a base page. lowtide supports kernels with 4 KiB base pages; the kernel crate refuses others.
+pub const PAGE: u64 = 4096;

@@ -1,0 +1,87 @@
+//! `meta.json`: what was measured, on what, with which instruments; and, once it has ended, how it ended.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the record folder's layout; a change is a changelog entry.
+pub const SCHEMA: u32 = 1;
+
+/// The machine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// CPUs online.
+    pub cpus: u64,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// 2, 1, or 0 where there is no memory cgroup.
+    pub cgroup_version: u8,
+}
+
+/// A monitor that could not serve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Which.
+    pub backend: String,
+    /// Why, and what would help.
+    pub why: String,
+}
+
+/// Which instruments measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Monitor {
+    /// `damon-vaddr`, `damon-paddr`, `mglru`, `smaps` or `none`.
+    pub backend: String,
+    /// Seconds between two looks at a page of the cohort at the end of the run.
+    pub sampling_s: f64,
+    /// Seconds over which the map counts accesses at the end of the run.
+    pub aggregation_s: f64,
+    /// Better monitors that could not serve.
+    pub refused: Vec<Refusal>,
+}
+
+/// How the record ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct End {
+    /// Why recording stopped: `ended`, `interrupted`, `duration` or `disk full`.
+    pub reason: String,
+    /// Exit code of the command; 128 + n after signal n.
+    pub exit_code: Option<i32>,
+    /// Seconds from the start of the command to the end of its tree.
+    pub runtime_s: f64,
+    /// Largest resident set of any one process of the tree, as `getrusage` and `time -v` report it.
+    pub app_max_rss_bytes: Option<u64>,
+    /// Highest charge of the cgroup, as the kernel kept it.
+    pub cgroup_peak_bytes: Option<u64>,
+    /// lowtide's own highest resident set.
+    pub own_peak_rss_bytes: u64,
+    /// CPU seconds of lowtide and of the kernel threads that worked for it.
+    pub monitor_cpu_s: f64,
+}
+
+/// `meta.json`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of lowtide that wrote it.
+    pub lowtide: String,
+    /// The command, or the target's description as one word list.
+    pub command: Vec<String>,
+    /// Start: seconds since 1970 (UTC).
+    pub started_unix_s: f64,
+    /// Start on `CLOCK_MONOTONIC`, to line the record up with other logs of the same boot.
+    pub started_monotonic_s: f64,
+    /// Seconds between two ticks.
+    pub interval_s: f64,
+    /// Upper bound of the price, percent of one CPU.
+    pub max_overhead_percent: f64,
+    /// The machine.
+    pub host: Host,
+    /// The instruments.
+    pub monitor: Monitor,
+    /// What could not be seen and why; one sentence each.
+    pub notes: Vec<String>,
+    /// `None` while recording, and for ever if the recorder was killed.
+    pub end: Option<End>,
+}

@@ -1,0 +1,337 @@
+//! `summary.json`: a pure function of a record's `meta.json` and usage rows. Field names are the contract.
+
+use serde::{Deserialize, Serialize};
+
+use crate::meta::{Host, Meta};
+use crate::stats;
+use crate::usage::Usage;
+use crate::{AGE_EDGES_S, WINDOWS_S};
+
+/// A level over the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// Highest.
+    pub peak_bytes: Option<u64>,
+    /// Mean over the ticks.
+    pub avg_bytes: Option<u64>,
+}
+
+/// What measured, and what it cost.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MonitorSummary {
+    /// `damon-vaddr`, `damon-paddr`, `mglru`, `smaps` or `none`.
+    pub backend: String,
+    /// Seconds between two looks at a page.
+    pub sampling_s: Option<f64>,
+    /// Seconds over which the map counts accesses.
+    pub aggregation_s: Option<f64>,
+    /// Ticks with a picture of the working set.
+    pub snapshots: u64,
+    /// Share of resident bytes that the sample stands for, mean over ticks.
+    pub coverage_percent: Option<f64>,
+    /// CPU seconds of lowtide and its kernel threads.
+    pub cpu_s: Option<f64>,
+    /// The same as percent of one CPU over the run.
+    pub cpu_percent: Option<f64>,
+    /// lowtide's own highest resident set.
+    pub own_peak_rss_bytes: Option<u64>,
+}
+
+/// Levels by type.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "named after the rows of the field table")]
+pub struct MemorySummary {
+    pub rss: Level,
+    pub pss: Level,
+    pub demand: Level,
+    pub swap: Level,
+    pub anon: Level,
+    pub file: Level,
+    pub kernel: Level,
+    pub cgroup: Level,
+    pub system_used: Level,
+}
+
+/// Faults over the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "named after the rows of the field table")]
+pub struct Faults {
+    pub minor: Option<u64>,
+    pub major: Option<u64>,
+    pub refault_anon: Option<u64>,
+    pub refault_file: Option<u64>,
+}
+
+/// Stalls over the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "named after the rows of the field table")]
+pub struct Pressure {
+    pub memory_some_s: Option<f64>,
+    pub memory_full_s: Option<f64>,
+    pub io_some_s: Option<f64>,
+}
+
+/// The working set of one window over the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct WindowSummary {
+    /// The window.
+    pub window_s: u32,
+    /// Median over ticks.
+    pub p50_bytes: Option<u64>,
+    /// 95th percentile over ticks.
+    pub p95_bytes: Option<u64>,
+    /// Largest.
+    pub max_bytes: Option<u64>,
+    /// Mean.
+    pub avg_bytes: Option<u64>,
+    /// Half-width of one tick's 95 % interval in percent of its estimate, median over ticks.
+    pub ci95_percent: Option<f64>,
+}
+
+/// Bytes idle at least so long, mean over ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct ColdSummary {
+    /// Idle at least so many seconds.
+    pub age_s: u32,
+    /// Anonymous bytes.
+    pub anon_bytes: Option<u64>,
+    /// File bytes, mapped or not.
+    pub file_bytes: Option<u64>,
+}
+
+/// Budgets in the sense of Garg et al., MEMSYS'20, and lowtide's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Largest resident set of one process.
+    pub app_max_rss_bytes: Option<u64>,
+    /// Highest active plus inactive memory of all kinds that served it.
+    pub sys_max_rss_bytes: Option<u64>,
+    /// Highest rise of the system's memory in use.
+    pub unlimited_bytes: Option<u64>,
+    /// Smallest memory within the stated slowdown; null until a curve is computed.
+    pub lowtide_bytes: Option<u64>,
+    /// The stated slowdown.
+    pub slowdown_percent: f64,
+}
+
+/// `summary.json`. All keys are always there; null = not measurable here.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the sections are the documented types")]
+pub struct Summary {
+    pub schema: u32,
+    pub command: Vec<String>,
+    pub exit_code: Option<i32>,
+    pub runtime_s: f64,
+    pub host: Host,
+    pub monitor: MonitorSummary,
+    pub memory: MemorySummary,
+    pub faults: Faults,
+    pub io_wait_percent: Option<f64>,
+    pub cpu_utilisation_percent: Option<f64>,
+    pub pressure: Pressure,
+    pub working_set: Vec<WindowSummary>,
+    pub cold: Vec<ColdSummary>,
+    pub budget: Budget,
+}
+
+/// Idle bytes of one tick: for each of [`AGE_EDGES_S`] bytes idle at least so long, anonymous and file.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ColdRow {
+    /// Time of the tick.
+    pub t_s: f64,
+    /// Anonymous; `None` where the edge was not reached yet.
+    pub anon: [Option<f64>; AGE_EDGES_S.len()],
+    /// File.
+    pub file: [Option<f64>; AGE_EDGES_S.len()],
+}
+
+/// Rounds a byte count that is known to be finite and not negative.
+fn bytes(value: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
+    let whole = value.max(0.0).round() as u64;
+    whole
+}
+
+fn column(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Vec<f64> {
+    rows.iter().filter_map(get).collect()
+}
+
+fn level(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Level {
+    let values = column(rows, get);
+    Level { peak_bytes: stats::max(&values).map(bytes), avg_bytes: stats::mean(&values).map(bytes) }
+}
+
+/// How much a counter rose over the rows.
+fn rise(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
+    let values = column(rows, get);
+    Some((values.last()? - values.first()?).max(0.0))
+}
+
+/// By how much a level at its highest exceeded its first value.
+fn rise_to_peak(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<u64> {
+    let values = column(rows, get);
+    Some(bytes(stats::max(&values)? - values.first()?))
+}
+
+/// The summary of a record. The first usage row is the baseline taken before the command started; levels leave it out.
+#[must_use]
+pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
+    let end = meta.end.clone().unwrap_or_default();
+    let last_t = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
+    let runtime_s = if meta.end.is_some() { end.runtime_s } else { last_t };
+    let percent_of_run = |seconds: f64| (runtime_s > 0.0).then(|| 100.0 * seconds / runtime_s);
+    let cpu_s = meta.end.as_ref().map(|end| end.monitor_cpu_s).or(rows.last().and_then(|row| row.monitor_cpu_s));
+    let live = rows.get(1..).unwrap_or_default();
+    let mut memory = memory(live);
+    memory.cgroup.peak_bytes = memory.cgroup.peak_bytes.max(end.cgroup_peak_bytes);
+    let system_cpu = rise(rows, |row| row.system_cpu_s).filter(|total| *total > 0.0);
+    Summary {
+        schema: crate::meta::SCHEMA,
+        command: meta.command.clone(),
+        exit_code: end.exit_code,
+        runtime_s,
+        host: meta.host.clone(),
+        monitor: MonitorSummary {
+            backend: meta.monitor.backend.clone(),
+            sampling_s: (meta.monitor.sampling_s > 0.0).then_some(meta.monitor.sampling_s),
+            aggregation_s: (meta.monitor.aggregation_s > 0.0).then_some(meta.monitor.aggregation_s),
+            snapshots: column(live, |row| row.cohort_pages.filter(|pages| *pages > 0.0)).len() as u64,
+            coverage_percent: stats::mean(&column(live, coverage)),
+            cpu_s,
+            cpu_percent: cpu_s.and_then(percent_of_run),
+            own_peak_rss_bytes: meta.end.as_ref().map(|end| end.own_peak_rss_bytes),
+        },
+        memory,
+        faults: Faults {
+            minor: rise(rows, |row| row.minor_faults).map(bytes),
+            major: rise(rows, |row| row.major_faults).map(bytes),
+            refault_anon: rise(rows, |row| row.refault_anon).map(bytes),
+            refault_file: rise(rows, |row| row.refault_file).map(bytes),
+        },
+        io_wait_percent: rise(rows, |row| row.system_iowait_s).zip(system_cpu).map(|(wait, all)| 100.0 * wait / all),
+        cpu_utilisation_percent: rise(rows, |row| row.cpu_s).and_then(percent_of_run),
+        pressure: Pressure {
+            memory_some_s: rise(rows, |row| row.memory_some_s),
+            memory_full_s: rise(rows, |row| row.memory_full_s),
+            io_some_s: rise(rows, |row| row.io_some_s),
+        },
+        working_set: WINDOWS_S.iter().map(|window| window_summary(live, *window)).collect(),
+        cold: AGE_EDGES_S.iter().enumerate().skip(1).map(|(edge, age)| cold_summary(cold, edge, *age)).collect(),
+        budget: Budget {
+            app_max_rss_bytes: end.app_max_rss_bytes,
+            sys_max_rss_bytes: stats::max(&column(live, |row| row.cgroup_lru_bytes))
+                .map(bytes)
+                .or_else(|| rise_to_peak(rows, |row| row.system_lru_bytes)),
+            unlimited_bytes: rise_to_peak(rows, |row| row.system_used_bytes),
+            lowtide_bytes: None,
+            slowdown_percent: 2.0,
+        },
+    }
+}
+
+fn memory(live: &[Usage]) -> MemorySummary {
+    MemorySummary {
+        rss: level(live, |row| row.rss_bytes),
+        pss: level(live, |row| row.pss_bytes),
+        demand: level(live, |row| row.demand_bytes),
+        swap: level(live, |row| row.swap_bytes),
+        anon: level(live, |row| row.anon_bytes),
+        file: level(live, |row| row.file_bytes),
+        kernel: level(live, |row| row.kernel_bytes),
+        cgroup: level(live, |row| row.cgroup_bytes),
+        system_used: level(live, |row| row.system_used_bytes),
+    }
+}
+
+/// Share of anonymous and file bytes that the sample stands for.
+fn coverage(row: &Usage) -> Option<f64> {
+    let total = row.anon_bytes? + row.file_bytes?;
+    (total > 0.0).then_some(100.0 * (row.watched_bytes? / total).min(1.0))
+}
+
+fn window_summary(live: &[Usage], window_s: u32) -> WindowSummary {
+    let sets = column(live, |row| row.working_set(window_s).map(|set| set.bytes));
+    let widths = column(live, |row| {
+        row.working_set(window_s).filter(|set| set.bytes > 0.0).map(|set| 100.0 * set.ci95 / set.bytes)
+    });
+    WindowSummary {
+        window_s,
+        p50_bytes: stats::quantile(&sets, 0.5).map(bytes),
+        p95_bytes: stats::quantile(&sets, 0.95).map(bytes),
+        max_bytes: stats::max(&sets).map(bytes),
+        avg_bytes: stats::mean(&sets).map(bytes),
+        ci95_percent: stats::quantile(&widths, 0.5),
+    }
+}
+
+fn cold_summary(rows: &[ColdRow], edge: usize, age_s: u32) -> ColdSummary {
+    let side = |get: &dyn Fn(&ColdRow) -> Option<f64>| {
+        stats::mean(&rows.iter().filter_map(get).collect::<Vec<f64>>()).map(bytes)
+    };
+    ColdSummary { age_s, anon_bytes: side(&|row| row.anon[edge]), file_bytes: side(&|row| row.file[edge]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::End;
+
+    fn row(t_s: f64, used: f64, ws: f64) -> Usage {
+        Usage {
+            t_s: Some(t_s),
+            system_used_bytes: Some(used),
+            minor_faults: Some(10.0 * t_s),
+            rss_bytes: Some(ws),
+            ws_1s_bytes: Some(ws),
+            ws_1s_ci95_bytes: Some(ws / 10.0),
+            ..Usage::default()
+        }
+    }
+
+    #[test]
+    fn budgets_and_percentiles_follow_the_rows() {
+        let meta = Meta {
+            end: Some(End { runtime_s: 3.0, exit_code: Some(7), monitor_cpu_s: 0.03, ..End::default() }),
+            ..Meta::default()
+        };
+        let rows = [row(0.0, 100.0, 0.0), row(1.0, 400.0, 10.0), row(2.0, 300.0, 20.0), row(3.0, 120.0, 30.0)];
+        let summary = summarise(&meta, &rows, &[]);
+        assert_eq!(summary.exit_code, Some(7));
+        assert_eq!(summary.budget.unlimited_bytes, Some(300));
+        assert_eq!(summary.faults.minor, Some(30));
+        assert_eq!(summary.working_set[0].p50_bytes, Some(20));
+        assert_eq!(summary.working_set[0].ci95_percent, Some(10.0));
+        assert_eq!(summary.memory.rss, Level { peak_bytes: Some(30), avg_bytes: Some(20) });
+        assert_eq!(summary.monitor.cpu_percent, Some(1.0));
+        assert_eq!(summary.faults.major, None, "not measured is null, not zero");
+    }
+
+    #[test]
+    fn every_key_of_the_contract_is_there_even_when_nothing_was_measured() {
+        let json = serde_json::to_value(summarise(&Meta::default(), &[], &[])).unwrap();
+        for key in [
+            "schema",
+            "command",
+            "exit_code",
+            "runtime_s",
+            "host",
+            "monitor",
+            "memory",
+            "faults",
+            "io_wait_percent",
+            "cpu_utilisation_percent",
+            "pressure",
+            "working_set",
+            "cold",
+            "budget",
+        ] {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+        for key in ["rss", "pss", "demand", "swap", "anon", "file", "kernel", "cgroup", "system_used"] {
+            assert!(json["memory"][key].get("peak_bytes").is_some(), "{key}");
+        }
+        let windows: Vec<_> =
+            json["working_set"].as_array().unwrap().iter().map(|w| w["window_s"].as_u64().unwrap()).collect();
+        assert_eq!(windows, [1, 5, 10, 30, 60, 120]);
+    }
+}

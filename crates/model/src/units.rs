@@ -1,0 +1,241 @@
+//! Sizes, times and shares as people write them: `64K 512M 1.5G 4KiB`, `5ms 2s 1m 1h`, `5%`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Why a unit did not parse; the message says what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{given}' is not a {what}; write for example {example}")]
+pub struct UnitError {
+    given: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+/// A number of bytes. Suffixes are powers of 1024 with or without `iB` or `B`: `K`, `KB` and `KiB` are all 1024.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Size(pub u64);
+
+/// A length of time. Suffixes: `us ms s m h d`; a bare number is seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub Duration);
+
+/// A share of something, `0.05` for `5%`. Always finite and not negative.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+pub struct Share(pub f64);
+
+/// Splits `1.5GiB` into its number and its suffix. The number is decimal digits with at most one point.
+fn split(text: &str) -> Option<(&str, String)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    (end > 0).then(|| (&text[..end], text[end..].trim().to_ascii_lowercase()))
+}
+
+/// Rounds a non-negative product to whole units, refusing what does not fit.
+fn whole(value: f64) -> Option<u64> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked in the guard")]
+    (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| value.round() as u64)
+}
+
+impl FromStr for Size {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        split(text)
+            .and_then(|(number, suffix)| {
+                let letter = suffix.strip_suffix("ib").or(suffix.strip_suffix('b')).unwrap_or(&suffix);
+                let power = ["", "k", "m", "g", "t"].iter().position(|known| *known == letter)?;
+                scale(number, 1 << (10 * power))
+            })
+            .map(Self)
+            .ok_or_else(|| UnitError { given: text.into(), what: "size", example: "64K, 512M, 1.5G or 4KiB" })
+    }
+}
+
+impl FromStr for Span {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        split(text)
+            .and_then(|(number, suffix)| {
+                let nanos: u32 = match suffix.as_str() {
+                    "us" => 1_000,
+                    "ms" => 1_000_000,
+                    "" | "s" => 1_000_000_000,
+                    "m" | "min" => return minutes(number, 1),
+                    "h" => return minutes(number, 60),
+                    "d" => return minutes(number, 1440),
+                    _ => return None,
+                };
+                scale(number, u64::from(nanos))
+            })
+            .map(|ns| Self(Duration::from_nanos(ns)))
+            .ok_or_else(|| UnitError { given: text.into(), what: "time", example: "5ms, 2s, 1m or 1h" })
+    }
+}
+
+fn minutes(number: &str, minutes: u64) -> Option<u64> {
+    scale(number, minutes * 60_000_000_000)
+}
+
+/// `number` times `unit`: exact where the number is whole, which `f64` is not beyond 2^53.
+fn scale(number: &str, unit: u64) -> Option<u64> {
+    if let Ok(exact) = number.parse::<u64>() {
+        return exact.checked_mul(unit);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "units are whole powers far below 2^53 or round ones")]
+    whole(number.parse::<f64>().ok()? * unit as f64)
+}
+
+impl FromStr for Share {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        split(text)
+            .and_then(|(number, suffix)| {
+                let percent = match suffix.as_str() {
+                    "%" => 100.0,
+                    "" => 1.0,
+                    _ => return None,
+                };
+                number.parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| Self(number / percent))
+            })
+            .ok_or_else(|| UnitError { given: text.into(), what: "share", example: "5% or 0.05" })
+    }
+}
+
+impl fmt::Display for Size {
+    /// Shortest exact form: `512M`, `1536M`, `4097`; parses back to the same bytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (suffix, shift) in [("T", 40), ("G", 30), ("M", 20), ("K", 10)] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return write!(f, "{}{suffix}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for Span {
+    /// Largest unit that divides the time exactly; parses back to the same time (to the microsecond).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = self.0.as_micros();
+        for (suffix, unit) in [("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000)] {
+            if us != 0 && us.is_multiple_of(unit) {
+                return write!(f, "{}{suffix}", us / unit);
+            }
+        }
+        write!(f, "{us}us")
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0 * 100.0)
+    }
+}
+
+macro_rules! serde_as_text {
+    ($($kind:ty),*) => {$(
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+serde_as_text!(Size, Span, Share);
+
+/// Bytes for people: three significant digits and a binary unit, `1.46 GiB`, `64.0 MiB`, `812 B`.
+#[must_use]
+pub fn human_bytes(bytes: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes.abs();
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    let sign = if bytes < 0.0 { "-" } else { "" };
+    format!("{sign}{value:.digits$} {}", units[unit])
+}
+
+/// Seconds for people: `850 ms`, `12.4 s`, `3m 20s`, `2h 05m`.
+#[must_use]
+pub fn human_seconds(seconds: f64) -> String {
+    let whole_seconds = whole(seconds.max(0.0)).unwrap_or(0);
+    if seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1e3)
+    } else if seconds < 120.0 {
+        format!("{seconds:.1} s")
+    } else if whole_seconds < 7200 {
+        format!("{}m {:02}s", whole_seconds / 60, whole_seconds % 60)
+    } else {
+        format!("{}h {:02}m", whole_seconds / 3600, whole_seconds % 3600 / 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn sizes_of_the_contract() {
+        for (text, bytes) in
+            [("64K", 65536), ("512M", 512 << 20), ("1.5G", 3 << 29), ("4KiB", 4096), ("7", 7), ("1 GB", 1 << 30)]
+        {
+            assert_eq!(text.parse::<Size>().unwrap().0, bytes, "{text}");
+        }
+        for text in ["", "K", "-1", "1.5X", "1e400", "99999999T", "1..2K", "nan"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_and_shares_of_the_contract() {
+        assert_eq!("5ms".parse::<Span>().unwrap().0, Duration::from_millis(5));
+        assert_eq!("1m".parse::<Span>().unwrap().0, Duration::from_secs(60));
+        assert_eq!("1.5h".parse::<Span>().unwrap().0, Duration::from_secs(5400));
+        assert!((("5%".parse::<Share>().unwrap().0) - 0.05).abs() < 1e-12);
+        assert!("5 percent".parse::<Share>().is_err());
+        assert!("1 fortnight".parse::<Span>().is_err());
+    }
+
+    #[test]
+    fn people_read_three_digits() {
+        assert_eq!(human_bytes(1_567_000_000.0), "1.46 GiB");
+        assert_eq!(human_bytes(64.0 * 1048576.0), "64.0 MiB");
+        assert_eq!(human_bytes(0.0), "0 B");
+        assert_eq!(human_seconds(200.0), "3m 20s");
+    }
+
+    proptest! {
+        #[test]
+        fn print_then_parse_is_identity(bytes in any::<u64>(), us in 0u64..(1 << 50)) {
+            prop_assert_eq!(Size(bytes).to_string().parse::<Size>().unwrap(), Size(bytes));
+            let span = Span(Duration::from_micros(us));
+            prop_assert_eq!(span.to_string().parse::<Span>().unwrap().0.as_micros(), span.0.as_micros());
+        }
+
+        #[test]
+        fn any_text_is_survived(text in "\\PC*") {
+            let _ = (text.parse::<Size>(), text.parse::<Span>(), text.parse::<Share>());
+        }
+    }
+}
