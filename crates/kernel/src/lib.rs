@@ -1,1 +1,13 @@
-//! placeholder
+//! How lowtide sees and acts: the only crate that knows a kernel path. One file per kernel interface.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout))]
+
+pub mod cgroup;
+pub mod damon;
+pub mod pagemap;
+pub mod proc;
+pub mod root;
+pub mod sys;
+pub mod system;
+pub mod trace;
+pub mod undo;

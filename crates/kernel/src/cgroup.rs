@@ -1,0 +1,366 @@
+//! Memory cgroups, version 2 and version 1: where a process is, a child of one's own, what is charged.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::root::{Error, Kernel, Result, keyed};
+use crate::undo::{Journal, Lease, Undo};
+
+/// Which of the two interfaces carries the memory controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// The memory controller on a hierarchy of its own: accounting and limits only.
+    V1,
+    /// The unified hierarchy.
+    V2,
+}
+
+/// A memory cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its interface.
+    pub version: Version,
+    /// Its folder, mount point included.
+    pub path: PathBuf,
+    /// Its inode: the identity, since paths are used again. It is also what `/proc/kpagecgroup` tells.
+    pub inode: u64,
+}
+
+/// What is charged to a cgroup and its descendants. `None` = this version does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named after the rows of the field table")]
+pub struct Charges {
+    pub anon: u64,
+    pub file: u64,
+    pub shmem: u64,
+    pub mapped_file: u64,
+    pub swap: u64,
+    pub lru: u64,
+    pub kernel: Option<u64>,
+    pub slab: Option<u64>,
+    pub page_tables: Option<u64>,
+    pub stacks: Option<u64>,
+    pub sockets: Option<u64>,
+    pub current: Option<u64>,
+    pub faults: u64,
+    pub major_faults: u64,
+    pub refault_anon: Option<u64>,
+    pub refault_file: Option<u64>,
+}
+
+/// A mount of the memory controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mount {
+    version: Version,
+    point: PathBuf,
+    /// The cgroup that the mount point shows (not `/` inside a container).
+    shows: String,
+}
+
+/// Finds the memory controller in `/proc/self/mountinfo`: a v1 mount of it, or else the unified hierarchy that has it.
+fn mount(kernel: &Kernel) -> Result<Option<Mount>> {
+    let text = kernel.read_text("/proc/self/mountinfo")?;
+    let mounts = parse_mounts(&text);
+    if let Some(v1) = mounts.iter().find(|mount| mount.version == Version::V1) {
+        return Ok(Some(v1.clone()));
+    }
+    Ok(mounts.into_iter().find(|mount| {
+        let file = mount.point.join("cgroup.controllers");
+        kernel.read_text(file).is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"))
+    }))
+}
+
+fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let mut left = left.split(' ').skip(3);
+            let (shows, point) = (left.next()?, left.next()?);
+            let right: Vec<&str> = right.split(' ').collect();
+            let version = match *right.first()? {
+                "cgroup2" => Version::V2,
+                "cgroup" if right.get(2)?.split(',').any(|option| option == "memory") => Version::V1,
+                _ => return None,
+            };
+            Some(Mount { version, point: point.into(), shows: shows.to_owned() })
+        })
+        .collect()
+}
+
+/// The path of a process' memory cgroup within its hierarchy, from `/proc/PID/cgroup`.
+fn parse_membership(text: &str, version: Version) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let matches = match version {
+            Version::V1 => controllers.split(',').any(|name| name == "memory"),
+            Version::V2 => controllers.is_empty(),
+        };
+        matches.then_some(path)
+    })
+}
+
+impl Cgroup {
+    /// The memory cgroup of a process; `None` where the kernel has no memory controller.
+    pub fn of(kernel: &Kernel, pid: u32) -> Result<Option<Self>> {
+        let Some(mount) = mount(kernel)? else { return Ok(None) };
+        let file = format!("/proc/{pid}/cgroup");
+        let text = kernel.read_text(&file)?;
+        let Some(path) = parse_membership(&text, mount.version) else { return Ok(None) };
+        let relative = path.strip_prefix(mount.shows.trim_end_matches('/')).unwrap_or(path);
+        Self::open(kernel, mount.version, mount.point.join(relative.trim_start_matches('/'))).map(Some)
+    }
+
+    /// The cgroup a user names: a full path below the mount, or a path relative to it.
+    pub fn named(kernel: &Kernel, name: &str) -> Result<Self> {
+        let missing =
+            |why: &str| Error::new("find cgroup", name, std::io::Error::new(std::io::ErrorKind::NotFound, why));
+        let mount = mount(kernel)?.ok_or_else(|| missing("no memory cgroup is mounted"))?;
+        let path = Path::new(name);
+        let full = if path.starts_with(&mount.point) {
+            path.to_path_buf()
+        } else {
+            mount.point.join(name.trim_start_matches('/'))
+        };
+        Self::open(kernel, mount.version, full)
+    }
+
+    fn open(kernel: &Kernel, version: Version, path: PathBuf) -> Result<Self> {
+        let meta = std::fs::metadata(kernel.path(&path)).map_err(|e| Error::new("open cgroup", &path, e))?;
+        Ok(Self { version, path, inode: meta.ino() })
+    }
+
+    /// Whether the folder still is this cgroup.
+    #[must_use]
+    pub fn is_alive(&self, kernel: &Kernel) -> bool {
+        std::fs::metadata(kernel.path(&self.path)).is_ok_and(|meta| meta.ino() == self.inode)
+    }
+
+    /// Makes a cgroup of lowtide's own next to or below the calling process' one, under lease.
+    ///
+    /// Version 2 forbids controllers below a cgroup that holds processes, so there the child is made below the nearest
+    /// ancestor that hands the memory controller down: beside the caller.
+    pub fn create_own(kernel: &Kernel, journal: &Journal, name: &str) -> Result<Option<(Self, Lease)>> {
+        let Some(here) = Self::of(kernel, std::process::id())? else { return Ok(None) };
+        let parent = match here.version {
+            Version::V1 => here.path.clone(),
+            Version::V2 => here
+                .path
+                .ancestors()
+                .find(|path| {
+                    let file = path.join("cgroup.subtree_control");
+                    kernel.read_text(file).is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"))
+                })
+                .ok_or_else(|| {
+                    let why = "no ancestor hands the memory controller down (cgroup.subtree_control lacks memory)";
+                    Error::new("make a cgroup near", &here.path, std::io::Error::other(why))
+                })?
+                .to_path_buf(),
+        };
+        let path = parent.join(name);
+        let lease = journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
+        kernel.make_dir(&path)?;
+        Ok(Some((Self::open(kernel, here.version, path)?, lease)))
+    }
+
+    /// The file by which a process moves itself (by writing `0`) or others in.
+    #[must_use]
+    pub fn procs_file(&self) -> PathBuf {
+        self.path.join("cgroup.procs")
+    }
+
+    /// The processes in it and in its descendants.
+    pub fn pids(&self, kernel: &Kernel) -> Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        let mut folders = vec![self.path.clone()];
+        while let Some(folder) = folders.pop() {
+            let text = match kernel.read_text(folder.join("cgroup.procs")) {
+                Ok(text) => text,
+                Err(e) if e.is_gone() && folder != self.path => continue,
+                Err(e) => return Err(e),
+            };
+            pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
+            folders.extend(self.children(kernel, &folder));
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        Ok(pids)
+    }
+
+    #[expect(clippy::unused_self, reason = "only cgroups have children")]
+    fn children(&self, kernel: &Kernel, folder: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(kernel.path(folder)) else { return Vec::new() };
+        entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| folder.join(entry.file_name()))
+            .collect()
+    }
+
+    /// Inodes of it and its descendants: whose frames `/proc/kpagecgroup` says they are.
+    #[must_use]
+    pub fn inodes(&self, kernel: &Kernel) -> Vec<u64> {
+        let mut inodes = Vec::new();
+        let mut folders = vec![self.path.clone()];
+        while let Some(folder) = folders.pop() {
+            if let Ok(meta) = std::fs::metadata(kernel.path(&folder)) {
+                inodes.push(meta.ino());
+            }
+            folders.extend(self.children(kernel, &folder));
+        }
+        inodes
+    }
+
+    /// What is charged to it and its descendants.
+    pub fn charges(&self, kernel: &Kernel) -> Result<Charges> {
+        let read = |name: &str| kernel.read_number(self.path.join(name)).ok();
+        let text = kernel.read_text(self.path.join("memory.stat"))?;
+        Ok(match self.version {
+            Version::V1 => Charges {
+                kernel: read("memory.kmem.usage_in_bytes"),
+                sockets: read("memory.kmem.tcp.usage_in_bytes"),
+                current: read("memory.usage_in_bytes"),
+                ..parse_v1(&text)
+            },
+            Version::V2 => Charges {
+                swap: read("memory.swap.current").unwrap_or(0),
+                current: read("memory.current"),
+                ..parse_v2(&text)
+            },
+        })
+    }
+
+    /// The highest charge so far, as the kernel kept it.
+    #[must_use]
+    pub fn peak(&self, kernel: &Kernel) -> Option<u64> {
+        let name = match self.version {
+            Version::V1 => "memory.max_usage_in_bytes",
+            Version::V2 => "memory.peak",
+        };
+        kernel.read_number(self.path.join(name)).ok()
+    }
+
+    /// Path of a pressure file of this cgroup; `None` on version 1, which has none.
+    #[must_use]
+    pub fn pressure_file(&self, kernel: &Kernel, resource: &str) -> Option<String> {
+        let path = self.path.join(format!("{resource}.pressure"));
+        (self.version == Version::V2 && kernel.exists(&path)).then(|| path.to_string_lossy().into_owned())
+    }
+
+    /// Sets an upper limit.
+    pub fn set_limit(&self, kernel: &Kernel, bytes: u64) -> Result<()> {
+        let name = match self.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        kernel.write(self.path.join(name), &bytes.to_string())
+    }
+}
+
+/// `memory.stat` of version 1: `total_*` lines count descendants too.
+fn parse_v1(text: &str) -> Charges {
+    let mut charges = Charges::default();
+    for (key, number) in keyed(text) {
+        match key.strip_prefix("total_").unwrap_or("") {
+            "rss" => charges.anon = number,
+            "cache" => charges.file = number,
+            "shmem" => charges.shmem = number,
+            "mapped_file" => charges.mapped_file = number,
+            "swap" => charges.swap = number,
+            "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
+            "pgfault" => charges.faults = number,
+            "pgmajfault" => charges.major_faults = number,
+            "workingset_refault_anon" => charges.refault_anon = Some(number),
+            "workingset_refault_file" => charges.refault_file = Some(number),
+            _ => {}
+        }
+    }
+    charges
+}
+
+/// `memory.stat` of version 2: all lines count descendants.
+fn parse_v2(text: &str) -> Charges {
+    let mut charges = Charges::default();
+    for (key, number) in keyed(text) {
+        match key {
+            "anon" => charges.anon = number,
+            "file" => charges.file = number,
+            "shmem" => charges.shmem = number,
+            "file_mapped" => charges.mapped_file = number,
+            "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
+            "kernel" => charges.kernel = Some(number),
+            "slab" => charges.slab = Some(number),
+            "pagetables" => charges.page_tables = Some(number),
+            "kernel_stack" => charges.stacks = Some(number),
+            "sock" => charges.sockets = Some(number),
+            "pgfault" => charges.faults = number,
+            "pgmajfault" => charges.major_faults = number,
+            "workingset_refault_anon" => charges.refault_anon = Some(number),
+            "workingset_refault_file" => charges.refault_file = Some(number),
+            _ => {}
+        }
+    }
+    charges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MOUNTS: &str = "\
+29 25 0:25 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu
+31 29 0:27 /outer /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+32 29 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn the_memory_mount_is_told_from_the_others() {
+        let mounts = parse_mounts(MOUNTS);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!((mounts[0].version, mounts[0].shows.as_str()), (Version::V1, "/outer"));
+    }
+
+    #[test]
+    fn membership_by_version() {
+        let text = "9:name=systemd:/\n4:memory:/a/b:c\n0::/u\n";
+        assert_eq!(parse_membership(text, Version::V1), Some("/a/b:c"));
+        assert_eq!(parse_membership(text, Version::V2), Some("/u"));
+    }
+
+    #[test]
+    fn a_tree_of_cgroups_counts_its_children() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = Kernel::at(dir.path());
+        for (folder, procs) in [("cg/a", "3\n1\n"), ("cg/a/b", "2\n"), ("cg/c", "9\n")] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+            std::fs::write(dir.path().join(folder).join("cgroup.procs"), procs).unwrap();
+        }
+        let cgroup = Cgroup::open(&kernel, Version::V2, "/cg/a".into()).unwrap();
+        assert_eq!(cgroup.pids(&kernel).unwrap(), [1, 2, 3]);
+        assert_eq!(cgroup.inodes(&kernel).len(), 2);
+        std::fs::rename(dir.path().join("cg/a"), dir.path().join("cg/old")).unwrap();
+        std::fs::rename(dir.path().join("cg/c"), dir.path().join("cg/a")).unwrap();
+        assert!(!cgroup.is_alive(&kernel), "the path is used again by another cgroup");
+    }
+
+    #[test]
+    fn both_stat_dialects() {
+        let v1 = parse_v1(
+            "cache 1\ntotal_cache 20\ntotal_rss 30\ntotal_active_anon 4\ntotal_inactive_file 5\ntotal_swap 6\n",
+        );
+        assert_eq!((v1.file, v1.anon, v1.lru, v1.swap), (20, 30, 9, 6));
+        let v2 = parse_v2("anon 7\nfile 8\nslab 9\nworkingset_refault_anon 3\n");
+        assert_eq!((v2.anon, v2.file, v2.slab, v2.refault_anon), (7, 8, Some(9), Some(3)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\PC|\\n)*") {
+            let _ = (parse_v1(&text), parse_v2(&text), parse_mounts(&text));
+            let _ = (parse_membership(&text, Version::V1), parse_membership(&text, Version::V2));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! DAMON through sysfs: kdamonds, what they monitor, on and off.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::root::{Error, Kernel, Result};
+use crate::undo::{Journal, Lease, Undo};
+
+const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+
+/// Which addresses a kdamond monitors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operations {
+    /// Virtual addresses of processes.
+    Vaddr,
+    /// Physical addresses.
+    Paddr,
+}
+
+impl Operations {
+    /// DAMON's word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vaddr => "vaddr",
+            Self::Paddr => "paddr",
+        }
+    }
+}
+
+/// What one kdamond shall do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// Which addresses.
+    pub operations: Operations,
+    /// Time between two access checks of a region.
+    pub sampling: Duration,
+    /// Time over which accesses are counted.
+    pub aggregation: Duration,
+    /// Time between two updates of the ranges (`vaddr` follows mappings).
+    pub update: Duration,
+    /// At least so many regions.
+    pub min_regions: usize,
+    /// At most so many regions.
+    pub max_regions: usize,
+    /// Processes (`vaddr`); empty for `paddr`.
+    pub pids: Vec<u32>,
+    /// Ranges to monitor (`paddr`), ascending, not overlapping.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// What DAMON can do here; else why not.
+pub fn probe(kernel: &Kernel) -> Result<()> {
+    kernel.read_text(format!("{ADMIN}/nr_kdamonds")).map(|_| ())
+}
+
+/// The kdamonds that are on, as the pids of their threads.
+#[must_use]
+pub fn running(kernel: &Kernel) -> Vec<u32> {
+    let count = kernel.read_number(format!("{ADMIN}/nr_kdamonds")).unwrap_or(0);
+    (0..count)
+        .filter_map(|k| kernel.read_text(format!("{ADMIN}/{k}/pid")).ok()?.trim().parse::<i64>().ok())
+        .filter_map(|pid| u32::try_from(pid).ok())
+        .collect()
+}
+
+/// The exclusive modules that hold DAMON when they are on, and their switch.
+#[must_use]
+pub fn exclusive_module(kernel: &Kernel) -> Option<&'static str> {
+    ["/sys/module/damon_stat", "/sys/module/damon_reclaim", "/sys/module/damon_lru_sort"]
+        .into_iter()
+        .find(|module| kernel.read_text(format!("{module}/parameters/enabled")).is_ok_and(|text| text.trim() == "Y"))
+}
+
+/// Kdamonds of lowtide's own, under lease: switched off and taken away when this is dropped.
+#[derive(Debug)]
+pub struct Damon {
+    kernel: Kernel,
+    _lease: Lease,
+}
+
+impl Damon {
+    /// Takes DAMON with `count` kdamonds. `EBUSY` while anyone's kdamond is on: the kernel then refuses to make others.
+    pub fn take(kernel: &Kernel, journal: &Journal, count: usize) -> Result<Self> {
+        let nr = format!("{ADMIN}/nr_kdamonds");
+        let before = kernel.read_number(&nr)?;
+        if let Some(pid) = running(kernel).first() {
+            let why = std::io::Error::from_raw_os_error(libc::EBUSY);
+            return Err(Error::new(format!("take DAMON from kdamond {pid} in"), ADMIN, why));
+        }
+        let contexts = (0..before)
+            .map(|k| kernel.read_number(format!("{ADMIN}/{k}/contexts/nr_contexts")))
+            .collect::<Result<Vec<u64>>>()?;
+        let lease = journal.lease(Undo::Damon { kdamonds: before, contexts })?;
+        kernel.write(&nr, &count.to_string())?;
+        Ok(Self { kernel: kernel.clone(), _lease: lease })
+    }
+
+    /// Operations this kernel offers. Reading it needs a context, so it is asked of a kdamond of ours.
+    pub fn operations(&self, kdamond: usize) -> Result<Vec<Operations>> {
+        self.kernel.write(format!("{ADMIN}/{kdamond}/contexts/nr_contexts"), "1")?;
+        let text = self.kernel.read_text(format!("{ADMIN}/{kdamond}/contexts/0/avail_operations"))?;
+        let all = [Operations::Vaddr, Operations::Paddr];
+        Ok(all.into_iter().filter(|op| text.split_whitespace().any(|word| word == op.name())).collect())
+    }
+
+    /// Writes a set-up and switches the kdamond on.
+    pub fn start(&self, kdamond: usize, setup: &Setup) -> Result<()> {
+        self.kernel.write(format!("{ADMIN}/{kdamond}/contexts/nr_contexts"), "1")?;
+        self.configure(kdamond, setup)?;
+        self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "on")
+    }
+
+    /// Gives a kdamond that is on a new set-up. It takes effect after the current sampling interval.
+    pub fn commit(&self, kdamond: usize, setup: &Setup) -> Result<()> {
+        self.configure(kdamond, setup)?;
+        self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "commit")
+    }
+
+    /// Switches a kdamond off.
+    pub fn stop(&self, kdamond: usize) -> Result<()> {
+        self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "off")
+    }
+
+    /// The pid of a kdamond's thread; `None` when it is off.
+    #[must_use]
+    pub fn pid(&self, kdamond: usize) -> Option<u32> {
+        self.kernel.read_text(format!("{ADMIN}/{kdamond}/pid")).ok()?.trim().parse().ok()
+    }
+
+    fn configure(&self, kdamond: usize, setup: &Setup) -> Result<()> {
+        let context = format!("{ADMIN}/{kdamond}/contexts/0");
+        let write = |file: &str, value: &str| self.kernel.write(format!("{context}/{file}"), value);
+        write("operations", setup.operations.name())?;
+        for (file, time) in [("sample", setup.sampling), ("aggr", setup.aggregation), ("update", setup.update)] {
+            write(&format!("monitoring_attrs/intervals/{file}_us"), &time.as_micros().to_string())?;
+        }
+        // min must never exceed max in between, and the kernel wants at least 3.
+        write("monitoring_attrs/nr_regions/max", &setup.max_regions.max(3).to_string())?;
+        write("monitoring_attrs/nr_regions/min", &setup.min_regions.max(3).to_string())?;
+        match setup.operations {
+            Operations::Vaddr => {
+                write("targets/nr_targets", &setup.pids.len().to_string())?;
+                for (target, pid) in setup.pids.iter().enumerate() {
+                    write(&format!("targets/{target}/pid_target"), &pid.to_string())?;
+                }
+                Ok(())
+            }
+            Operations::Paddr => {
+                write("targets/nr_targets", "1")?;
+                self.regions(format!("{context}/targets/0/regions").into(), &setup.ranges)
+            }
+        }
+    }
+
+    /// Thousands of files may be written here, so they are opened relative to an open folder.
+    fn regions(&self, folder: PathBuf, ranges: &[(u64, u64)]) -> Result<()> {
+        self.kernel.write(folder.join("nr_regions"), &ranges.len().to_string())?;
+        let dir = File::open(self.kernel.path(&folder)).map_err(|e| Error::new("open", &folder, e))?;
+        let base = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
+        for (index, (start, end)) in ranges.iter().enumerate() {
+            for (name, value) in [("start", start), ("end", end)] {
+                let path = base.join(format!("{index}/{name}"));
+                let fail = |e| Error::new("write", folder.join(format!("{index}/{name}")), e);
+                let mut file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
+                file.write_all(value.to_string().as_bytes()).map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Switches everything off and leaves `kdamonds` empty kdamonds with as many contexts as there were.
+pub(crate) fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
+    let nr = format!("{ADMIN}/nr_kdamonds");
+    let now = match kernel.read_number(&nr) {
+        Err(e) if e.is_gone() => return Ok(()),
+        other => other?,
+    };
+    for k in 0..now {
+        let state = format!("{ADMIN}/{k}/state");
+        if kernel.read_text(&state)?.trim() == "on" {
+            // It may have ended by itself since, with its target.
+            let _ = kernel.write(&state, "off");
+        }
+    }
+    kernel.write(&nr, &kdamonds.to_string())?;
+    for (k, count) in contexts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        kernel.write(format!("{ADMIN}/{k}/contexts/nr_contexts"), &count.to_string())?;
+    }
+    Ok(())
+}

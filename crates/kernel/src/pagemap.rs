@@ -1,0 +1,213 @@
+//! `/proc/PID/pagemap`, `/proc/kpageflags`, `kpagecount`, `kpagecgroup`: which frame holds which page, and whose it is.
+//!
+//! A file opened here stays bound to the memory it was opened for: when the process is gone, reads give nothing, and a
+//! later process with the same pid is never seen through it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use lowtide_model::PAGE;
+use lowtide_model::region::Extent;
+
+use crate::root::{Error, Kernel, Result};
+use crate::sys::{self, PageRange};
+
+/// One entry of pagemap (Documentation/admin-guide/mm/pagemap.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry(pub u64);
+
+impl Entry {
+    /// In memory.
+    #[must_use]
+    pub fn is_present(self) -> bool {
+        self.0 >> 63 == 1
+    }
+
+    /// File page or shared memory.
+    #[must_use]
+    pub fn is_file(self) -> bool {
+        self.0 >> 61 & 1 == 1
+    }
+
+    /// Mapped exactly once.
+    #[must_use]
+    pub fn is_exclusive(self) -> bool {
+        self.0 >> 56 & 1 == 1
+    }
+
+    /// The frame; 0 without `CAP_SYS_ADMIN`.
+    #[must_use]
+    pub fn frame(self) -> u64 {
+        self.0 & ((1 << 55) - 1)
+    }
+}
+
+/// The page table of one process.
+#[derive(Debug)]
+pub struct PageMap {
+    file: File,
+}
+
+/// How many bytes of address space one `read_chunk` covers: 8 KiB of entries.
+const CHUNK_PAGES: u64 = 1024;
+
+impl PageMap {
+    /// Opens a process' page table.
+    pub fn open(kernel: &Kernel, pid: u32) -> Result<Self> {
+        Ok(Self { file: kernel.open(format!("/proc/{pid}/pagemap"))? })
+    }
+
+    /// The entry of one page (by page number); not present if the process is gone.
+    pub fn entry(&self, page: u64) -> io::Result<Entry> {
+        let mut bytes = [0; 8];
+        match self.file.read_exact_at(&mut bytes, page * 8) {
+            Ok(()) => Ok(Entry(u64::from_ne_bytes(bytes))),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Entry(0)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Calls `seen(first, end)` with ranges of page numbers in `first..end` that hold present pages. Before 6.7, which
+    /// has no `PAGEMAP_SCAN`, entries are read one by one.
+    pub fn populated(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+        let mut ranges = [PageRange::default(); 256];
+        let (mut at, stop) = (first * PAGE, end * PAGE);
+        while at < stop {
+            match sys::scan_present(&self.file, at, stop, &mut ranges) {
+                Ok((found, walked)) => {
+                    for range in &ranges[..found] {
+                        seen(range.start / PAGE, range.end / PAGE);
+                    }
+                    if walked <= at {
+                        break;
+                    }
+                    at = walked;
+                }
+                Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
+                    return self.each_present(at / PAGE, end, &mut |page, _| seen(page, page + 1));
+                }
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `seen(page, entry)` for every present page in `first..end`.
+    pub fn each_present(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
+        let mut bytes = [0; 8 * CHUNK_PAGES as usize];
+        let mut page = first;
+        while page < end {
+            let want = 8 * usize::try_from((end - page).min(CHUNK_PAGES)).unwrap_or(0);
+            let got = self.file.read_at(&mut bytes[..want], page * 8)?;
+            if got < 8 {
+                return Ok(());
+            }
+            for (at, chunk) in (page..).zip(bytes[..got].chunks_exact(8)) {
+                let entry = Entry(chunk.try_into().map_or(0, u64::from_ne_bytes));
+                if entry.is_present() {
+                    seen(at, entry);
+                }
+            }
+            page += got as u64 / 8;
+        }
+        Ok(())
+    }
+
+    /// The physically contiguous stretches of a range of pages, appended to `out`.
+    pub fn extents(&self, pid: u32, first: u64, end: u64, out: &mut Vec<Extent>) -> io::Result<()> {
+        let mut present = Vec::new();
+        self.populated(first, end, &mut |from, to| present.push((from, to)))?;
+        for (from, to) in present {
+            self.each_present(from, to, &mut |page, entry| {
+                let (virt, phys) = (page * PAGE, entry.frame() * PAGE);
+                match out.last_mut() {
+                    Some(last) if last.pid == pid && last.virt + last.len == virt && last.phys + last.len == phys => {
+                        last.len += PAGE;
+                    }
+                    _ => out.push(Extent { pid, virt, phys, len: PAGE }),
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Bits of `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
+pub mod flag {
+    /// On an LRU list.
+    pub const LRU: u64 = 1 << 5;
+    /// Mapped by a process.
+    pub const MMAP: u64 = 1 << 11;
+    /// Anonymous.
+    pub const ANON: u64 = 1 << 12;
+    /// hugetlbfs: not on an LRU list, DAMON cannot see it.
+    pub const HUGE: u64 = 1 << 17;
+    /// No page here.
+    pub const NOPAGE: u64 = 1 << 20;
+    /// The shared page of zeros behind anonymous memory that was only read.
+    pub const ZERO_PAGE: u64 = 1 << 24;
+    /// Reserved: not the process' memory (device memory, vDSO).
+    pub const RESERVED: u64 = 1 << 32;
+}
+
+/// One of the per-frame files: a `u64` for every frame.
+#[derive(Debug)]
+pub struct FrameFile {
+    file: File,
+    path: &'static str,
+}
+
+impl FrameFile {
+    fn open(kernel: &Kernel, path: &'static str) -> Result<Self> {
+        Ok(Self { file: kernel.open(path)?, path })
+    }
+
+    /// `/proc/kpageflags`.
+    pub fn flags(kernel: &Kernel) -> Result<Self> {
+        Self::open(kernel, "/proc/kpageflags")
+    }
+
+    /// `/proc/kpagecount`: how often each frame is mapped.
+    pub fn counts(kernel: &Kernel) -> Result<Self> {
+        Self::open(kernel, "/proc/kpagecount")
+    }
+
+    /// `/proc/kpagecgroup`: inode of the memory cgroup each frame is charged to.
+    pub fn cgroups(kernel: &Kernel) -> Result<Self> {
+        Self::open(kernel, "/proc/kpagecgroup")
+    }
+
+    /// The value of one frame; `None` beyond the last frame.
+    pub fn value(&self, frame: u64) -> Result<Option<u64>> {
+        let mut bytes = [0; 8];
+        match self.file.read_exact_at(&mut bytes, frame * 8) {
+            Ok(()) => Ok(Some(u64::from_ne_bytes(bytes))),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(e) => Err(Error::new("read", self.path, e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_pages_are_found_in_memory() {
+        let kernel = Kernel::default();
+        let data = vec![1u8; 1 << 20];
+        let first = (data.as_ptr() as u64).div_ceil(PAGE);
+        let map = PageMap::open(&kernel, std::process::id()).unwrap();
+        let mut pages = 0;
+        map.populated(first, first + 255, &mut |from, to| pages += to - from).unwrap();
+        assert_eq!(pages, 255);
+        let mut present = 0;
+        map.each_present(first, first + 255, &mut |_, entry| present += u64::from(!entry.is_file())).unwrap();
+        assert_eq!(present, 255);
+        let mut extents = Vec::new();
+        map.extents(1, first, first + 255, &mut extents).unwrap();
+        assert_eq!(extents.iter().map(|e| e.len).sum::<u64>(), 255 * PAGE);
+    }
+}

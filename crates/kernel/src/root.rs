@@ -1,0 +1,226 @@
+//! The one opener of kernel files: an injected root, a dry run inside the writing call, errors that say which
+//! operation failed on which path.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A failed kernel operation.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {op} {}: {source}", path.display())]
+pub struct Error {
+    /// What was tried: `read`, `write '…' to`, `list`, …
+    pub op: String,
+    /// The file, without the injected root.
+    pub path: PathBuf,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl Error {
+    /// An error of that operation on that path.
+    pub fn new(op: impl Into<String>, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+        Self { op: op.into(), path: path.into(), source: source.into() }
+    }
+
+    /// An error about text that is not what the kernel documents.
+    pub fn unexpected(path: impl Into<PathBuf>, what: &str) -> Self {
+        Self::new("understand", path, io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
+    }
+
+    /// The errno, if the kernel gave one.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+
+    /// Whether someone else holds the interface.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.errno() == Some(libc::EBUSY)
+    }
+
+    /// Whether rights are missing.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        matches!(self.errno(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
+    }
+
+    /// Whether the thing is gone or was never there.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
+            || self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// Result of a kernel operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Where the kernel's files are, and whether they may be written.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    root: PathBuf,
+    dry_run: bool,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self { root: "/".into(), dry_run: false }
+    }
+}
+
+impl Kernel {
+    /// Kernel files below `root`: `/` on a real machine, a captured tree in tests.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), dry_run: false }
+    }
+
+    /// The same kernel, never written to.
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+
+    /// The real path of a kernel file.
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        if self.root == Path::new("/") {
+            return path.to_path_buf();
+        }
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Whether something is there.
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.path(path).exists()
+    }
+
+    /// Opens for reading.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        File::open(self.path(path)).map_err(|e| Error::new("open", path, e))
+    }
+
+    /// Reads a whole file as bytes.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let mut bytes = Vec::with_capacity(4096);
+        self.open(path)?.read_to_end(&mut bytes).map_err(|e| Error::new("read", path, e))?;
+        Ok(bytes)
+    }
+
+    /// Reads a whole file as text; bytes that are not UTF-8 (a process may name itself anything) become U+FFFD.
+    pub fn read_text(&self, path: impl AsRef<Path>) -> Result<String> {
+        let bytes = self.read(path)?;
+        Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+    }
+
+    /// Reads a file that holds one number.
+    pub fn read_number(&self, path: impl AsRef<Path>) -> Result<u64> {
+        let path = path.as_ref();
+        let text = self.read_text(path)?;
+        text.trim().parse().map_err(|_| Error::unexpected(path, "not a number"))
+    }
+
+    /// Names in a folder, sorted.
+    pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
+        let path = path.as_ref();
+        let fail = |e| Error::new("list", path, e);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.path(path)).map_err(fail)? {
+            names.push(entry.map_err(fail)?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Writes a value to an existing kernel file in one `write`.
+    pub fn write(&self, path: impl AsRef<Path>, value: &str) -> Result<()> {
+        let path = path.as_ref();
+        if self.dry_run {
+            return Ok(());
+        }
+        let fail = |e| Error::new(format!("write '{}' to", value.trim_end()), path, e);
+        let mut file =
+            OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(self.path(path)).map_err(fail)?;
+        file.write_all(value.as_bytes()).map_err(fail)
+    }
+
+    /// Makes a folder (a cgroup, a trace instance).
+    pub fn make_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if self.dry_run {
+            return Ok(());
+        }
+        std::fs::create_dir(self.path(path)).map_err(|e| Error::new("make", path, e))
+    }
+
+    /// Removes a folder of the kernel's; one that is gone already is fine.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if self.dry_run {
+            return Ok(());
+        }
+        match std::fs::remove_dir(self.path(path)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::new("remove", path, e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The `key number` lines of meminfo, vmstat, memory.stat and status: `key: 12 kB`, `key 12`. Numbers with a `kB` unit
+/// are turned into bytes. Lines of any other form are passed over.
+pub fn keyed(text: &str) -> impl Iterator<Item = (&str, u64)> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let key = words.next()?.trim_end_matches(':');
+        let number: u64 = words.next()?.parse().ok()?;
+        let scale = if words.next() == Some("kB") { 1024 } else { 1 };
+        Some((key, number.saturating_mul(scale)))
+    })
+}
+
+/// The number of one key of such a file.
+#[must_use]
+pub fn value_of(text: &str, key: &str) -> Option<u64> {
+    keyed(text).find(|(name, _)| *name == key).map(|(_, number)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_injected_root_and_a_dry_run() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("proc")).unwrap();
+        std::fs::write(dir.path().join("proc/knob"), "7\n").unwrap();
+        let kernel = Kernel::at(dir.path());
+        assert_eq!(kernel.read_number("/proc/knob").unwrap(), 7);
+        kernel.clone().dry_run().write("/proc/knob", "8").unwrap();
+        assert_eq!(kernel.read_number("/proc/knob").unwrap(), 7);
+        kernel.write("/proc/knob", "8").unwrap();
+        assert_eq!(kernel.read_number("/proc/knob").unwrap(), 8);
+        let error = kernel.read("/proc/none").unwrap_err();
+        assert!(error.is_gone());
+        assert!(error.to_string().starts_with("cannot open /proc/none: "), "{error}");
+    }
+
+    #[test]
+    fn the_three_dialects_of_keyed_files() {
+        let text = "MemFree:  12 kB\nanon 4096\nName:\tcat\nVmRSS:\t 8 kB\nHugePages_Total:  3\n";
+        let all: Vec<_> = keyed(text).collect();
+        assert_eq!(all, [("MemFree", 12288), ("anon", 4096), ("VmRSS", 8192), ("HugePages_Total", 3)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\PC|\\n)*") {
+            let _ = keyed(&text).count();
+        }
+    }
+}

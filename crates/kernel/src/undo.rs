@@ -1,0 +1,299 @@
+//! The undo journal: everything lowtide changes in the kernel is a lease, written down before it is taken.
+//!
+//! A journal is one file per process, locked as long as the process lives. Leases are given back when they are
+//! dropped (normal end, error, signal). After a `kill -9` the lock is free and the file still there: the next lowtide,
+//! or `lowtide recover`, gives back what it lists.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use crate::root::{Error, Kernel, Result};
+
+/// How one change is taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undo {
+    /// Write the old value back.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What it held.
+        old: String,
+    },
+    /// Remove a cgroup; processes that are still in it go to `parent`.
+    Cgroup {
+        /// The cgroup made.
+        path: PathBuf,
+        /// Where its processes go.
+        parent: PathBuf,
+    },
+    /// Switch DAMON's kdamonds off and leave as many as there were.
+    Damon {
+        /// Value of `nr_kdamonds` before.
+        kdamonds: u64,
+        /// Values of `nr_contexts` before, one per kdamond.
+        contexts: Vec<u64>,
+    },
+    /// Remove a trace instance.
+    TraceInstance {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Owner { pid: u32, command: String },
+    Taken { id: u64, undo: Undo },
+    Given { id: u64 },
+}
+
+/// Folder of the journals: `/run/lowtide` for root, else below `$XDG_RUNTIME_DIR`.
+#[must_use]
+pub fn folder() -> PathBuf {
+    if rustix::process::geteuid().is_root() {
+        return "/run/lowtide".into();
+    }
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    base.join(format!("lowtide-{}", rustix::process::geteuid().as_raw()))
+}
+
+#[derive(Debug)]
+struct Inner {
+    kernel: Kernel,
+    file: Mutex<File>,
+    path: PathBuf,
+    next: std::sync::atomic::AtomicU64,
+}
+
+/// This process' journal.
+#[derive(Debug, Clone)]
+pub struct Journal(Arc<Inner>);
+
+/// A change that is taken back when this is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    journal: Journal,
+    id: u64,
+    undo: Option<Undo>,
+}
+
+impl Journal {
+    /// Opens a journal in `folder` for this process.
+    pub fn open(kernel: Kernel, folder: &Path) -> Result<Self> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::new("make", folder, e))?;
+        let path = folder.join(format!("{}.journal", std::process::id()));
+        let fail = |e| Error::new("write", &path, e);
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fail)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| Error::new("lock", &path, e))?;
+        file.set_len(0).map_err(fail)?;
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let journal = Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into() }));
+        journal.append(&Line::Owner { pid: std::process::id(), command })?;
+        Ok(journal)
+    }
+
+    fn append(&self, line: &Line) -> Result<()> {
+        let mut text = serde_json::to_string(line).map_err(|e| Error::new("write", &self.0.path, e))?;
+        text.push('\n');
+        let mut file: MutexGuard<'_, File> = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(text.as_bytes()).map_err(|e| Error::new("write", &self.0.path, e))
+    }
+
+    /// Writes down how a change that is about to be made is taken back.
+    pub fn lease(&self, undo: Undo) -> Result<Lease> {
+        let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.append(&Line::Taken { id, undo: undo.clone() })?;
+        Ok(Lease { journal: self.clone(), id, undo: Some(undo) })
+    }
+
+    /// Writes `value` to a kernel file and takes it back later.
+    pub fn write(&self, path: &Path, value: &str) -> Result<Lease> {
+        let old = self.0.kernel.read_text(path)?.trim_end().to_owned();
+        let lease = self.lease(Undo::Write { path: path.to_path_buf(), old })?;
+        self.0.kernel.write(path, value)?;
+        Ok(lease)
+    }
+}
+
+impl Drop for Inner {
+    /// All leases hold a clone of the journal, so the last one gone means nothing is left to give back.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Lease {
+    /// Takes the change back now, telling what went wrong.
+    pub fn give_back(mut self) -> Result<()> {
+        self.undo_now()
+    }
+
+    fn undo_now(&mut self) -> Result<()> {
+        let Some(undo) = self.undo.take() else { return Ok(()) };
+        apply(&self.journal.0.kernel, &undo)?;
+        self.journal.append(&Line::Given { id: self.id })
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Err(error) = self.undo_now() {
+            // Drop cannot return it, and what is left in the kernel must not go unsaid.
+            eprintln!("lowtide: a change to the kernel was not taken back: {error}; run `lowtide recover`");
+            std::mem::forget(self.journal.0.clone());
+        }
+    }
+}
+
+fn apply(kernel: &Kernel, undo: &Undo) -> Result<()> {
+    match undo {
+        Undo::Write { path, old } => match kernel.write(path, old) {
+            Err(e) if e.is_gone() => Ok(()),
+            result => result,
+        },
+        Undo::Cgroup { path, parent } => remove_cgroup(kernel, path, parent),
+        Undo::Damon { kdamonds, contexts } => crate::damon::restore(kernel, *kdamonds, contexts),
+        Undo::TraceInstance { name } => crate::trace::remove_instance(kernel, name),
+    }
+}
+
+/// Removes a cgroup. The kernel may need a moment after the last process left before it agrees.
+fn remove_cgroup(kernel: &Kernel, path: &Path, parent: &Path) -> Result<()> {
+    for attempt in 0.. {
+        let procs = match kernel.read_text(path.join("cgroup.procs")) {
+            Err(e) if e.is_gone() => return Ok(()),
+            other => other?,
+        };
+        for pid in procs.lines() {
+            match kernel.write(parent.join("cgroup.procs"), pid) {
+                Err(e) if !e.is_gone() => return Err(e),
+                _ => {}
+            }
+        }
+        // The program may have made cgroups below; they go with it when they are empty, deepest first.
+        for child in kernel.list(path)?.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
+            remove_cgroup(kernel, &child, parent)?;
+        }
+        match kernel.remove_dir(path) {
+            Err(e) if e.is_busy() && attempt < 50 => std::thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+    Ok(())
+}
+
+/// What [`recover`] did about one dead process' journal.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The pid it had.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// What was taken back, or why it could not be.
+    pub undone: Vec<(Undo, Result<()>)>,
+}
+
+/// Takes back what dead lowtides left. Journals of live ones are locked, and left alone.
+pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
+    let mut all = Vec::new();
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(all) };
+    for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
+        let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            continue;
+        }
+        let mut found = Recovered { pid: 0, command: String::new(), undone: Vec::new() };
+        let mut open = Vec::new();
+        for line in BufReader::new(&file).lines().map_while(std::result::Result::ok) {
+            // A line cut short by the kill was written before its change was made.
+            match serde_json::from_str(&line) {
+                Ok(Line::Owner { pid, command }) => (found.pid, found.command) = (pid, command),
+                Ok(Line::Taken { id, undo }) => open.push((id, undo)),
+                Ok(Line::Given { id }) => open.retain(|(taken, _)| *taken != id),
+                Err(_) => {}
+            }
+        }
+        found.undone = open.into_iter().rev().map(|(_, undo)| (undo.clone(), apply(kernel, &undo))).collect();
+        if found.undone.iter().all(|(_, result)| result.is_ok()) {
+            let _ = std::fs::remove_file(&path);
+        }
+        if !found.undone.is_empty() {
+            all.push(found);
+        }
+    }
+    Ok(all)
+}
+
+/// The live lowtide that holds a lease of DAMON, as pid and command line.
+#[must_use]
+pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        let Ok(text) = std::fs::read_to_string(entry.path()) else { continue };
+        let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let holds = lines.iter().any(|line| matches!(line, Line::Taken { undo: Undo::Damon { .. }, .. }));
+        if let (true, Some(Line::Owner { pid, command })) = (holds, lines.first()) {
+            return Some((*pid, command.clone()));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn knob(root: &Path) -> (Kernel, PathBuf) {
+        std::fs::create_dir_all(root.join("sys")).unwrap();
+        std::fs::write(root.join("sys/knob"), "old\n").unwrap();
+        (Kernel::at(root), "/sys/knob".into())
+    }
+
+    #[test]
+    fn a_lease_is_given_back_on_drop_and_the_journal_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path) = knob(dir.path());
+        let run = dir.path().join("run");
+        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let lease = journal.write(&path, "new").unwrap();
+        assert_eq!(kernel.read_text(&path).unwrap(), "new\n"[..3].to_owned() + "\n");
+        drop(lease);
+        assert!(kernel.read_text(&path).unwrap().starts_with("old"));
+        drop(journal);
+        assert_eq!(std::fs::read_dir(&run).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_taken_back_in_reverse() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path) = knob(dir.path());
+        let run = dir.path().join("run");
+        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let first = journal.write(&path, "one").unwrap();
+        let second = journal.write(&path, "two").unwrap();
+        let live = recover(&kernel, &run).unwrap();
+        assert!(live.is_empty(), "the journal of a live process is left alone");
+        // As after kill -9: the file stays, its lock goes with the process, nothing is dropped.
+        let text = std::fs::read_to_string(&journal.0.path).unwrap();
+        std::mem::forget((first, second));
+        std::fs::write(run.join("99999.journal"), text + "{\"taken\":{\"id\":7,\"und").unwrap();
+        let recovered = recover(&kernel, &run).unwrap();
+        assert_eq!(recovered.len(), 1);
+        assert_eq!(recovered[0].undone.len(), 2);
+        assert!(kernel.read_text(&path).unwrap().starts_with("old"));
+        assert!(!run.join("99999.journal").exists());
+    }
+
+    #[test]
+    fn a_vanished_cgroup_counts_as_removed() {
+        let kernel = Kernel::at("/nonexistent");
+        remove_cgroup(&kernel, Path::new("/cg/x"), Path::new("/cg")).unwrap();
+    }
+}
