@@ -48,6 +48,9 @@ pub struct Watched {
     run: Option<(f64, Option<f64>)>,
     /// The stretch was cut to be written down; the next one, if it follows at once, goes on from it.
     was_cut: bool,
+    /// The monitor has looked at it at least once. A page that joined is looked at from the next look on; what came
+    /// before is known from how it joined.
+    looked_at: bool,
 }
 
 /// Sizes by kind, in bytes, in the order of [`Kind::ALL`].
@@ -97,8 +100,8 @@ pub struct Picture {
 #[derive(Debug, Clone, Default)]
 pub struct Cohort {
     pages: BTreeMap<PageKey, Watched>,
-    /// Pages of the target that stand behind one sampled page.
-    pages_each: f64,
+    /// Pages of the target that stand behind one sampled page, by kind.
+    pages_each: Totals,
     totals_at_refresh: Totals,
     refreshed_s: f64,
     previous_tick_s: f64,
@@ -109,7 +112,7 @@ impl Cohort {
     /// An empty cohort; `tick_s` is the time between two looks at the pages.
     #[must_use]
     pub fn new(tick_s: f64) -> Self {
-        Self { tick_s, pages_each: 1.0, ..Self::default() }
+        Self { tick_s, pages_each: [1.0; 3], ..Self::default() }
     }
 
     /// Number of pages under watch.
@@ -144,14 +147,22 @@ impl Cohort {
     ///
     /// A page whose frame changed was copied on write, freed and allocated again, or swapped in, each of which is a
     /// touch; the rare migration that is not is counted as one.
-    pub fn refresh(&mut self, now_s: f64, found: &[Found], pages_each: u64, totals: Totals, out: &mut Vec<Episode>) {
+    pub fn refresh(
+        &mut self,
+        now_s: f64,
+        found: &[Found],
+        pages_each: [u64; 3],
+        totals: Totals,
+        out: &mut Vec<Episode>,
+    ) {
         let mut next = BTreeMap::new();
         for page in found {
             let watched = match self.pages.remove(&page.key) {
                 Some(mut old) if old.kind == page.kind => {
                     if old.frame != page.frame {
                         old.frame = page.frame;
-                        old.touch(page.key, now_s, self.previous_tick_s, self.weight(old.weight), out);
+                        old.looked_at = false;
+                        old.touch(page.key, now_s, self.previous_tick_s, self.weight(page.kind, old.weight), out);
                     }
                     old.weight = page.weight;
                     old
@@ -162,8 +173,8 @@ impl Cohort {
         }
         let gone = std::mem::replace(&mut self.pages, next);
         self.close(gone, out);
-        #[expect(clippy::cast_precision_loss, reason = "a power of two far below 2^52")]
-        let each = pages_each as f64;
+        #[expect(clippy::cast_precision_loss, reason = "powers of two far below 2^52")]
+        let each = pages_each.map(|pages| pages as f64);
         self.pages_each = each;
         self.totals_at_refresh = totals;
         self.refreshed_s = now_s;
@@ -180,13 +191,18 @@ impl Cohort {
     pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
         let (previous, each) = (self.previous_tick_s, self.pages_each);
         for (key, page) in &mut self.pages {
-            let weight = each * page.weight * PAGE_F;
-            match touched(page.frame) {
+            let weight = each[page.kind.index()] * page.weight * PAGE_F;
+            let seen = touched(page.frame);
+            let was_looked_at = page.looked_at;
+            page.looked_at |= seen.is_some();
+            match seen {
                 Some(true) => page.touch(*key, now_s, previous, weight, out),
                 Some(false) => page.rest(*key, weight, out),
                 None => {
                     page.rest(*key, weight, out);
-                    page.since_s = now_s;
+                    if was_looked_at {
+                        page.since_s = now_s;
+                    }
                 }
             }
         }
@@ -198,7 +214,7 @@ impl Cohort {
         let each = self.pages_each;
         for (key, page) in &mut self.pages {
             page.was_cut |= page.run.is_some();
-            page.rest(*key, each * page.weight * PAGE_F, out);
+            page.rest(*key, each[page.kind.index()] * page.weight * PAGE_F, out);
         }
     }
 
@@ -208,13 +224,13 @@ impl Cohort {
         self.close(pages, out);
     }
 
-    fn weight(&self, weight: f64) -> f64 {
-        self.pages_each * weight * PAGE_F
+    fn weight(&self, kind: Kind, weight: f64) -> f64 {
+        self.pages_each[kind.index()] * weight * PAGE_F
     }
 
     fn close(&self, pages: BTreeMap<PageKey, Watched>, out: &mut Vec<Episode>) {
         for (key, mut page) in pages {
-            let weight = self.weight(page.weight);
+            let weight = self.weight(page.kind, page.weight);
             page.rest(key, weight, out);
             let start = page.last_touch_s.unwrap_or(page.since_s);
             if start.is_finite() && self.previous_tick_s > start {
@@ -237,7 +253,7 @@ impl Cohort {
     pub fn sampled_totals(&self) -> Totals {
         let mut totals = Totals::default();
         for page in self.pages.values() {
-            totals[page.kind.index()] += self.weight(page.weight);
+            totals[page.kind.index()] += self.weight(page.kind, page.weight);
         }
         totals
     }
@@ -282,7 +298,7 @@ impl Cohort {
         let each = |kind: Kind| {
             let (total, before) = (totals[kind.index()], self.totals_at_refresh[kind.index()]);
             let grown = (total - before).max(0.0);
-            let mut estimate = tallies[kind.index()].share(self.pages_each)?;
+            let mut estimate = tallies[kind.index()].share(self.pages_each[kind.index()])?;
             estimate.bytes = (estimate.bytes * (total - grown) + grown * grown_share).min(total);
             estimate.ci95 *= total - grown;
             Some(estimate)
@@ -305,6 +321,7 @@ impl Watched {
             last_touch_s: page.allocated_s,
             run: None,
             was_cut: false,
+            looked_at: false,
         }
     }
 

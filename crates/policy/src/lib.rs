@@ -1,1 +1,7 @@
-//! placeholder
+//! What lowtide does about memory: pure decisions, made from observations alone.
+//!
+//! Nothing here reads a clock or a file, so every policy runs the same on a real machine and on a simulated one.
+
+#![forbid(unsafe_code)]
+
+pub mod governor;
