@@ -2,8 +2,10 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout))]
 
+pub mod account;
 pub mod cgroup;
 pub mod damon;
+pub mod monitor;
 pub mod pagemap;
 pub mod proc;
 pub mod root;

@@ -1,8 +1,12 @@
 //! The one file with `unsafe`: system calls that neither std nor rustix wraps.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::NonNull;
 
 /// Status and resource use of a child that ended.
 #[derive(Debug, Clone, Copy)]
@@ -62,9 +66,24 @@ pub fn own_usage() -> (f64, u64) {
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the pointer is to a live local; RUSAGE_SELF with a valid pointer cannot fail.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    #[expect(clippy::cast_precision_loss, reason = "CPU seconds are far below 2^52")]
+    (cpu_of(&usage), u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024)
+}
+
+/// Minor and major faults, and CPU seconds, of the children of this process that ended and were waited for.
+#[must_use]
+pub fn children_usage() -> ([u64; 2], f64) {
+    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local; RUSAGE_CHILDREN with a valid pointer cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
+    ([count(usage.ru_minflt), count(usage.ru_majflt)], cpu_of(&usage))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "CPU seconds are far below 2^52")]
+fn cpu_of(usage: &libc::rusage) -> f64 {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    (seconds(usage.ru_utime) + seconds(usage.ru_stime), u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024)
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 /// A signal as it arrived.
@@ -219,6 +238,163 @@ pub fn scan_present(pagemap: &File, start: u64, end: u64, ranges: &mut [PageRang
     usize::try_from(found).map(|found| (found, arg.walk_end)).map_err(|_| io::Error::last_os_error())
 }
 
+/// Advice to `process_madvise(2)`. None of it changes what memory holds, so it is safe on any address of any process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Advice {
+    /// Bring in.
+    Willneed = libc::MADV_WILLNEED,
+    /// Reclaim before others.
+    Cold = libc::MADV_COLD,
+    /// Reclaim now, used or not.
+    Pageout = libc::MADV_PAGEOUT,
+}
+
+/// Advises the kernel on address ranges (first byte, length) of a process; returns how many bytes were advised. The
+/// kernel takes at most 1,024 ranges and 2 GiB in one call, and stops at the first range it cannot advise.
+pub fn process_madvise(process: BorrowedFd<'_>, ranges: &[(usize, usize)], advice: Advice) -> io::Result<usize> {
+    let ranges: Vec<libc::iovec> = ranges
+        .iter()
+        .map(|(start, len)| libc::iovec { iov_base: std::ptr::without_provenance_mut(*start), iov_len: *len })
+        .collect();
+    // SAFETY: `ranges` is alive for the length of the call; the addresses are another process' or advice that leaves
+    // the contents of memory alone, so nothing is read or written through them here.
+    let advised = unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            process.as_raw_fd(),
+            ranges.as_ptr(),
+            ranges.len(),
+            advice as libc::c_int,
+            0 as libc::c_uint,
+        )
+    };
+    usize::try_from(advised).map_err(|_| io::Error::last_os_error())
+}
+
+/// Page faults with I/O of the calling thread so far.
+#[must_use]
+pub fn thread_major_faults() -> u64 {
+    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local; RUSAGE_THREAD with a valid pointer cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    u64::try_from(usage.ru_majflt).unwrap_or(0)
+}
+
+/// Pages of this process that are mapped only to be evicted and touched again; unmapped when dropped.
+#[derive(Debug)]
+pub struct Area {
+    start: NonNull<u8>,
+    pages: usize,
+}
+
+impl Area {
+    const PAGE: usize = 4096;
+
+    /// Private memory in base pages, each written by `fill` (page index, its bytes).
+    pub fn anonymous(pages: usize, mut fill: impl FnMut(usize, &mut [u8])) -> io::Result<Self> {
+        let area = Self::map(pages, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+        // A kernel without huge pages says EINVAL, which is what is wanted.
+        let _ = area.advise(libc::MADV_NOHUGEPAGE);
+        for page in 0..pages {
+            // SAFETY: the page lies inside the mapping, which is writable and known to nobody else yet.
+            fill(page, unsafe { std::slice::from_raw_parts_mut(area.page(page), Self::PAGE) });
+        }
+        Ok(area)
+    }
+
+    /// The first pages of a file, not read ahead. The file must not be cut short while this lives: a touch beyond its
+    /// end is a SIGBUS.
+    pub fn file(file: &File, pages: usize) -> io::Result<Self> {
+        let area = Self::map(pages, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd())?;
+        area.advise(libc::MADV_RANDOM)?;
+        Ok(area)
+    }
+
+    fn map(pages: usize, protection: i32, flags: i32, fd: i32) -> io::Result<Self> {
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), pages * Self::PAGE, protection, flags, fd, 0) };
+        match NonNull::new(start.cast()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, pages }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    fn page(&self, page: usize) -> *mut u8 {
+        assert!(page < self.pages, "page {page} of {}", self.pages);
+        // SAFETY: the offset was checked to lie inside the mapping.
+        unsafe { self.start.as_ptr().add(page * Self::PAGE) }
+    }
+
+    /// Reads one byte of a page, which brings the page in.
+    #[must_use]
+    pub fn touch(&self, page: usize) -> u8 {
+        // SAFETY: the page lies inside the mapping, which is readable and lives as long as `self`.
+        unsafe { self.page(page).read_volatile() }
+    }
+
+    /// Asks the kernel to reclaim all of it now.
+    pub fn page_out(&self) -> io::Result<()> {
+        self.advise(libc::MADV_PAGEOUT)
+    }
+
+    fn advise(&self, advice: i32) -> io::Result<()> {
+        // SAFETY: the range is this mapping; the callers here pass advice that leaves its contents alone.
+        match unsafe { libc::madvise(self.start.as_ptr().cast(), self.pages * Self::PAGE, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Which pages are in memory, be it mapped here or in the page or swap cache.
+    pub fn resident(&self) -> io::Result<Vec<bool>> {
+        let mut found = vec![0u8; self.pages];
+        // SAFETY: the range is this mapping and `found` has one byte for each of its pages.
+        match unsafe { libc::mincore(self.start.as_ptr().cast(), self.pages * Self::PAGE, found.as_mut_ptr()) } {
+            0 => Ok(found.iter().map(|byte| byte & 1 == 1).collect()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map`, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.pages * Self::PAGE) };
+    }
+}
+
+/// Swaps to a device from now on. `priority` 0..=32767: the highest is filled first, and every explicit one is above
+/// devices without.
+pub fn swap_on(device: &Path, priority: u16) -> io::Result<()> {
+    /// `SWAP_FLAG_PREFER` and the mask of the priority (include/linux/swap.h).
+    const PREFER: i32 = 0x8000;
+    const PRIORITY: i32 = 0x7fff;
+    let path = CString::new(device.as_os_str().as_bytes())?;
+    // SAFETY: `path` is a NUL-terminated string that lives as long as the call.
+    match unsafe { libc::swapon(path.as_ptr(), PREFER | i32::from(priority) & PRIORITY) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends swapping to a device; what it holds is brought back into memory first.
+pub fn swap_off(device: &Path) -> io::Result<()> {
+    let path = CString::new(device.as_os_str().as_bytes())?;
+    // SAFETY: `path` is a NUL-terminated string that lives as long as the call.
+    match unsafe { libc::swapoff(path.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,5 +421,19 @@ mod tests {
     fn own_usage_is_positive() {
         let (cpu, rss) = own_usage();
         assert!(cpu >= 0.0 && rss > 100_000);
+    }
+
+    #[test]
+    fn an_area_can_be_filled_touched_and_asked_about() {
+        let area = Area::anonymous(16, |page, bytes| bytes[0] = u8::try_from(page).unwrap()).unwrap();
+        assert_eq!((0..16).map(|page| area.touch(page)).sum::<u8>(), 120);
+        assert_eq!(area.resident().unwrap(), [true; 16]);
+        assert!(area.address().is_multiple_of(4096));
+    }
+
+    #[test]
+    fn a_path_that_is_no_swap_device_is_refused() {
+        assert!(swap_on(Path::new("/proc/self/status"), 0).is_err());
+        assert!(swap_off(Path::new("/proc/self/status")).is_err());
     }
 }

@@ -133,11 +133,11 @@ fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
         match kind {
             PADDING if delta == 0 => return Some(()),
             PADDING => {
-                time += delta;
+                time = time.wrapping_add(delta);
                 at += 4 + word(at + 4)? as usize;
             }
             TIME_EXTEND => {
-                time += (u64::from(word(at + 4)?) << 27) + delta;
+                time = time.wrapping_add((u64::from(word(at + 4)?) << 27) + delta);
                 at += 8;
             }
             TIME_STAMP => {
@@ -145,7 +145,7 @@ fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
                 at += 8;
             }
             _ => {
-                time += delta;
+                time = time.wrapping_add(delta);
                 // Length 0 in the head: the first data word is the length, itself included.
                 let (data, size) =
                     if kind == 0 { (at + 8, word(at + 4)? as usize) } else { (at + 4, kind as usize * 4) };

@@ -144,6 +144,7 @@ impl Cohort {
     }
 
     /// Takes over what a walk over the target found: new pages join, missing ones leave, moved ones are followed.
+    /// `totals` are the sizes by kind where the target's accounts tell them; elsewhere the sample's own estimate serves.
     ///
     /// A page whose frame changed was copied on write, freed and allocated again, or swapped in, each of which is a
     /// touch; the rare migration that is not is counted as one.
@@ -152,7 +153,7 @@ impl Cohort {
         now_s: f64,
         found: &[Found],
         pages_each: [u64; 3],
-        totals: Totals,
+        totals: [Option<f64>; 3],
         out: &mut Vec<Episode>,
     ) {
         let mut next = BTreeMap::new();
@@ -176,7 +177,8 @@ impl Cohort {
         #[expect(clippy::cast_precision_loss, reason = "powers of two far below 2^52")]
         let each = pages_each.map(|pages| pages as f64);
         self.pages_each = each;
-        self.totals_at_refresh = totals;
+        let sampled = self.sampled_totals();
+        self.totals_at_refresh = Kind::ALL.map(|kind| totals[kind.index()].unwrap_or(sampled[kind.index()]));
         self.refreshed_s = now_s;
     }
 
@@ -256,6 +258,12 @@ impl Cohort {
             totals[page.kind.index()] += self.weight(page.kind, page.weight);
         }
         totals
+    }
+
+    /// Sizes by kind at the last refresh.
+    #[must_use]
+    pub fn totals_at_refresh(&self) -> Totals {
+        self.totals_at_refresh
     }
 
     /// The picture at `now_s` for a target whose kinds have these sizes.

@@ -100,6 +100,37 @@ pub fn to_virtual(t_s: f64, physical: &[Region], extents: &[Extent]) -> Vec<Snap
     snapshots
 }
 
+/// The same picture in at most about `limit` regions: where there are more, blocks of the smallest power-of-two size
+/// that suffices are averaged, weighted by bytes.
+#[must_use]
+pub fn coarsen(regions: Vec<Region>, limit: usize) -> Vec<Region> {
+    let mut shift = 16;
+    let mut coarse = regions;
+    while coarse.len() > limit && shift < 48 {
+        let mut next: Vec<Region> = Vec::with_capacity(limit);
+        for region in &coarse {
+            match next.last_mut() {
+                Some(last) if last.end == region.start && (last.start >> shift) == ((region.end - 1) >> shift) => {
+                    join(last, region);
+                }
+                _ => next.push(*region),
+            }
+        }
+        coarse = next;
+        shift += 1;
+    }
+    coarse
+}
+
+/// Appends `next` to `last`, averaging by bytes.
+fn join(last: &mut Region, next: &Region) {
+    #[expect(clippy::cast_precision_loss, reason = "region sizes are far below 2^53")]
+    let (a, b) = ((last.end - last.start) as f64, (next.end - next.start) as f64);
+    last.access_rate = (last.access_rate * a + next.access_rate * b) / (a + b);
+    last.age_s = (last.age_s * a + next.age_s * b) / (a + b);
+    last.end = next.end;
+}
+
 /// Rates come from the same counter, so equal counts are equal bits.
 fn alike(a: &Region, b: &Region) -> bool {
     a.access_rate.to_bits() == b.access_rate.to_bits() && a.age_s.to_bits() == b.age_s.to_bits()
@@ -133,6 +164,22 @@ mod tests {
             for e in &extents {
                 prop_assert!(ranges.iter().any(|(start, end)| *start <= e.phys && e.phys + e.len <= *end));
             }
+        }
+
+        #[test]
+        fn coarsening_keeps_bytes_and_their_mean_rate(sizes in prop::collection::vec((1u64..40, 0u8..=10), 1..300), limit in 8usize..100) {
+            let mut at = 0x7000_0000u64;
+            let regions: Vec<Region> = sizes.iter().map(|(pages, rate)| {
+                let start = at;
+                at += pages * 4096;
+                Region { start, end: at, access_rate: f64::from(*rate) / 10.0, age_s: 1.0 }
+            }).collect();
+            #[expect(clippy::cast_precision_loss)]
+            let sum = |list: &[Region]| list.iter().map(|r| r.access_rate * (r.end - r.start) as f64).sum::<f64>();
+            let coarse = coarsen(regions.clone(), limit);
+            prop_assert!(coarse.len() <= limit.max(1));
+            prop_assert!((sum(&coarse) - sum(&regions)).abs() < 1.0);
+            prop_assert_eq!(coarse.last().unwrap().end, at);
         }
 
         #[test]

@@ -19,7 +19,7 @@ fn watch(pages: u64, limit: u64, seed: u64, ticks: u32, is_hot: impl Fn(u64) -> 
     let totals = [(pages * PAGE) as f64, 0.0, 0.0];
     let mut cohort = Cohort::new(1.0);
     let mut out = Vec::new();
-    cohort.refresh(0.0, &found, [choice.pages_each(); 3], totals, &mut out);
+    cohort.refresh(0.0, &found, [choice.pages_each(); 3], totals.map(Some), &mut out);
     for tick in 1..=ticks {
         cohort.tick(f64::from(tick), |frame| Some(is_hot(frame)), &mut out);
     }
@@ -59,7 +59,7 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
         [Found { key: PageKey { space: 1, page: 5 }, kind: Kind::Anon, frame: 5, weight: 1.0, allocated_s: None }];
     let totals = [4096.0, 0.0, 0.0];
     let mut out = Vec::new();
-    cohort.refresh(10.0, &found, [1; 3], totals, &mut out);
+    cohort.refresh(10.0, &found, [1; 3], totals.map(Some), &mut out);
     cohort.tick(11.0, |_| Some(false), &mut out);
     let picture = cohort.picture(11.0, totals);
     assert_eq!(picture.working_set[0].unwrap().bytes, 0.0);
@@ -76,7 +76,7 @@ fn reuse_times_and_idleness_are_written_down() {
     let key = PageKey { space: 9, page: 1 };
     let found = [Found { key, kind: Kind::Anon, frame: 3, weight: 1.0, allocated_s: Some(0.5) }];
     let mut out = Vec::new();
-    cohort.refresh(1.0, &found, [4; 3], [4.0 * 4096.0, 0.0, 0.0], &mut out);
+    cohort.refresh(1.0, &found, [4; 3], [Some(4.0 * 4096.0), None, None], &mut out);
     for (tick, touched) in [(2, true), (3, true), (4, false), (5, false), (6, true), (7, false), (8, false)] {
         cohort.tick(f64::from(tick), |_| Some(touched), &mut out);
     }
@@ -94,7 +94,7 @@ fn cutting_loses_nothing() {
         let mut cohort = Cohort::new(1.0);
         let key = PageKey { space: 9, page: 1 };
         let found = [Found { key, kind: Kind::File, frame: 3, weight: 1.0, allocated_s: None }];
-        cohort.refresh(0.0, &found, [1; 3], [0.0, 4096.0, 0.0], out);
+        cohort.refresh(0.0, &found, [1; 3], [None; 3], out);
         for tick in 1..=9 {
             cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
             if cut && tick % 3 == 0 {
@@ -143,7 +143,7 @@ proptest! {
         for page in &found {
             totals[page.kind.index()] += 4096.0;
         }
-        cohort.refresh(0.0, &found, [1; 3], totals, &mut out);
+        cohort.refresh(0.0, &found, [1; 3], totals.map(Some), &mut out);
         for tick in 1..=now {
             cohort.tick(f64::from(tick), |frame| Some(tick % periods[usize::try_from(frame).unwrap()] == 0), &mut out);
         }

@@ -1,0 +1,261 @@
+//! The cohort: a hash-chosen sample of the target's pages, each a one-page DAMON region, all looked at once a tick.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lowtide_model::PAGE;
+use lowtide_model::choice::{Choice, level_for};
+use lowtide_model::cohort::{Cohort, Found, Picture, Totals};
+use lowtide_model::episode::{Episode, Kind};
+
+use super::Target;
+use super::find::Frames;
+use crate::damon::{Damon, Operations, Setup};
+use crate::root::{Kernel, Result};
+use crate::trace::Event;
+
+/// Entries of per-frame files read for one search of the page cache, at most: about 20 ms of CPU.
+const CACHE_LOOKUPS: u64 = 60_000;
+
+/// Page cache that no process maps is searched for only when there is so much of it (bytes, and share of the target).
+const CACHE_WORTH: (f64, f64) = (4_194_304.0, 0.02);
+
+/// The cohort of one target.
+#[derive(Debug)]
+pub struct CohortMonitor {
+    /// The arithmetic.
+    pub cohort: Cohort,
+    /// Stretches of use and idleness seen since they were last taken.
+    pub episodes: Vec<Episode>,
+    frames: Frames,
+    seed: u64,
+    choice: Option<Choice>,
+    /// The choice at the refresh before.
+    before: Option<Choice>,
+    cache_choice: Option<Choice>,
+    limit: f64,
+    sampling_s: f64,
+    refreshed_s: f64,
+    attached: bool,
+    /// Frames that DAMON was told, ascending.
+    told: Vec<u64>,
+    /// Frames told in the last commit that were not told before; they are not looked at until it takes effect.
+    new: Vec<u64>,
+    new_from_s: f64,
+    commit: Option<JoinHandle<Result<()>>>,
+    on: bool,
+    /// The target's accounts at the last refresh.
+    accounts: Totals,
+}
+
+impl CohortMonitor {
+    /// A cohort of at most `limit` pages. `attached`: the target was running before, so how long its pages have been
+    /// idle is not known at first.
+    #[must_use]
+    pub fn new(frames: Frames, limit: f64, sampling_s: f64, attached: bool, seed: u64) -> Self {
+        Self {
+            cohort: Cohort::new(sampling_s),
+            episodes: Vec::new(),
+            frames,
+            seed,
+            choice: None,
+            before: None,
+            cache_choice: None,
+            limit,
+            sampling_s,
+            refreshed_s: 0.0,
+            attached,
+            told: Vec::new(),
+            new: Vec::new(),
+            new_from_s: 0.0,
+            commit: None,
+            on: false,
+            accounts: Totals::default(),
+        }
+    }
+
+    /// Changes size and rhythm; takes effect with the next refresh.
+    pub fn resize(&mut self, limit: f64, sampling_s: f64) {
+        self.limit = limit;
+        if (self.sampling_s - sampling_s).abs() > 1e-9 {
+            self.sampling_s = sampling_s;
+            self.cohort.set_tick(sampling_s);
+            // Any difference makes the next refresh commit.
+            self.told.clear();
+        }
+    }
+
+    /// Looks per second, for the governor.
+    #[must_use]
+    pub fn looks_per_s(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "thousands")]
+        let told = self.told.len() as f64;
+        if self.on { told / self.sampling_s } else { 0.0 }
+    }
+
+    /// Walks over the target: which chosen pages are there now, and where. Tells DAMON when that changed.
+    ///
+    /// `search_cache`: also search the whole machine for the target's page cache, which costs more.
+    pub fn refresh(
+        &mut self,
+        kernel: &Kernel,
+        damon: &Arc<Damon>,
+        kdamond: usize,
+        target: &Target,
+        now_s: f64,
+        search_cache: bool,
+    ) -> Result<()> {
+        self.finish_commit(now_s, false)?;
+        let mut found = Vec::new();
+        let pages_each = self.find(kernel, target, search_cache, &mut found)?;
+        self.date(&mut found, now_s);
+        // A frame that a second process maps is one region only.
+        let mut frames: Vec<u64> = found.iter().map(|page| page.frame).collect();
+        let totals = Kind::ALL.map(|kind| target.exact[kind.index()].then_some(target.totals[kind.index()]));
+        self.cohort.refresh(now_s, &found, pages_each, totals, &mut self.episodes);
+        self.accounts = target.totals;
+        self.refreshed_s = now_s;
+        self.attached = false;
+        frames.sort_unstable();
+        frames.dedup();
+        self.tell(damon, kdamond, frames, now_s)
+    }
+
+    /// Finds the pages; returns how many pages stand behind one, by kind.
+    fn find(&mut self, kernel: &Kernel, target: &Target, search: bool, found: &mut Vec<Found>) -> Result<[u64; 3]> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes of memory, never negative")]
+        let pages = |bytes: f64| (bytes / PAGE as f64) as u64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
+        let limit = self.limit as u64;
+        let all: f64 = target.totals.iter().sum();
+        let frames = self.frames.ram_frames();
+        if target.system {
+            let choice = Choice { level: level_for(frames, limit.max(CACHE_LOOKUPS / 16)), seed: self.seed };
+            self.frames.all(choice, found)?;
+            self.before = self.choice.replace(choice);
+            self.cache_choice = Some(choice);
+            return Ok([choice.pages_each(); 3]);
+        }
+        let choice = Choice { level: level_for(pages(all), limit), seed: self.seed };
+        for pid in &target.pids {
+            self.frames.mapped(kernel, *pid, choice, found)?;
+        }
+        self.before = self.choice.replace(choice);
+        let cache = target.totals[Kind::Cache.index()];
+        let worth = cache > CACHE_WORTH.0 && cache > CACHE_WORTH.1 * all;
+        let inodes = target.cgroup.as_ref().filter(|_| worth && self.frames.sees_cache());
+        let inodes = inodes.map_or_else(Vec::new, |cgroup| cgroup.inodes(kernel));
+        let level = choice.level.max(level_for(frames, CACHE_LOOKUPS));
+        let cache_choice = Choice { level, seed: self.seed };
+        if !inodes.is_empty() && (search || self.before.is_none()) {
+            self.frames.cache(&inodes, cache_choice, found)?;
+            self.cache_choice = Some(cache_choice);
+        } else if !inodes.is_empty() {
+            for (key, _) in self.cohort.pages().filter(|(_, page)| page.kind == Kind::Cache) {
+                found.extend(self.frames.cache_frame(&inodes, key.page)?);
+            }
+        }
+        let cache_each = self.cache_choice.unwrap_or(cache_choice).pages_each();
+        Ok([choice.pages_each(), choice.pages_each(), cache_each])
+    }
+
+    /// Says when pages that are new were allocated: between the last refresh, which would have found them, and now;
+    /// spread evenly, in the order a hash gives. Not known for a target that was running before.
+    fn date(&self, found: &mut [Found], now_s: f64) {
+        if self.attached {
+            return;
+        }
+        let since = self.refreshed_s;
+        for page in found.iter_mut().filter(|page| self.cohort.frame_of(page.key).is_none()) {
+            let known = page.kind != Kind::Cache && self.was_chosen(page.key.page);
+            #[expect(clippy::cast_precision_loss, reason = "16 bits")]
+            let spread = (page.key.page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as f64 / 65536.0;
+            page.allocated_s = known.then_some(since + (now_s - since) * spread);
+        }
+    }
+
+    /// Whether the choice at the refresh before held that page. At the first refresh of a program that lowtide started,
+    /// everything is new.
+    fn was_chosen(&self, page: u64) -> bool {
+        self.before.is_none_or(|choice| choice.holds(page))
+    }
+
+    /// Gives DAMON the frames, if they are not the ones it has.
+    fn tell(&mut self, damon: &Arc<Damon>, kdamond: usize, frames: Vec<u64>, now_s: f64) -> Result<()> {
+        if frames == self.told || frames.is_empty() || self.commit.is_some() {
+            return Ok(());
+        }
+        let setup = Setup {
+            operations: Operations::Paddr,
+            sampling: Duration::from_secs_f64(self.sampling_s),
+            aggregation: Duration::from_secs_f64(self.sampling_s),
+            update: Duration::from_secs(3600),
+            // As many regions as there are: nothing is merged (a merged region would exceed the size limit, which is
+            // the mean size) and nothing is split (a page is the smallest region).
+            min_regions: frames.len(),
+            max_regions: frames.len() * 2 + 16,
+            pids: Vec::new(),
+            ranges: frames.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
+        };
+        self.new = frames.iter().copied().filter(|frame| self.told.binary_search(frame).is_err()).collect();
+        self.told = frames;
+        if !self.on {
+            damon.start(kdamond, &setup)?;
+            (self.on, self.new_from_s) = (true, now_s);
+            return Ok(());
+        }
+        self.new_from_s = f64::INFINITY;
+        let damon = Arc::clone(damon);
+        // The kernel answers a commit after the current sampling interval, which would hold up the tick.
+        self.commit = Some(std::thread::spawn(move || damon.commit(kdamond, &setup)));
+        Ok(())
+    }
+
+    /// Takes note of a commit that took effect; with `wait`, waits for it.
+    pub fn finish_commit(&mut self, now_s: f64, wait: bool) -> Result<()> {
+        if !self.commit.as_ref().is_some_and(|commit| wait || commit.is_finished()) {
+            return Ok(());
+        }
+        let Some(commit) = self.commit.take() else { return Ok(()) };
+        // The snapshot in which the commit happened still counts the new regions as not accessed.
+        self.new_from_s = now_s + 0.5 * self.sampling_s;
+        match commit.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Whether all of DAMON's answer is about frames of the cohort: what part of `events` is not.
+    #[must_use]
+    pub fn foreign(&self, events: &[Event]) -> usize {
+        events.iter().filter(|e| e.end - e.start != PAGE || self.told.binary_search(&(e.start / PAGE)).is_err()).count()
+    }
+
+    /// One snapshot of the cohort's kdamond.
+    pub fn snapshot(&mut self, t_s: f64, events: &[Event]) {
+        let _ = self.finish_commit(t_s, false);
+        let seen: HashMap<u64, bool> = events.iter().map(|e| (e.start / PAGE, e.nr_accesses > 0)).collect();
+        let fresh = t_s < self.new_from_s;
+        let new = std::mem::take(&mut self.new);
+        let looked = |frame: u64| {
+            let skip = fresh && new.binary_search(&frame).is_ok();
+            if skip { None } else { seen.get(&frame).copied() }
+        };
+        self.cohort.tick(t_s, looked, &mut self.episodes);
+        self.new = if fresh { new } else { Vec::new() };
+    }
+
+    /// The picture at `t_s`, given the target's accounts now. Where these are not exact, only their change is used.
+    #[must_use]
+    pub fn picture(&self, t_s: f64, target: &Target) -> Picture {
+        let before = self.cohort.totals_at_refresh();
+        let totals = Kind::ALL.map(|kind| {
+            let i = kind.index();
+            let grown = before[i] + target.totals[i] - self.accounts[i];
+            if target.exact[i] { target.totals[i] } else { grown.max(0.0) }
+        });
+        self.cohort.picture(t_s, totals)
+    }
+}

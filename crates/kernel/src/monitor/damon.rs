@@ -1,0 +1,298 @@
+//! Both instruments on DAMON: kdamond 0 looks at the cohort, kdamond 1 draws the map, one trace instance reads both.
+
+use std::sync::Arc;
+
+use lowtide_model::cohort::Picture;
+use lowtide_model::episode::Episode;
+use lowtide_model::region::Snapshot;
+
+use super::Target;
+use super::cohort::CohortMonitor;
+use super::find::Frames;
+use super::map::MapMonitor;
+use crate::damon::{Damon, Operations};
+use crate::proc;
+use crate::root::{Error, Kernel, Result};
+use crate::trace::{Event, Trace};
+use crate::undo::Journal;
+
+const COHORT: usize = 0;
+const MAP: usize = 1;
+
+/// Bytes of each CPU's trace buffer: a region's event takes about 56 bytes, and two snapshots of 4,000 pages must fit
+/// between two reads.
+const TRACE_BUFFER: usize = 512 * 1024;
+
+/// What shall be monitored, and how often.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rhythm {
+    /// Pages of the cohort, at most.
+    pub cohort_pages: f64,
+    /// Seconds between two looks at a page.
+    pub cohort_sampling_s: f64,
+    /// Regions of the map, at most.
+    pub map_regions: f64,
+    /// Seconds between two looks at a region.
+    pub map_sampling_s: f64,
+    /// Seconds over which the map counts.
+    pub map_aggregation_s: f64,
+}
+
+/// Cohort and map of one target.
+#[derive(Debug)]
+pub struct DamonMonitor {
+    kernel: Kernel,
+    cohort: CohortMonitor,
+    map: Option<MapMonitor>,
+    pending: Vec<Event>,
+    snapshots: Vec<Snapshot>,
+    last_look_s: Option<f64>,
+    regions: f64,
+    epoch_ns: u64,
+    foreign: usize,
+    operations: Operations,
+    kdamonds: [Option<(u32, f64)>; 2],
+    // Declared last: dropped last, after the readers of what it made.
+    trace: Trace,
+    damon: Arc<Damon>,
+}
+
+/// CPU seconds of the kernel threads since they were last asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cost {
+    /// The cohort's kdamond.
+    pub cohort_s: f64,
+    /// The map's kdamond.
+    pub map_s: f64,
+}
+
+impl DamonMonitor {
+    /// Takes DAMON. `epoch_ns`: start of the record on `CLOCK_MONOTONIC`; `attached`: the target was running before.
+    pub fn take(kernel: &Kernel, journal: &Journal, rhythm: &Rhythm, epoch_ns: u64, attached: bool) -> Result<Self> {
+        let frames = Frames::open(kernel)?;
+        // Before DAMON is switched to: a kernel that cannot tell us anything must not be made to work.
+        let trace = Trace::open(kernel, journal, TRACE_BUFFER)?;
+        let damon = Damon::take(kernel, journal, 2)?;
+        let offered = damon.operations(COHORT)?;
+        if !offered.contains(&Operations::Paddr) {
+            let why = std::io::Error::other("this kernel's DAMON has no paddr (CONFIG_DAMON_PADDR)");
+            return Err(Error::new("set up the cohort with", "DAMON", why));
+        }
+        let operations = if offered.contains(&Operations::Vaddr) { Operations::Vaddr } else { Operations::Paddr };
+        let map = MapMonitor::new(operations, rhythm.map_regions, rhythm.map_sampling_s, rhythm.map_aggregation_s);
+        let seed = epoch_ns;
+        Ok(Self {
+            kernel: kernel.clone(),
+            cohort: CohortMonitor::new(frames, rhythm.cohort_pages, rhythm.cohort_sampling_s, attached, seed),
+            map: Some(map),
+            pending: Vec::new(),
+            snapshots: Vec::new(),
+            last_look_s: None,
+            regions: 0.0,
+            epoch_ns,
+            foreign: 0,
+            operations,
+            kdamonds: [None; 2],
+            trace,
+            damon: Arc::new(damon),
+        })
+    }
+
+    /// `damon-vaddr` or `damon-paddr`: what the map works on. The cohort works on frames everywhere.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        match self.operations {
+            Operations::Vaddr => "damon-vaddr",
+            Operations::Paddr => "damon-paddr",
+        }
+    }
+
+    /// Changes size and rhythm.
+    pub fn set_rhythm(&mut self, rhythm: &Rhythm) {
+        self.cohort.resize(rhythm.cohort_pages, rhythm.cohort_sampling_s);
+        if let Some(map) = &mut self.map {
+            map.resize(rhythm.map_regions, rhythm.map_sampling_s, rhythm.map_aggregation_s);
+        }
+    }
+
+    /// Walks over the target for the cohort.
+    pub fn refresh_cohort(&mut self, target: &Target, now_s: f64, search_cache: bool) -> Result<()> {
+        self.cohort.refresh(&self.kernel, &self.damon, COHORT, target, now_s, search_cache)
+    }
+
+    /// Walks over the target for the map. The whole system has no map: frames mean nothing to its reader.
+    pub fn refresh_map(&mut self, target: &Target) -> Result<()> {
+        match &mut self.map {
+            Some(map) if !target.system => map.refresh(&self.kernel, &self.damon, MAP, target),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads what was traced. True if the cohort was looked at since the last call.
+    pub fn poll(&mut self) -> Result<bool> {
+        self.trace.read(&mut self.pending)?;
+        let pids = [self.damon.pid(COHORT), self.damon.pid(MAP)];
+        let mut looked = false;
+        let events = std::mem::take(&mut self.pending);
+        for (index, pid) in pids.iter().enumerate().filter_map(|(index, pid)| Some((index, (*pid)?))) {
+            let mine: Vec<Event> = events.iter().filter(|event| event.kdamond == pid).copied().collect();
+            let mut rest = mine.as_slice();
+            while let Some((snapshot, after)) = split_snapshot(rest) {
+                rest = after;
+                looked |= self.snapshot(index, snapshot);
+            }
+            self.pending.extend_from_slice(rest);
+        }
+        Ok(looked)
+    }
+
+    /// One complete snapshot of one kdamond. True if it was the cohort's.
+    fn snapshot(&mut self, kdamond: usize, events: &[Event]) -> bool {
+        let Some(last) = events.last() else { return false };
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a record are below 2^53")]
+        let t_s = last.time_ns.saturating_sub(self.epoch_ns) as f64 / 1e9;
+        if kdamond == COHORT {
+            self.foreign += self.cohort.foreign(events);
+            self.cohort.snapshot(t_s, events);
+            self.last_look_s = Some(t_s);
+            return true;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "hundreds")]
+        let regions = events.len() as f64;
+        self.regions = regions;
+        if let Some(map) = &mut self.map {
+            self.snapshots.extend(map.snapshot(t_s, events));
+        }
+        false
+    }
+
+    /// Time of the last look at the cohort.
+    #[must_use]
+    pub fn last_look_s(&self) -> Option<f64> {
+        self.last_look_s
+    }
+
+    /// The picture at the last look; `None` before the first.
+    #[must_use]
+    pub fn picture(&self, target: &Target) -> Option<Picture> {
+        self.last_look_s.map(|t_s| self.cohort.picture(t_s, target))
+    }
+
+    /// Bytes the cohort stands for.
+    #[must_use]
+    pub fn watched_bytes(&self) -> f64 {
+        self.cohort.cohort.sampled_totals().iter().sum()
+    }
+
+    /// Takes the stretches of use seen so far; `cut` also those that are going on.
+    pub fn take_episodes(&mut self, cut: bool) -> Vec<Episode> {
+        if cut {
+            self.cohort.cohort.cut(&mut self.cohort.episodes);
+        }
+        std::mem::take(&mut self.cohort.episodes)
+    }
+
+    /// Ends the watch: every page's last stretch.
+    pub fn finish(&mut self) -> Vec<Episode> {
+        let _ = self.cohort.finish_commit(0.0, true);
+        self.cohort.cohort.finish(&mut self.cohort.episodes);
+        std::mem::take(&mut self.cohort.episodes)
+    }
+
+    /// Takes the map's snapshots since the last call.
+    pub fn take_snapshots(&mut self) -> Vec<Snapshot> {
+        std::mem::take(&mut self.snapshots)
+    }
+
+    /// Name of the mapping at an address.
+    #[must_use]
+    pub fn name_of(&self, pid: u32, address: u64) -> &str {
+        self.map.as_ref().map_or("", |map| map.name_of(pid, address))
+    }
+
+    /// Regions of the map's last snapshot.
+    #[must_use]
+    pub fn regions(&self) -> f64 {
+        self.regions
+    }
+
+    /// Looks per second of cohort and map, for the governor.
+    #[must_use]
+    pub fn looks_per_s(&self) -> (f64, f64) {
+        (self.cohort.looks_per_s(), self.map.as_ref().map_or(0.0, |map| map.looks_per_s(self.regions)))
+    }
+
+    /// Regions that DAMON reported for the cohort without having been told; 0 unless someone else changed it.
+    #[must_use]
+    pub fn foreign(&self) -> usize {
+        self.foreign
+    }
+
+    /// Bytes too scattered for the map.
+    #[must_use]
+    pub fn unmapped_bytes(&self) -> u64 {
+        self.map.as_ref().map_or(0, |map| map.lost_bytes)
+    }
+
+    /// What the kernel threads cost since the last call.
+    pub fn cost(&mut self) -> Cost {
+        let mut spent = [0.0; 2];
+        for (kdamond, slot) in self.kdamonds.iter_mut().enumerate() {
+            let Some(pid) = self.damon.pid(kdamond) else { continue };
+            let Ok(now) = proc::cpu_seconds(&self.kernel, pid) else { continue };
+            let before = slot.filter(|(known, _)| *known == pid).map_or(0.0, |(_, cpu)| cpu);
+            spent[kdamond] = (now - before).max(0.0);
+            *slot = Some((pid, now));
+        }
+        Cost { cohort_s: spent[COHORT], map_s: spent[MAP] }
+    }
+}
+
+/// The first complete snapshot of one kdamond's events, and what follows it. A target's regions are traced in one go,
+/// ascending, `nr_regions` events each; all targets of one aggregation follow each other within a few milliseconds.
+/// `None` while a target's regions are still to come. Where events were lost, the next aggregation ends the snapshot.
+fn split_snapshot(events: &[Event]) -> Option<(&[Event], &[Event])> {
+    const SAME_AGGREGATION_NS: u64 = 20_000_000;
+    let mut end = 0;
+    while let Some(first) = events.get(end) {
+        let apart = |a: &Event, b: &Event| b.time_ns > a.time_ns + SAME_AGGREGATION_NS;
+        if end > 0 && (apart(&events[end - 1], first) || first.target == events[end - 1].target) {
+            break;
+        }
+        let of_target = events[end..]
+            .windows(2)
+            .take_while(|pair| {
+                pair[1].target == first.target && pair[1].start > pair[0].start && !apart(&pair[0], &pair[1])
+            })
+            .count()
+            + 1;
+        end += of_target.min((first.nr_regions as usize).max(1));
+        if end == events.len() && of_target < first.nr_regions as usize {
+            return None;
+        }
+    }
+    (end > 0).then(|| events.split_at(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(time_ns: u64, nr_regions: u32, start: u64) -> Event {
+        Event { time_ns, kdamond: 1, target: 0, nr_regions, start, end: start + 4096, nr_accesses: 0, age: 0 }
+    }
+
+    #[test]
+    fn snapshots_are_told_apart_and_incomplete_ones_wait() {
+        let second = 1_000_000_000;
+        let events =
+            [event(1, 2, 0), event(2, 2, 4096), event(second, 1, 0), Event { target: 1, ..event(second + 5, 2, 0) }];
+        let (snapshot, rest) = split_snapshot(&events).unwrap();
+        assert_eq!((snapshot.len(), rest.len()), (2, 2));
+        assert!(split_snapshot(rest).is_none(), "a second target has begun and is not complete");
+        assert!(split_snapshot(&[]).is_none());
+        // One of three events was lost; the next aggregation shows that it will not come.
+        let lost = [event(1, 3, 0), event(2, 3, 8192), event(second, 1, 0)];
+        assert_eq!(split_snapshot(&lost).unwrap().0.len(), 2);
+    }
+}

@@ -1,0 +1,201 @@
+//! Which pages of a target the sample holds now, and in which frames they are.
+
+use lowtide_model::choice::Choice;
+use lowtide_model::cohort::Found;
+use lowtide_model::episode::{Kind, PageKey};
+use lowtide_model::{PAGE, region::Extent};
+
+use crate::pagemap::{FrameFile, PageMap, flag};
+use crate::proc;
+use crate::root::{Error, Kernel, Result};
+
+/// The files that tell about frames. Each may be missing: an old kernel, or no rights.
+#[derive(Debug)]
+pub struct Frames {
+    flags: FrameFile,
+    counts: FrameFile,
+    cgroups: Option<FrameFile>,
+    /// Physical ranges of memory, as frame numbers.
+    ram: Vec<(u64, u64)>,
+}
+
+/// A mapping with more chosen places than this is searched for populated stretches first.
+const SPARSE_PLACES: u64 = 8192;
+
+impl Frames {
+    /// Opens what this kernel has.
+    pub fn open(kernel: &Kernel) -> Result<Self> {
+        let ram = crate::system::ram(kernel)?;
+        Ok(Self {
+            flags: FrameFile::flags(kernel)?,
+            counts: FrameFile::counts(kernel)?,
+            cgroups: FrameFile::cgroups(kernel).ok(),
+            ram: ram.into_iter().map(|(start, end)| (start / PAGE, end / PAGE)).collect(),
+        })
+    }
+
+    /// Whether unmapped page cache of a cgroup can be found.
+    #[must_use]
+    pub fn sees_cache(&self) -> bool {
+        self.cgroups.is_some() && !self.ram.is_empty()
+    }
+
+    /// Frames of memory in all.
+    #[must_use]
+    pub fn ram_frames(&self) -> u64 {
+        self.ram.iter().map(|(start, end)| end - start).sum()
+    }
+
+    /// The chosen pages that a process has in memory, appended to `out`. A process that ended has none.
+    pub fn mapped(&self, kernel: &Kernel, pid: u32, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
+        let fail = |e| Error::new("read", format!("/proc/{pid}/pagemap"), e);
+        let mappings = match proc::mappings(kernel, pid) {
+            Err(e) if e.is_gone() => return Ok(()),
+            other => other?,
+        };
+        let map = match PageMap::open(kernel, pid) {
+            Err(e) if e.is_gone() => return Ok(()),
+            other => other?,
+        };
+        for mapping in &mappings {
+            let (first, end) = (mapping.start / PAGE, mapping.end / PAGE);
+            let mut stretches = Vec::new();
+            if (end - first) >> choice.level > SPARSE_PLACES {
+                map.populated(first, end, &mut |from, to| stretches.push((from, to))).map_err(fail)?;
+            } else {
+                stretches.push((first, end));
+            }
+            for page in stretches.into_iter().flat_map(|(from, to)| choice.pages_in(from, to)) {
+                let entry = map.entry(page).map_err(fail)?;
+                if entry.is_present() && entry.frame() != 0 {
+                    let kind = if entry.is_file() { Kind::File } else { Kind::Anon };
+                    let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame())? };
+                    let key = PageKey { space: pid, page };
+                    let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
+                    out.extend(weight.map(found));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// 1 / number of mappings of a frame; `None` for frames that are no ordinary memory: the zero page, device memory,
+    /// hugetlbfs (which DAMON cannot see).
+    fn shared_weight(&self, frame: u64) -> Result<Option<f64>> {
+        let Some(flags) = self.flags.value(frame)? else { return Ok(None) };
+        if flags & (flag::ZERO_PAGE | flag::RESERVED | flag::HUGE | flag::NOPAGE) != 0 {
+            return Ok(None);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a page is not mapped 2^52 times")]
+        let mappings = self.counts.value(frame)?.unwrap_or(1).max(1) as f64;
+        Ok(Some(1.0 / mappings))
+    }
+
+    /// The chosen frames that hold page cache charged to one of `cgroups` and mapped by no process. Reads one entry per
+    /// chosen frame of the whole machine.
+    pub fn cache(&self, cgroups: &[u64], choice: Choice, out: &mut Vec<Found>) -> Result<()> {
+        for frame in self.chosen(choice) {
+            out.extend(self.cache_frame(cgroups, frame)?);
+        }
+        Ok(())
+    }
+
+    /// Whether a frame (still) is unmapped page cache of one of `cgroups`.
+    pub fn cache_frame(&self, cgroups: &[u64], frame: u64) -> Result<Option<Found>> {
+        let Some(file) = &self.cgroups else { return Ok(None) };
+        if !file.value(frame)?.is_some_and(|inode| inode != 0 && cgroups.contains(&inode)) {
+            return Ok(None);
+        }
+        let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
+        Ok((kind_of(flags) == Some(Kind::Cache)).then_some(frame_found(frame, Kind::Cache)))
+    }
+
+    /// The chosen frames of the whole machine that reclaim could take.
+    pub fn all(&self, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
+        for frame in self.chosen(choice) {
+            let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
+            out.extend(kind_of(flags).map(|kind| frame_found(frame, kind)));
+        }
+        Ok(())
+    }
+
+    fn chosen(&self, choice: Choice) -> impl Iterator<Item = u64> {
+        self.ram.iter().flat_map(move |(start, end)| choice.pages_in(*start, *end))
+    }
+}
+
+fn kind_of(flags: u64) -> Option<Kind> {
+    if flags & flag::LRU == 0 || flags & flag::NOPAGE != 0 {
+        None
+    } else if flags & flag::ANON != 0 {
+        Some(Kind::Anon)
+    } else if flags & flag::MMAP != 0 {
+        Some(Kind::File)
+    } else {
+        Some(Kind::Cache)
+    }
+}
+
+fn frame_found(frame: u64, kind: Kind) -> Found {
+    Found { key: PageKey { space: 0, page: frame }, kind, frame, weight: 1.0, allocated_s: None }
+}
+
+/// At most so many extents are kept; a target so scattered that it has more loses its shortest ones.
+const EXTENTS: usize = 32_768;
+
+/// Where a target's memory is, physically: its extents in order of physical address, its named mappings, and how many
+/// bytes the extents kept leave out.
+pub fn extents(kernel: &Kernel, pids: &[u32]) -> Result<(Vec<Extent>, Vec<(u32, proc::Mapping)>, u64)> {
+    let (mut extents, mut names, mut lost) = (Vec::new(), Vec::new(), 0);
+    for pid in pids {
+        let fail = |e| Error::new("read", format!("/proc/{pid}/pagemap"), e);
+        let (mappings, map) = match (proc::mappings(kernel, *pid), PageMap::open(kernel, *pid)) {
+            (Err(e), _) | (_, Err(e)) if e.is_gone() => continue,
+            (mappings, map) => (mappings?, map?),
+        };
+        for mapping in mappings {
+            map.extents(*pid, mapping.start / PAGE, mapping.end / PAGE, &mut extents).map_err(fail)?;
+            lost += thin(&mut extents);
+            names.push((*pid, mapping));
+        }
+    }
+    extents.sort_unstable_by_key(|extent| extent.phys);
+    Ok((extents, names, lost))
+}
+
+/// Drops the shortest extents where there are too many; returns the bytes dropped.
+fn thin(extents: &mut Vec<Extent>) -> u64 {
+    let mut lost = 0;
+    let mut shortest = PAGE;
+    while extents.len() > EXTENTS {
+        extents.retain(|extent| {
+            let keep = extent.len > shortest;
+            lost += if keep { 0 } else { extent.len };
+            keep
+        });
+        shortest *= 2;
+    }
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_by_flags() {
+        assert_eq!(kind_of(flag::LRU | flag::ANON | flag::MMAP), Some(Kind::Anon));
+        assert_eq!(kind_of(flag::LRU | flag::MMAP), Some(Kind::File));
+        assert_eq!(kind_of(flag::LRU), Some(Kind::Cache));
+        assert_eq!(kind_of(flag::ANON), None);
+    }
+
+    #[test]
+    fn thinning_drops_the_shortest() {
+        let mut extents: Vec<Extent> = (0..40_000)
+            .map(|i| Extent { pid: 1, virt: i << 20, phys: i << 20, len: if i % 4 == 0 { 8192 } else { 4096 } })
+            .collect();
+        let lost = thin(&mut extents);
+        assert_eq!((extents.len(), lost), (10_000, 30_000 * 4096));
+    }
+}

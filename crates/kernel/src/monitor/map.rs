@@ -1,0 +1,165 @@
+//! The map: where the accesses are. DAMON's adaptive regions, on virtual addresses where the kernel has `vaddr`, else on
+//! the page frames of the target's processes, mapped back.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
+
+use super::{Target, find};
+use crate::damon::{Damon, Operations, Setup};
+use crate::proc::Mapping;
+use crate::root::{Kernel, Result};
+use crate::trace::Event;
+
+/// Processes that `vaddr` follows at once, at most: each costs at least ten regions.
+const PROCESSES: usize = 32;
+
+/// Regions of one snapshot that are kept, at most; more than a screen has rows.
+const KEPT: usize = 500;
+
+/// Snapshots after a start that are left out: DAMON begins with few regions and needs some rounds to find the shape.
+const UNSETTLED: u32 = 3;
+
+/// The map of one target.
+#[derive(Debug)]
+pub struct MapMonitor {
+    operations: Operations,
+    limit: f64,
+    sampling_s: f64,
+    aggregation_s: f64,
+    /// `paddr`: where the target's memory is. Ascending by physical address.
+    extents: Vec<Extent>,
+    names: Vec<(u32, Mapping)>,
+    pids: Vec<u32>,
+    /// What DAMON was told.
+    told: Option<Setup>,
+    commit: Option<JoinHandle<Result<()>>>,
+    settled: u32,
+    /// Bytes of the target that are too scattered to be mapped, at the last refresh.
+    pub lost_bytes: u64,
+}
+
+impl MapMonitor {
+    /// A map of at most `limit` regions.
+    #[must_use]
+    pub fn new(operations: Operations, limit: f64, sampling_s: f64, aggregation_s: f64) -> Self {
+        Self {
+            operations,
+            limit,
+            sampling_s,
+            aggregation_s,
+            extents: Vec::new(),
+            names: Vec::new(),
+            pids: Vec::new(),
+            told: None,
+            commit: None,
+            settled: 0,
+            lost_bytes: 0,
+        }
+    }
+
+    /// Changes size and rhythm; takes effect with the next refresh.
+    pub fn resize(&mut self, limit: f64, sampling_s: f64, aggregation_s: f64) {
+        (self.limit, self.sampling_s, self.aggregation_s) = (limit, sampling_s, aggregation_s);
+    }
+
+    /// Looks per second at `regions` regions, for the governor.
+    #[must_use]
+    pub fn looks_per_s(&self, regions: f64) -> f64 {
+        if self.told.is_some() { regions / self.sampling_s } else { 0.0 }
+    }
+
+    /// Walks over the target: where its memory is now. Tells DAMON when that changed.
+    pub fn refresh(&mut self, kernel: &Kernel, damon: &Arc<Damon>, kdamond: usize, target: &Target) -> Result<()> {
+        if self.commit.as_ref().is_some_and(|commit| !commit.is_finished()) {
+            return Ok(());
+        }
+        if let Some(Err(error)) = self.commit.take().and_then(|commit| commit.join().ok()) {
+            return Err(error);
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds")]
+        let limit = self.limit as usize;
+        let mut setup = Setup {
+            operations: self.operations,
+            sampling: Duration::from_secs_f64(self.sampling_s),
+            aggregation: Duration::from_secs_f64(self.aggregation_s),
+            update: Duration::from_secs_f64(self.aggregation_s),
+            min_regions: 10,
+            max_regions: limit,
+            pids: Vec::new(),
+            ranges: Vec::new(),
+        };
+        if self.operations == Operations::Paddr {
+            let (extents, names, lost) = find::extents(kernel, &target.pids)?;
+            (self.extents, self.names, self.lost_bytes) = (extents, names, lost);
+            // Half the regions for the ranges themselves: DAMON only splits while it has less than half its maximum.
+            setup.ranges = coalesce(&self.extents, limit / 2);
+        } else {
+            setup.pids = target.pids.iter().copied().take(PROCESSES).collect();
+            self.pids.clone_from(&setup.pids);
+            self.names = setup.pids.iter().flat_map(|pid| named(kernel, *pid)).collect();
+        }
+        self.tell(damon, kdamond, setup)
+    }
+
+    fn tell(&mut self, damon: &Arc<Damon>, kdamond: usize, setup: Setup) -> Result<()> {
+        if (setup.ranges.is_empty() && setup.pids.is_empty()) || self.told.as_ref() == Some(&setup) {
+            return Ok(());
+        }
+        if self.told.is_none() {
+            damon.start(kdamond, &setup)?;
+        } else {
+            let (damon, setup) = (Arc::clone(damon), setup.clone());
+            self.commit = Some(std::thread::spawn(move || damon.commit(kdamond, &setup)));
+        }
+        self.told = Some(setup);
+        Ok(())
+    }
+
+    /// One snapshot of the map's kdamond: all targets, each as many events as it has regions.
+    pub fn snapshot(&mut self, t_s: f64, events: &[Event]) -> Vec<Snapshot> {
+        self.settled += 1;
+        if self.settled <= UNSETTLED {
+            return Vec::new();
+        }
+        let samples = (self.aggregation_s / self.sampling_s).max(1.0);
+        let region = |event: &Event| Region {
+            start: event.start,
+            end: event.end,
+            access_rate: (f64::from(event.nr_accesses) / samples).min(1.0),
+            age_s: f64::from(event.age) * self.aggregation_s,
+        };
+        let mut snapshots = match self.operations {
+            Operations::Paddr => {
+                let regions: Vec<Region> = events.iter().map(region).collect();
+                to_virtual(t_s, &regions, &self.extents)
+            }
+            // Targets are traced in the order in which they were told.
+            Operations::Vaddr => events
+                .chunk_by(|a, b| a.target == b.target)
+                .zip(&self.pids)
+                .map(|(events, pid)| Snapshot { t_s, pid: *pid, regions: events.iter().map(region).collect() })
+                .collect(),
+        };
+        for snapshot in &mut snapshots {
+            snapshot.regions = coarsen(std::mem::take(&mut snapshot.regions), KEPT);
+        }
+        snapshots
+    }
+
+    /// Name of the mapping that an address of a process lies in; empty for anonymous memory.
+    #[must_use]
+    pub fn name_of(&self, pid: u32, address: u64) -> &str {
+        let after = self.names.partition_point(|(p, mapping)| (*p, mapping.start) <= (pid, address));
+        match after.checked_sub(1).map(|at| &self.names[at]) {
+            Some((p, mapping)) if *p == pid && address < mapping.end => &mapping.name,
+            _ => "",
+        }
+    }
+}
+
+fn named(kernel: &Kernel, pid: u32) -> Vec<(u32, Mapping)> {
+    crate::proc::mappings(kernel, pid).unwrap_or_default().into_iter().map(|mapping| (pid, mapping)).collect()
+}

@@ -1,0 +1,27 @@
+//! Monitors: how the accesses of a target are seen. Each file is one way; `damon` joins cohort and map.
+
+pub mod cohort;
+pub mod damon;
+pub mod find;
+pub mod map;
+pub mod smaps;
+
+use lowtide_model::cohort::Totals;
+
+use crate::cgroup::Cgroup;
+
+/// What is monitored, as it is now.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// Its processes; empty when the whole system is meant.
+    pub pids: Vec<u32>,
+    /// Its cgroup, if its page cache is to be watched too.
+    pub cgroup: Option<Cgroup>,
+    /// Everything: all frames of the system.
+    pub system: bool,
+    /// What its accounts say, by kind. The page cache is what no process maps.
+    pub totals: Totals,
+    /// Which of them are the target's exact size; the others count shared pages more than once, and serve only to see
+    /// growth.
+    pub exact: [bool; 3],
+}
