@@ -40,11 +40,11 @@ pub struct Accountant {
     known: BTreeSet<ProcessId>,
     /// Counters of each process when first seen (zero for one that started since).
     baselines: BTreeMap<ProcessId, [u64; 3]>,
-    /// Counters of processes that ended and were waited for by nobody in the tree.
+    /// The first row: counters count from it.
     first: Option<Usage>,
+    /// Highest sums so far: a process that ends unwaited-for must not make a counter fall.
     highest: [u64; 3],
     ticks_per_s: f64,
-    pss: Option<f64>,
 }
 
 /// What a tick found.
@@ -74,7 +74,6 @@ impl Accountant {
             first: None,
             highest: [0; 3],
             ticks_per_s: number(rustix::param::clock_ticks_per_second()),
-            pss: None,
         }
     }
 
@@ -117,7 +116,7 @@ impl Accountant {
                 self.charges(&mut usage, &mut target);
             }
         }
-        self.from_zero(&mut usage);
+        self.count_from_zero(&mut usage);
         Ok(Accounts { usage, target })
     }
 
@@ -174,7 +173,6 @@ impl Accountant {
             *highest = (*highest).max(now);
         }
         let [anon, file, shmem, swap, page_tables] = status;
-        self.pss = proportional.map(number).or(self.pss);
         usage.pss_bytes = proportional.map(number);
         usage.rss_bytes = Some(number(anon + file + shmem));
         usage.swap_bytes = Some(number(swap));
@@ -255,13 +253,12 @@ impl Accountant {
     }
 
     /// Counters since the first read.
-    fn from_zero(&mut self, usage: &mut Usage) {
+    fn count_from_zero(&mut self, usage: &mut Usage) {
         let first = self.first.get_or_insert_with(|| usage.clone()).clone();
         for field in lowtide_model::usage::FIELDS {
-            if field.shape == lowtide_model::usage::Shape::Counter {
-                if let (Some(now), Some(first)) = ((field.get)(usage), (field.get)(&first)) {
-                    (field.set)(usage, Some((now - first).max(0.0)));
-                }
+            let counter = field.shape == lowtide_model::usage::Shape::Counter;
+            if let (true, Some(now), Some(first)) = (counter, (field.get)(usage), (field.get)(&first)) {
+                (field.set)(usage, Some((now - first).max(0.0)));
             }
         }
     }

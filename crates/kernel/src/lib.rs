@@ -3,13 +3,17 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout))]
 
 pub mod account;
+pub mod caps;
 pub mod cgroup;
 pub mod damon;
 pub mod monitor;
 pub mod pagemap;
 pub mod proc;
+pub mod refault;
 pub mod root;
+pub mod swap;
 pub mod sys;
 pub mod system;
 pub mod trace;
 pub mod undo;
+pub mod zram;

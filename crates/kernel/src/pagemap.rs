@@ -50,7 +50,7 @@ pub struct PageMap {
 }
 
 /// How many bytes of address space one `read_chunk` covers: 8 KiB of entries.
-const CHUNK_PAGES: u64 = 1024;
+const CHUNK_PAGES: usize = 1024;
 
 impl PageMap {
     /// Opens a process' page table.
@@ -96,10 +96,10 @@ impl PageMap {
 
     /// Calls `seen(page, entry)` for every present page in `first..end`.
     pub fn each_present(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
-        let mut bytes = [0; 8 * CHUNK_PAGES as usize];
+        let mut bytes = [0; 8 * CHUNK_PAGES];
         let mut page = first;
         while page < end {
-            let want = 8 * usize::try_from((end - page).min(CHUNK_PAGES)).unwrap_or(0);
+            let want = 8 * usize::try_from(end - page).unwrap_or(CHUNK_PAGES).min(CHUNK_PAGES);
             let got = self.file.read_at(&mut bytes[..want], page * 8)?;
             if got < 8 {
                 return Ok(());

@@ -84,6 +84,19 @@ impl Kernel {
         self
     }
 
+    /// Whether this is the kernel that runs this program. System calls know no injected root: what they say or do is
+    /// about this kernel alone.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Whether nothing may be changed. Files are never written then; system calls must ask.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// The real path of a kernel file.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
@@ -189,6 +202,12 @@ pub fn value_of(text: &str, key: &str) -> Option<u64> {
     keyed(text).find(|(name, _)| *name == key).map(|(_, number)| number)
 }
 
+/// The chosen word of a file that shows all it could be set to, like `always [madvise] never`.
+#[must_use]
+pub fn chosen(text: &str) -> Option<&str> {
+    text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,10 +236,16 @@ mod tests {
         assert_eq!(all, [("MemFree", 12288), ("anon", 4096), ("VmRSS", 8192), ("HugePages_Total", 3)]);
     }
 
+    #[test]
+    fn the_chosen_word() {
+        assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
+        assert_eq!(chosen("always"), None);
+    }
+
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = keyed(&text).count();
+            let _ = (keyed(&text).count(), chosen(&text));
         }
     }
 }

@@ -315,8 +315,8 @@ impl Area {
     fn map(pages: usize, protection: i32, flags: i32, fd: i32) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), pages * Self::PAGE, protection, flags, fd, 0) };
-        match NonNull::new(start.cast()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, pages }),
+        match NonNull::new(start.cast::<u8>()) {
+            Some(first) if start != libc::MAP_FAILED => Ok(Self { start: first, pages }),
             _ => Err(io::Error::last_os_error()),
         }
     }

@@ -73,7 +73,7 @@ impl Slot {
     }
 }
 
-/// Parses lines like `field:unsigned long start;	offset:24;	size:8;	signed:0;`.
+/// Parses lines like `field:unsigned long start; offset:24; size:8; signed:0;`, the parts apart by tabs.
 fn parse_format(text: &str) -> Option<Format> {
     let id = text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok()?;
     let slot = |name: &str| {
@@ -297,7 +297,7 @@ mod tests {
     fn a_page_of_all_event_kinds_is_walked() {
         let format = parse_format(FORMAT).unwrap();
         let extend = [((5u32 << 5) | 30).to_ne_bytes(), 2u32.to_ne_bytes()].concat();
-        let mut long = ((1u32 << 5) | 0).to_ne_bytes().to_vec();
+        let mut long = (1u32 << 5).to_ne_bytes().to_vec();
         long.extend(52u32.to_ne_bytes());
         long.extend(payload(0x3000));
         let padding = [((3u32 << 5) | 29).to_ne_bytes(), 8u32.to_ne_bytes(), [0; 4]].concat();

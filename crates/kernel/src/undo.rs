@@ -45,6 +45,11 @@ pub enum Undo {
         /// Its name.
         name: String,
     },
+    /// End swapping to a zram device and remove it.
+    Zram {
+        /// Its number.
+        device: u32,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -162,6 +167,7 @@ fn apply(kernel: &Kernel, undo: &Undo) -> Result<()> {
         Undo::Cgroup { path, parent } => remove_cgroup(kernel, path, parent),
         Undo::Damon { kdamonds, contexts } => crate::damon::restore(kernel, *kdamonds, contexts),
         Undo::TraceInstance { name } => crate::trace::remove_instance(kernel, name),
+        Undo::Zram { device } => crate::zram::remove(kernel, *device),
     }
 }
 

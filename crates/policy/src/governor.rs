@@ -72,6 +72,7 @@ pub struct Observation {
 pub struct Governor {
     cap: f64,
     base_sampling_s: f64,
+    slow_share: f64,
     plan: Plan,
 }
 
@@ -89,7 +90,12 @@ impl Governor {
             map_regions: (looks_per_s(MAP_SHARE) * map_sampling_s).clamp(MAP_REGIONS.0, MAP_REGIONS.1),
             map_sampling_s,
         };
-        Self { cap, base_sampling_s: sampling_s, plan }
+        Self { cap, base_sampling_s: sampling_s, slow_share: SLOW_SHARE, plan }
+    }
+
+    /// There is no rhythm to pay for: nearly the whole cap is for slow work.
+    pub fn without_rhythm(&mut self) {
+        self.slow_share = COHORT_SHARE + MAP_SHARE + SLOW_SHARE;
     }
 
     /// The plan in force.
@@ -127,7 +133,7 @@ impl Governor {
     /// Whether slow work that costs about `cost_s` may be done now, given what slow work has cost so far.
     #[must_use]
     pub fn may_spend(&self, elapsed_s: f64, slow_spent_s: f64, cost_s: f64) -> bool {
-        slow_spent_s + cost_s <= self.cap * SLOW_SHARE * (elapsed_s + 2.0 * CREDIT_S)
+        slow_spent_s + cost_s <= self.cap * self.slow_share * (elapsed_s + CREDIT_S)
     }
 }
 

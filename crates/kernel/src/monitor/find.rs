@@ -143,10 +143,20 @@ fn frame_found(frame: u64, kind: Kind) -> Found {
 /// At most so many extents are kept; a target so scattered that it has more loses its shortest ones.
 const EXTENTS: usize = 32_768;
 
-/// Where a target's memory is, physically: its extents in order of physical address, its named mappings, and how many
-/// bytes the extents kept leave out.
-pub fn extents(kernel: &Kernel, pids: &[u32]) -> Result<(Vec<Extent>, Vec<(u32, proc::Mapping)>, u64)> {
-    let (mut extents, mut names, mut lost) = (Vec::new(), Vec::new(), 0);
+/// Where a target's memory is, physically.
+#[derive(Debug, Clone, Default)]
+pub struct Layout {
+    /// In order of physical address.
+    pub extents: Vec<Extent>,
+    /// Mappings by process.
+    pub names: Vec<(u32, proc::Mapping)>,
+    /// Bytes of extents left out because there were too many.
+    pub lost_bytes: u64,
+}
+
+/// Where a target's memory is now, physically.
+pub fn layout(kernel: &Kernel, pids: &[u32]) -> Result<Layout> {
+    let Layout { mut extents, mut names, mut lost_bytes } = Layout::default();
     for pid in pids {
         let fail = |e| Error::new("read", format!("/proc/{pid}/pagemap"), e);
         let (mappings, map) = match (proc::mappings(kernel, *pid), PageMap::open(kernel, *pid)) {
@@ -155,12 +165,12 @@ pub fn extents(kernel: &Kernel, pids: &[u32]) -> Result<(Vec<Extent>, Vec<(u32, 
         };
         for mapping in mappings {
             map.extents(*pid, mapping.start / PAGE, mapping.end / PAGE, &mut extents).map_err(fail)?;
-            lost += thin(&mut extents);
+            lost_bytes += thin(&mut extents);
             names.push((*pid, mapping));
         }
     }
     extents.sort_unstable_by_key(|extent| extent.phys);
-    Ok((extents, names, lost))
+    Ok(Layout { extents, names, lost_bytes })
 }
 
 /// Drops the shortest extents where there are too many; returns the bytes dropped.

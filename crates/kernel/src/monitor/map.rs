@@ -92,8 +92,8 @@ impl MapMonitor {
             ranges: Vec::new(),
         };
         if self.operations == Operations::Paddr {
-            let (extents, names, lost) = find::extents(kernel, &target.pids)?;
-            (self.extents, self.names, self.lost_bytes) = (extents, names, lost);
+            let layout = find::layout(kernel, &target.pids)?;
+            (self.extents, self.names, self.lost_bytes) = (layout.extents, layout.names, layout.lost_bytes);
             // Half the regions for the ranges themselves: DAMON only splits while it has less than half its maximum.
             setup.ranges = coalesce(&self.extents, limit / 2);
         } else {

@@ -2,6 +2,7 @@
 //! how much was referenced since. The kernel walks all pages for either, so it is done as seldom as the price demands.
 //!
 //! One round clears, then reads after 1, 5, 10, … seconds: the referenced bytes are the working sets of these windows.
+//! A row of the record holds only the window that was read at its time.
 
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
@@ -35,14 +36,16 @@ pub fn parse_referenced(text: &str) -> Referenced {
     sum
 }
 
+/// How many windows the rounds reach: mostly the shortest, now and then ten seconds, seldom two minutes.
+const REACHES: [usize; 9] = [3, 1, 1, 1, 3, 1, 1, 1, WINDOWS_S.len()];
+
 /// The monitor.
 #[derive(Debug)]
 pub struct SmapsMonitor {
     kernel: Kernel,
     cleared_s: Option<f64>,
     next: usize,
-    reach: usize,
-    rounds: u32,
+    rounds: usize,
     sets: [Option<Referenced>; WINDOWS_S.len()],
 }
 
@@ -55,14 +58,7 @@ impl SmapsMonitor {
                 _ => {}
             }
         }
-        Ok(Self {
-            kernel: kernel.clone(),
-            cleared_s: None,
-            next: 0,
-            reach: 3,
-            rounds: 0,
-            sets: [None; WINDOWS_S.len()],
-        })
+        Ok(Self { kernel: kernel.clone(), cleared_s: None, next: 0, rounds: 0, sets: [None; WINDOWS_S.len()] })
     }
 
     /// Whether there is something to do now: a round to begin, or a window that has passed.
@@ -95,23 +91,21 @@ impl SmapsMonitor {
             (sum.anon, sum.file) = (sum.anon + referenced.anon, sum.file + referenced.file);
         }
         self.sets[self.next] = Some(sum);
+        let picture = self.picture(target);
         self.next += 1;
-        if self.next == self.reach {
+        if self.next == REACHES[self.rounds % REACHES.len()] {
             self.rounds += 1;
-            // Two rounds of 10 s, then one that reaches twelve times as far.
-            self.reach = if self.rounds.is_multiple_of(3) { WINDOWS_S.len() } else { 3 };
             self.cleared_s = None;
         }
-        Ok(Some(self.picture(target)))
+        Ok(Some(picture))
     }
 
     fn picture(&self, target: &Target) -> Picture {
         #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
         let sizes = |set: &Referenced| [set.anon as f64, set.file as f64];
         let mut picture = Picture::default();
-        for (slot, set) in picture.working_set.iter_mut().zip(&self.sets) {
-            *slot = set.as_ref().map(|set| Estimate { bytes: sizes(set).iter().sum(), ci95: 0.0 });
-        }
+        picture.working_set[self.next] =
+            self.sets[self.next].as_ref().map(|set| Estimate { bytes: sizes(set).iter().sum(), ci95: 0.0 });
         for (anon, side) in [(true, 0), (false, 1)] {
             let total = if anon { target.totals[0] } else { target.totals[1] };
             let (mut reached, mut min_s) = (0.0, 0.0);

@@ -1,0 +1,230 @@
+//! `lowtide run -- CMD`: start a program and record it until its whole tree has ended.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lowtide_kernel::account::{Accountant, Scope};
+use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
+use lowtide_kernel::undo::{Journal, Lease};
+use lowtide_model::meta::End;
+use lowtide_model::units::{Share, Size, Span};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::failure::{Failure, code};
+use crate::launch;
+use crate::monitors::Wish;
+use crate::recorder::{Options, Recorder};
+use crate::session;
+
+/// Options that `run` and `record` share.
+#[derive(Debug, clap::Args)]
+pub struct Common {
+    /// Folder for the record (default: lowtide-NAME-TIME in the current folder)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// How accesses are seen: the best that serves, or one by name
+    #[arg(long, value_enum, default_value = "auto")]
+    pub monitor: Wish,
+    /// Time between two ticks
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub interval: Span,
+    /// Upper bound of the price of monitoring, as a share of one CPU
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    pub max_overhead: Share,
+    /// Print the summary as JSON on stdout instead of as text on stderr
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Common {
+    /// The recorder's options.
+    ///
+    /// # Errors
+    /// If a value makes no sense.
+    pub fn options(&self, name: &str, attached: bool) -> anyhow::Result<Options> {
+        let interval_s = self.interval.0.as_secs_f64();
+        if !(0.05..=3600.0).contains(&interval_s) {
+            let message = format!("--interval {}: out of range; give a time from 50ms to 1h", self.interval);
+            return Err(Failure::new(code::USAGE, message).into());
+        }
+        if !(0.001..=1.0).contains(&self.max_overhead.0) {
+            let message = format!("--max-overhead {}: out of range; give a share from 0.1% to 100%", self.max_overhead);
+            return Err(Failure::new(code::USAGE, message).into());
+        }
+        let out = self.out.clone().unwrap_or_else(|| session::default_folder(name));
+        Ok(Options { out, monitor: self.monitor, interval_s, max_overhead: self.max_overhead.0, attached })
+    }
+}
+
+/// `lowtide run`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Limit the program's memory (needs a cgroup of its own)
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<Size>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// A program under record.
+struct Run {
+    signals: Signals,
+    pid: u32,
+    ended: Option<Ended>,
+    max_rss_bytes: u64,
+    stop: bool,
+}
+
+/// Runs the command; returns the program's exit code.
+///
+/// # Errors
+/// If the record cannot be written or the program cannot be started.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let name = Path::new(&args.command[0]).file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let options = args.common.options(&name, false)?;
+    let kernel = Kernel::default();
+    let journal = session::journal(&kernel)?;
+    session::check_monitor(options.monitor, &kernel)?;
+    let own = own_cgroup(&kernel, &journal);
+    let (cgroup, lease, missing) = match own {
+        Ok((cgroup, lease)) => (Some(cgroup), Some(lease), None),
+        Err(why) => (None, None, Some(why)),
+    };
+    limit(args.limit, &kernel, cgroup.as_ref())?;
+    let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
+    let accountant = Accountant::new(&kernel, scope, cgroup.clone());
+    let meta = session::meta(&kernel, args.command.clone(), &options, cgroup.as_ref());
+    let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
+    if let Some(why) = missing {
+        recorder.note(format!(
+            "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not seen"
+        ));
+    }
+    let wanted: Vec<i32> = launch::PASSED_ON.iter().copied().chain([rustix::process::Signal::CHILD.as_raw()]).collect();
+    let signals = Signals::block(&wanted)?;
+    let started = recorder.now_s();
+    let procs = cgroup.as_ref().map(|cgroup| kernel.path(cgroup.procs_file()));
+    let pid = match launch::start(&args.command, procs.as_deref(), &signals) {
+        Ok(pid) => pid,
+        Err(error) => {
+            // There is nothing to record; an empty folder of ours would only be in the way.
+            session::discard(recorder);
+            return Err(error);
+        }
+    };
+    let mut run = Run { signals, pid, ended: None, max_rss_bytes: 0, stop: false };
+    let reason = run.follow(&mut recorder)?;
+    let end = End {
+        reason: reason.to_owned(),
+        exit_code: run.ended.map(|ended| ended.code()),
+        runtime_s: recorder.now_s() - started,
+        app_max_rss_bytes: (run.max_rss_bytes > 0).then_some(run.max_rss_bytes),
+        ..End::default()
+    };
+    let dir = recorder.close(end);
+    drop(lease);
+    drop(journal);
+    let dir = dir?;
+    session::finish(&dir, args.common.json, std::io::stderr().is_terminal())?;
+    Ok(run.ended.map_or(0, |ended| ended.code()))
+}
+
+fn own_cgroup(kernel: &Kernel, journal: &Journal) -> Result<(Cgroup, Lease), String> {
+    match Cgroup::create_own(kernel, journal, &format!("lowtide-{}", std::process::id())) {
+        Ok(Some(own)) => Ok(own),
+        Ok(None) => Err("no memory cgroup is mounted".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn limit(limit: Option<Size>, kernel: &Kernel, cgroup: Option<&Cgroup>) -> anyhow::Result<()> {
+    let Some(size) = limit else { return Ok(()) };
+    let Some(cgroup) = cgroup else {
+        let message = format!("--limit {size}: no memory cgroup can be made here; run as root or without --limit");
+        return Err(Failure::new(code::IMPOSSIBLE, message).into());
+    };
+    Ok(cgroup.set_limit(kernel, size.0)?)
+}
+
+impl Run {
+    /// Ticks and passes signals on until the tree has ended. Returns why recording ended.
+    fn follow(&mut self, recorder: &mut Recorder) -> anyhow::Result<&'static str> {
+        let mut last_s = recorder.now_s();
+        loop {
+            let due = recorder.next_tick_s(last_s);
+            if self.wait(due - recorder.now_s())? {
+                self.take_signals()?;
+                if !self.reap()? {
+                    return Ok("ended");
+                }
+            }
+            if self.stop {
+                return Ok("interrupted");
+            }
+            if recorder.now_s() >= due {
+                last_s = recorder.now_s();
+                // No process now does not mean the end: one may be between fork and the cgroup.
+                recorder.tick()?;
+            }
+        }
+    }
+
+    /// Waits for a signal or until the time is over. True if there is a signal.
+    fn wait(&self, seconds: f64) -> anyhow::Result<bool> {
+        let time = Duration::from_secs_f64(seconds.max(0.0));
+        let time = Timespec::try_from(time)?;
+        let mut fds = [PollFd::new(&self.signals, PollFlags::IN)];
+        match poll(&mut fds, Some(&time)) {
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            other => Ok(other? > 0),
+        }
+    }
+
+    /// Passes signals on. What the terminal sends goes to the whole foreground group, so the program has it already.
+    fn take_signals(&mut self) -> anyhow::Result<()> {
+        while let Some(signal) = self.signals.next()? {
+            if signal.number == rustix::process::Signal::CHILD.as_raw() {
+                continue;
+            }
+            let ends = [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP];
+            if self.ended.is_some() && ends.iter().any(|end| end.as_raw() == signal.number) {
+                // Only what the program left behind still runs; that is not ours to end.
+                self.stop = true;
+            } else if signal.from_process && self.ended.is_none() {
+                self.pass_on(signal.number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program has not been collected yet, so its pid is still its own.
+    fn pass_on(&self, number: i32) {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+        let signal = rustix::process::Signal::from_named_raw(number);
+        if let (Some(pid), Some(signal)) = (pid, signal) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Collects what ended. False when nothing of the tree is left.
+    fn reap(&mut self) -> anyhow::Result<bool> {
+        loop {
+            match sys::reap()? {
+                Reaped::None => return Ok(false),
+                Reaped::Running => return Ok(true),
+                Reaped::Ended(ended) => {
+                    self.max_rss_bytes = self.max_rss_bytes.max(ended.max_rss_bytes);
+                    if ended.pid == self.pid {
+                        self.ended = Some(ended);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Errors as the contract wants them: `lowtide: WHAT: WHY; FIX` on stderr, and an exit code that scripts can tell.
+
+use lowtide_kernel::root;
+
+use crate::store::StoreError;
+
+/// Exit codes of the contract.
+pub mod code {
+    /// Anything else.
+    pub const OTHER: i32 = 1;
+    /// Wrong usage.
+    pub const USAGE: i32 = 2;
+    /// Not possible on this kernel.
+    pub const IMPOSSIBLE: i32 = 3;
+    /// Not permitted.
+    pub const PERMISSION: i32 = 4;
+    /// Target gone or not found.
+    pub const GONE: i32 = 5;
+    /// Kernel interface held by someone else.
+    pub const BUSY: i32 = 6;
+    /// Command found but not executable, as shells say it.
+    pub const NOT_EXECUTABLE: i32 = 126;
+    /// Command not found, as shells say it.
+    pub const NOT_FOUND: i32 = 127;
+}
+
+/// An error that knows its exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// See [`code`].
+    pub code: i32,
+    /// `WHAT: WHY; FIX`.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with that exit code.
+    pub fn new(code: i32, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// The exit code of any error that reaches `main`.
+#[must_use]
+pub fn exit_code(error: &anyhow::Error) -> i32 {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.code;
+    }
+    if let Some(kernel) = error.downcast_ref::<root::Error>() {
+        return match kernel {
+            e if e.is_permission() => code::PERMISSION,
+            e if e.is_busy() => code::BUSY,
+            e if e.is_gone() => code::GONE,
+            _ => code::OTHER,
+        };
+    }
+    match error.downcast_ref::<StoreError>() {
+        Some(StoreError::NotARecord { .. }) => code::GONE,
+        Some(StoreError::NotWritable { .. }) => code::PERMISSION,
+        Some(StoreError::Live(_)) => code::BUSY,
+        _ => code::OTHER,
+    }
+}
+
+/// Writes an error to stderr in the form of the contract.
+pub fn tell(error: &anyhow::Error) {
+    let text = error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    eprintln!("lowtide: {text}");
+}

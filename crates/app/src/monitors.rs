@@ -1,0 +1,136 @@
+//! Which monitor serves: the best this machine has, and why the better ones could not.
+
+use lowtide_kernel::damon;
+use lowtide_kernel::monitor::Target;
+use lowtide_kernel::monitor::damon::{DamonMonitor, Rhythm};
+use lowtide_kernel::monitor::smaps::SmapsMonitor;
+use lowtide_kernel::root::{Error, Kernel};
+use lowtide_kernel::undo::{self, Journal};
+use lowtide_model::meta::Refusal;
+use lowtide_policy::governor::Plan;
+
+use crate::failure::{Failure, code};
+
+/// `--monitor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Wish {
+    /// The best that serves.
+    Auto,
+    /// DAMON: cohort and map.
+    Damon,
+    /// `clear_refs` and smaps.
+    Smaps,
+    /// Accounts only.
+    None,
+}
+
+/// The monitor at work.
+#[derive(Debug)]
+pub enum Monitor {
+    /// Cohort and map.
+    Damon(Box<DamonMonitor>),
+    /// Referenced bytes.
+    Smaps(SmapsMonitor),
+    /// None.
+    None,
+}
+
+impl Monitor {
+    /// Its name in the record.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Damon(damon) => damon.backend(),
+            Self::Smaps(_) => "smaps",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The governor's plan as the kernel crate wants it.
+#[must_use]
+pub fn rhythm(plan: &Plan) -> Rhythm {
+    Rhythm {
+        cohort_pages: plan.cohort_pages,
+        cohort_sampling_s: plan.cohort_sampling_s,
+        map_regions: plan.map_regions,
+        map_sampling_s: plan.map_sampling_s,
+        map_aggregation_s: plan.map_aggregation_s(),
+    }
+}
+
+/// What choosing found.
+pub struct Choice {
+    /// The monitor.
+    pub monitor: Monitor,
+    /// Better ones, and why not.
+    pub refused: Vec<Refusal>,
+}
+
+/// Takes the best monitor that serves the wish.
+///
+/// # Errors
+/// If a monitor was asked for by name and cannot serve.
+pub fn choose(
+    wish: Wish,
+    kernel: &Kernel,
+    journal: &Journal,
+    target: &Target,
+    rhythm: &Rhythm,
+    epoch_ns: u64,
+    attached: bool,
+) -> Result<Choice, Failure> {
+    let mut refused = Vec::new();
+    if matches!(wish, Wish::Auto | Wish::Damon) {
+        match DamonMonitor::take(kernel, journal, rhythm, epoch_ns, attached) {
+            Ok(damon) => return Ok(Choice { monitor: Monitor::Damon(Box::new(damon)), refused }),
+            Err(error) => refuse(wish, "damon", why_not_damon(kernel, &error), &error, &mut refused)?,
+        }
+    }
+    if matches!(wish, Wish::Auto | Wish::Smaps) && !target.system {
+        match SmapsMonitor::new(kernel, target) {
+            Ok(smaps) => return Ok(Choice { monitor: Monitor::Smaps(smaps), refused }),
+            Err(error) => refuse(wish, "smaps", error.to_string(), &error, &mut refused)?,
+        }
+    } else if wish == Wish::Smaps {
+        let message = "--monitor smaps: looks at processes, not at the whole system; give --pid or --cgroup";
+        return Err(Failure::new(code::USAGE, message));
+    }
+    Ok(Choice { monitor: Monitor::None, refused })
+}
+
+fn refuse(wish: Wish, name: &str, why: String, error: &Error, refused: &mut Vec<Refusal>) -> Result<(), Failure> {
+    if wish == Wish::Auto {
+        refused.push(Refusal { backend: name.to_owned(), why });
+        return Ok(());
+    }
+    let code = match error {
+        e if e.is_busy() => code::BUSY,
+        e if e.is_permission() => code::PERMISSION,
+        _ => code::IMPOSSIBLE,
+    };
+    Err(Failure::new(code, format!("--monitor {name}: {why}; use --monitor auto for the next best")))
+}
+
+/// Why DAMON could not be had, and who has it.
+fn why_not_damon(kernel: &Kernel, error: &Error) -> String {
+    if error.is_permission() {
+        return format!("{error} (page frames and DAMON need root)");
+    }
+    if !error.is_busy() {
+        if error.is_gone() && damon::probe(kernel).is_err() {
+            return "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)".to_owned();
+        }
+        return error.to_string();
+    }
+    if let Some((pid, command)) = undo::damon_holder(&undo::folder()) {
+        return format!("DAMON is held by another lowtide, pid {pid} ({command})");
+    }
+    if let Some(module) = damon::exclusive_module(kernel) {
+        return format!("DAMON is held by the kernel module {module}; echo N > {module}/parameters/enabled frees it");
+    }
+    match damon::running(kernel).first() {
+        Some(pid) => format!("DAMON is held by someone: kdamond {pid} is on (`damo stop`, or echo off to its state)"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,137 @@
+//! What `run` and `record` do alike before and after recording.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use lowtide_kernel::cgroup::{Cgroup, Version};
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::undo::{self, Journal};
+use lowtide_kernel::{damon, system, trace};
+use lowtide_model::meta::{Host, Meta, SCHEMA};
+
+use crate::failure::{Failure, code};
+use crate::monitors::Wish;
+use crate::recorder::{Options, Recorder};
+
+/// `lowtide-NAME-20261120-193000` in the current folder.
+#[must_use]
+pub fn default_folder(name: &str) -> PathBuf {
+    let name: String = name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    let now = jiff::Zoned::now();
+    PathBuf::from(format!("lowtide-{name}-{}", now.strftime("%Y%m%d-%H%M%S")))
+}
+
+/// Takes back what dead lowtides left, then opens a journal for this one.
+///
+/// # Errors
+/// If the journal cannot be written: nothing may be changed that could not be taken back.
+pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
+    let folder = undo::folder();
+    for recovered in undo::recover(kernel, &folder)? {
+        let (pid, command) = (recovered.pid, &recovered.command);
+        for (undo, result) in &recovered.undone {
+            match result {
+                Ok(()) => eprintln!("lowtide: took back what {command} (pid {pid}) left: {undo:?}"),
+                Err(error) => eprintln!("lowtide: could not take back {undo:?} of {command} (pid {pid}): {error}"),
+            }
+        }
+    }
+    Journal::open(kernel.clone(), &folder).context("the undo journal cannot be kept")
+}
+
+/// A monitor asked for by name must be able to serve before anything is started.
+///
+/// # Errors
+/// With what is missing.
+pub fn check_monitor(wish: Wish, kernel: &Kernel) -> Result<(), Failure> {
+    if wish != Wish::Damon {
+        return Ok(());
+    }
+    for (what, result) in [("DAMON", damon::probe(kernel)), ("its tracepoint", trace::probe(kernel))] {
+        if let Err(error) = result {
+            let code = if error.is_permission() { code::PERMISSION } else { code::IMPOSSIBLE };
+            let message = format!("--monitor damon: {what} cannot be used: {error}; use --monitor auto");
+            return Err(Failure::new(code, message));
+        }
+    }
+    if let Some(pid) = damon::running(kernel).first() {
+        let message = format!("--monitor damon: DAMON is held: kdamond {pid} is on; use --monitor auto");
+        return Err(Failure::new(code::BUSY, message));
+    }
+    Ok(())
+}
+
+/// What is known before recording starts.
+#[must_use]
+pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroup: Option<&Cgroup>) -> Meta {
+    let any = cgroup.cloned().or_else(|| Cgroup::of(kernel, std::process::id()).ok().flatten());
+    let mut notes = Vec::new();
+    if let Err(error) = system::pressure(kernel, "/proc/pressure/memory") {
+        notes.push(format!("no pressure: {error}; boot with psi=1"));
+    } else if any.as_ref().is_some_and(|cgroup| cgroup.version == Version::V1) {
+        notes.push("pressure is the whole system's: cgroup version 1 has none of its own".to_owned());
+    }
+    if cgroup.is_some_and(|cgroup| cgroup.version == Version::V1) {
+        notes.push(
+            "cgroup version 1 tells kernel memory in one number: slab is what is left of it without page tables and stacks"
+                .to_owned(),
+        );
+    }
+    Meta {
+        schema: SCHEMA,
+        lowtide: env!("CARGO_PKG_VERSION").to_owned(),
+        command,
+        interval_s: options.interval_s,
+        max_overhead_percent: options.max_overhead * 100.0,
+        host: Host {
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
+            memory_bytes: system::memory(kernel).map_or(0, |memory| memory.total),
+            cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),
+        },
+        notes,
+        ..Meta::default()
+    }
+}
+
+/// Removes a record that holds nothing, because the program never started.
+pub fn discard(recorder: Recorder) {
+    if let Ok(dir) = recorder.close(lowtide_model::meta::End::default()) {
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+/// Finishes a record and draws its page in a process of its own, so that drawing does not count as monitoring; then
+/// prints the summary: text to stderr, as the program's own output has stdout, JSON to stdout because it was asked for.
+///
+/// # Errors
+/// If the record could not be finished.
+pub fn finish(dir: &Path, json: bool, terminal: bool) -> anyhow::Result<()> {
+    let page = dir.join("report.html");
+    let mut draw = myself("report");
+    draw.arg(dir).args(["--format", "html", "--output"]).arg(&page).stdin(Stdio::null());
+    let drawn = draw.status().context("the report could not be drawn")?;
+    let mut print = myself("report");
+    print.arg(dir).stdin(Stdio::null());
+    if json {
+        print.args(["--format", "json"]);
+    } else {
+        eprintln!();
+        // Child output goes where ours goes: stdout belongs to the program.
+        print.stdout(rustix::io::dup(std::io::stderr())?);
+    }
+    let printed = print.status().context("the summary could not be printed")?;
+    if drawn.success() && printed.success() {
+        let link = if terminal { "Report" } else { "report" };
+        eprintln!("\n{link}: {}", page.display());
+        return Ok(());
+    }
+    anyhow::bail!("{}: the record could not be finished; run `lowtide report {}`", dir.display(), dir.display())
+}
+
+fn myself(verb: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(verb);
+    command
+}

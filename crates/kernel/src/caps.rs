@@ -1,0 +1,210 @@
+//! What this kernel offers lowtide: found out by looking at files and errno values, never at the kernel's version.
+//!
+//! A capability is one function and one line of a registry: [`FILES`] where the kernel's files tell, which also works on
+//! a captured tree, and [`CALLS`] where only the running kernel itself can be asked. Everything is left as it was found.
+
+mod auto;
+mod cgroups;
+mod damon;
+mod mglru;
+mod pages;
+mod reclaim;
+
+use lowtide_model::capability::{Capability, State};
+use rustix::fs::{Access, AtFlags, CWD};
+use serde::Serialize;
+
+use crate::root::{Error, Kernel, Result};
+
+pub use auto::{Choice, auto};
+
+/// What a capability is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// To see how much memory is used.
+    Measure,
+    /// To account memory and to set limits.
+    Limit,
+    /// To take back what is not needed.
+    Reclaim,
+    /// To keep what is needed.
+    Protect,
+}
+
+impl Purpose {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 4] = [Self::Measure, Self::Limit, Self::Reclaim, Self::Protect];
+
+    /// A heading.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Measure => "measure",
+            Self::Limit => "size / limit",
+            Self::Reclaim => "reclaim",
+            Self::Protect => "protect",
+        }
+    }
+}
+
+/// What a look at the kernel found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    state: State,
+    how: String,
+    enable: String,
+}
+
+impl Finding {
+    fn yes(how: impl Into<String>) -> Self {
+        Self { state: State::Yes, how: how.into(), enable: String::new() }
+    }
+
+    fn blocked(how: impl Into<String>, enable: impl Into<String>) -> Self {
+        Self { state: State::Blocked, how: how.into(), enable: enable.into() }
+    }
+
+    fn no(how: impl Into<String>, enable: impl Into<String>) -> Self {
+        Self { state: State::No, how: how.into(), enable: enable.into() }
+    }
+
+    /// What a failure means. `enable`: how to get the thing if it is not there.
+    fn failed(error: &Error, enable: &str) -> Self {
+        if error.is_gone() {
+            Self::no(error.to_string(), enable)
+        } else if error.is_permission() {
+            Self::blocked(error.to_string(), PRIVILEGE)
+        } else {
+            Self::blocked(error.to_string(), "see what the kernel said; `dmesg` may tell more")
+        }
+    }
+}
+
+const PRIVILEGE: &str = "run as root; in a container with CAP_SYS_ADMIN and a writable /sys";
+
+/// One capability: its name, what it is for and gives, and how it is found out.
+struct Entry(&'static str, Purpose, &'static str, fn(&Kernel) -> Finding);
+
+/// Capabilities that the kernel's files tell.
+#[rustfmt::skip]
+const FILES: &[Entry] = &[
+    Entry("cap-sys-admin", Purpose::Measure, "page frames, DAMON, tracing, swap devices", pages::cap_sys_admin),
+    Entry("cap-sys-ptrace", Purpose::Measure, "memory maps of other users' processes", pages::cap_sys_ptrace),
+    Entry("damon-sysfs", Purpose::Measure, "the kernel looks at accesses by itself, at a bounded cost", damon::sysfs),
+    Entry("damon-paddr", Purpose::Measure, "the cohort: an unbiased sample of pages; maps by page frame", damon::paddr),
+    Entry("damon-vaddr", Purpose::Measure, "the map: which address ranges of a process are used", damon::vaddr),
+    Entry("tracefs", Purpose::Measure, "DAMON's results without a file per region", damon::tracefs),
+    Entry("kpageflags", Purpose::Measure, "which frames are anonymous, shared, page cache or reserved", pages::kpageflags),
+    Entry("kpagecgroup", Purpose::Measure, "page cache of a cgroup that no process maps", pages::kpagecgroup),
+    Entry("btf", Purpose::Measure, "what the kernel knows, told without trying it", pages::btf),
+    Entry("mglru", Purpose::Measure, "pages by generation: working sets of thousands of cgroups", mglru::core),
+    Entry("mglru-debugfs", Purpose::Measure, "sizes and ages of generations; ageing on demand", mglru::debugfs),
+    Entry("idle-page-bitmap", Purpose::Measure, "idle pages by frame, without DAMON", pages::idle_bitmap),
+    Entry("referenced", Purpose::Measure, "bytes used since they were cleared, on any kernel", pages::referenced),
+    Entry("memory-cgroup", Purpose::Limit, "accounting and limits of a group of processes", cgroups::memory),
+    Entry("cgroup-child", Purpose::Limit, "a cgroup of its own for the program that is run", cgroups::child),
+    Entry("memory-peak", Purpose::Limit, "the exact peak of a cgroup, between samples too", cgroups::peak),
+    Entry("memory-reclaim", Purpose::Reclaim, "a cgroup is asked to give back some bytes", cgroups::memory_reclaim),
+    Entry("cap-sys-nice", Purpose::Reclaim, "advice about other processes' memory", reclaim::cap_sys_nice),
+    Entry("damon-filter-young", Purpose::Reclaim, "pages used since the last look are spared", damon::filter_young),
+    Entry("node-reclaim", Purpose::Reclaim, "a NUMA node is asked to give back some bytes", reclaim::node),
+    Entry("swap", Purpose::Reclaim, "a place for anonymous memory that is not used", reclaim::swap),
+    Entry("zram", Purpose::Reclaim, "swap to compressed memory", reclaim::zram),
+    Entry("zswap", Purpose::Reclaim, "compressed memory in front of a swap device", reclaim::zswap),
+    Entry("thp", Purpose::Reclaim, "huge pages where they pay, split where they waste", reclaim::thp),
+    Entry("memory-low", Purpose::Protect, "a working set is spared while others can give", cgroups::low),
+    Entry("psi", Purpose::Protect, "time lost to lack of memory: the signal to stop reclaim", reclaim::psi),
+    Entry("psi-cgroup", Purpose::Protect, "the same signal for each cgroup", cgroups::psi),
+    Entry("mglru-min-ttl", Purpose::Protect, "what was used within a time is not evicted", mglru::min_ttl),
+];
+
+/// Capabilities of which only the running kernel can be asked.
+#[rustfmt::skip]
+const CALLS: &[Entry] = &[
+    Entry("damon-tracepoint", Purpose::Measure, "DAMON's results as they come", damon::tracepoint),
+    Entry("pagemap-frames", Purpose::Measure, "which frame holds which page: DAMON on frames serves a process", pages::frames),
+    Entry("pagemap-scan", Purpose::Measure, "present pages of large, sparse processes at little cost", pages::scan),
+    Entry("process-madvise", Purpose::Reclaim, "chosen ranges of a process are paged out", reclaim::process_madvise),
+];
+
+/// Looks for everything. On a captured tree, what only system calls can tell is left out.
+///
+/// Where no DAMON context exists that could be asked, one is made under lease and taken away again; for this a journal
+/// is opened, so the caller must not hold this process' own.
+#[must_use]
+pub fn probe(kernel: &Kernel) -> Vec<Capability> {
+    let calls = CALLS.iter().filter(|_| kernel.is_running());
+    let look = |Entry(name, _, gives, look): &Entry| {
+        let found = look(kernel);
+        Capability { name, state: found.state, how: found.how, gives, enable: found.enable }
+    };
+    FILES.iter().chain(calls).map(look).collect()
+}
+
+/// What a capability is for, by its name.
+#[must_use]
+pub fn purpose(name: &str) -> Option<Purpose> {
+    FILES.iter().chain(CALLS).find(|entry| entry.0 == name).map(|entry| entry.1)
+}
+
+/// A file that must only be readable.
+fn readable(kernel: &Kernel, path: &str, enable: &str) -> Finding {
+    match kernel.open(path) {
+        Ok(_) => Finding::yes(format!("{path} opens")),
+        Err(error) => Finding::failed(&error, enable),
+    }
+}
+
+/// A file that must be writable; nothing is written.
+fn writable(kernel: &Kernel, path: &str, enable: &str) -> Finding {
+    match may_write(kernel, path) {
+        Ok(()) => Finding::yes(format!("{path} is writable")),
+        Err(error) => Finding::failed(&error, enable),
+    }
+}
+
+fn may_write(kernel: &Kernel, path: &str) -> Result<()> {
+    rustix::fs::accessat(CWD, kernel.path(path), Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(|e| Error::new("write to", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_purpose_has_some() {
+        let mut names: Vec<&str> = FILES.iter().chain(CALLS).map(|entry| entry.0).collect();
+        assert!(Purpose::ALL.iter().all(|wanted| names.iter().any(|name| purpose(name) == Some(*wanted))));
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert_eq!(purpose("no-such-thing"), None);
+    }
+
+    #[test]
+    fn an_empty_tree_offers_nothing_and_says_how_to_get_everything() {
+        let dir = tempfile::tempdir().unwrap();
+        let found = probe(&Kernel::at(dir.path()));
+        assert_eq!(found.len(), FILES.len());
+        for capability in found {
+            assert_ne!(capability.state, State::Yes, "{}", capability.name);
+            assert!(!capability.enable.is_empty() && !capability.how.is_empty(), "{}", capability.name);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is made");
+    }
+
+    #[test]
+    fn errors_become_states() {
+        let state = |errno| {
+            let error = Error::new("read", "/x", std::io::Error::from_raw_os_error(errno));
+            Finding::failed(&error, "get it").state
+        };
+        assert_eq!(state(libc::ENOENT), State::No);
+        assert_eq!(state(libc::EACCES), State::Blocked);
+        assert_eq!(state(libc::EROFS), State::Blocked);
+        assert_eq!(state(libc::EIO), State::Blocked);
+    }
+}

@@ -1,0 +1,192 @@
+//! DAMON: whether it is there, what it can look at, and who holds it.
+
+use std::path::Path;
+
+use super::pages::{BTF, btf_holds};
+use super::{Finding, PRIVILEGE};
+use crate::damon::{self, Damon};
+use crate::root::{Kernel, Result};
+use crate::trace;
+use crate::undo::{self, Journal};
+
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+const SYSFS: &str = "a kernel with CONFIG_DAMON_SYSFS=y";
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Who holds DAMON, and how to get it from them.
+fn holder(kernel: &Kernel) -> Option<(String, String)> {
+    if let Some(pid) = damon::running(kernel).first() {
+        return Some(match undo::damon_holder(&kernel.path(undo::folder())) {
+            Some((owner, command)) => {
+                (format!("lowtide {owner} ({command}) runs kdamond {pid}"), format!("wait, or end process {owner}"))
+            }
+            None => (
+                format!("kdamond {pid} is on, and not lowtide's"),
+                "end what set it up (`damo stop` if that was damo)".to_owned(),
+            ),
+        });
+    }
+    let module = damon::exclusive_module(kernel)?;
+    Some((format!("{module} is on"), format!("echo N > {module}/parameters/enabled")))
+}
+
+pub(super) fn sysfs(kernel: &Kernel) -> Finding {
+    match (damon::probe(kernel), holder(kernel)) {
+        (Err(error), _) => Finding::failed(&error, SYSFS),
+        (Ok(()), Some((who, enable))) => Finding::blocked(who, enable),
+        (Ok(()), None) => Finding::yes(format!("{KDAMONDS}/nr_kdamonds reads; no kdamond is on")),
+    }
+}
+
+pub(super) fn paddr(kernel: &Kernel) -> Finding {
+    operations(kernel, "paddr", "a kernel with CONFIG_DAMON_PADDR=y")
+}
+
+pub(super) fn vaddr(kernel: &Kernel) -> Finding {
+    operations(kernel, "vaddr", "a kernel with CONFIG_DAMON_VADDR=y")
+}
+
+fn operations(kernel: &Kernel, name: &str, config: &str) -> Finding {
+    if let Err(error) = damon::probe(kernel) {
+        return Finding::failed(&error, SYSFS);
+    }
+    let (path, offered) = match existing_operations(kernel) {
+        Some(found) => found,
+        None if kernel.is_running() && !kernel.is_dry_run() => {
+            match operations_by_lease(kernel, &kernel.path(undo::folder())) {
+                Ok(offered) => ("avail_operations of a context made for this and taken away".to_owned(), offered),
+                Err(error) => return Finding::failed(&error, SYSFS),
+            }
+        }
+        None => return Finding::blocked(format!("{KDAMONDS}: no context that could be asked"), PRIVILEGE),
+    };
+    let offered: Vec<&str> = offered.split_whitespace().collect();
+    let said = format!("{path}: {}", offered.join(" "));
+    match holder(kernel) {
+        _ if !offered.contains(&name) => Finding::no(said, config),
+        Some((who, enable)) => Finding::blocked(format!("{said}; {who}"), enable),
+        None => Finding::yes(said),
+    }
+}
+
+/// What a context that is there says it could look at. Reading does not disturb one that is on.
+fn existing_operations(kernel: &Kernel) -> Option<(String, String)> {
+    let kdamonds = kernel.read_number(format!("{KDAMONDS}/nr_kdamonds")).ok()?;
+    (0..kdamonds).find_map(|k| {
+        let path = format!("{KDAMONDS}/{k}/contexts/0/avail_operations");
+        let text = kernel.read_text(&path).ok()?;
+        Some((path, text))
+    })
+}
+
+/// Asks a context that is made for this under lease; `EBUSY` while a kdamond is on.
+fn operations_by_lease(kernel: &Kernel, folder: &Path) -> Result<String> {
+    let journal = Journal::open(kernel.clone(), folder)?;
+    let damon = Damon::take(kernel, &journal, 1)?;
+    let offered = damon.operations(0)?;
+    Ok(offered.iter().map(|operations| operations.name()).collect::<Vec<_>>().join(" "))
+}
+
+/// DAMON tells its filters only by refusing others, which takes writing; the kernel's types tell without.
+pub(super) fn filter_young(kernel: &Kernel) -> Finding {
+    /// An enumerator of `enum damos_filter_type` (include/linux/damon.h).
+    const YOUNG: &str = "DAMOS_FILTER_TYPE_YOUNG";
+    match kernel.read(BTF) {
+        Ok(types) if btf_holds(&types, YOUNG) => Finding::yes(format!("{BTF} has {YOUNG}")),
+        Ok(_) => Finding::no(format!("{BTF} lacks {YOUNG}"), "a newer kernel with CONFIG_DAMON_PADDR=y"),
+        Err(error) => Finding::no(format!("not known: {error}"), "a kernel with CONFIG_DEBUG_INFO_BTF=y would tell"),
+    }
+}
+
+/// The trace file system is used where it is mounted; where not, lowtide mounts one that no path leads to.
+pub(super) fn tracefs(kernel: &Kernel) -> Finding {
+    if let Some(base) = TRACEFS.into_iter().find(|base| kernel.exists(format!("{base}/instances"))) {
+        return Finding::yes(format!("{base} is mounted"));
+    }
+    let path = "/proc/filesystems";
+    match kernel.read_text(path) {
+        Ok(text) if text.split_whitespace().any(|word| word == "tracefs") => {
+            let privilege = super::pages::cap_sys_admin(kernel);
+            let how = format!("{path} has tracefs; not mounted in sight");
+            if privilege.enable.is_empty() {
+                Finding::yes(format!("{how}, lowtide mounts its own"))
+            } else {
+                Finding::blocked(how, PRIVILEGE)
+            }
+        }
+        Ok(_) => Finding::no(format!("{path} lacks tracefs"), "a kernel with CONFIG_FTRACE=y"),
+        Err(error) => Finding::failed(&error, "mount /proc"),
+    }
+}
+
+pub(super) fn tracepoint(kernel: &Kernel) -> Finding {
+    match trace::probe(kernel) {
+        Ok(()) => Finding::yes("events/damon/damon_aggregated/format reads"),
+        Err(error) => Finding::failed(&error, "a kernel with CONFIG_DAMON=y and CONFIG_FTRACE=y"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_model::capability::State;
+
+    use super::*;
+
+    /// A kernel tree with one kdamond folder whose files hold what is given.
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Kernel) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let file = dir.path().join(KDAMONDS.trim_start_matches('/')).join(path);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        }
+        let kernel = Kernel::at(dir.path());
+        (dir, kernel)
+    }
+
+    #[test]
+    fn a_context_of_our_own_is_asked_and_taken_away() {
+        // A plain folder does not make `0` when 1 is written to nr_kdamonds, so it is there beforehand.
+        let (dir, kernel) = tree(&[
+            ("nr_kdamonds", "0\n"),
+            ("0/state", "off\n"),
+            ("0/pid", "-1\n"),
+            ("0/contexts/nr_contexts", "0\n"),
+            ("0/contexts/0/avail_operations", "vaddr\nfvaddr\npaddr\n"),
+        ]);
+        let folder = dir.path().join("run");
+        assert_eq!(operations_by_lease(&kernel, &folder).unwrap(), "vaddr paddr");
+        assert_eq!(kernel.read_number(format!("{KDAMONDS}/nr_kdamonds")).unwrap(), 0);
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0, "the journal is gone");
+    }
+
+    #[test]
+    fn who_holds_it_is_named() {
+        let on = [
+            ("nr_kdamonds", "1\n"),
+            ("0/state", "on\n"),
+            ("0/pid", "77\n"),
+            ("0/contexts/nr_contexts", "1\n"),
+            ("0/contexts/0/avail_operations", "paddr\n"),
+        ];
+        let (dir, kernel) = tree(&on);
+        assert!(operations_by_lease(&kernel, &dir.path().join("run")).unwrap_err().is_busy());
+        let found = paddr(&kernel);
+        assert!(found.state == State::Blocked && found.how.contains("kdamond 77"), "{found:?}");
+        assert_eq!(vaddr(&kernel).state, State::No, "not offered, whoever holds it");
+
+        let (dir, kernel) = tree(&[("nr_kdamonds", "0\n")]);
+        let module = dir.path().join("sys/module/damon_stat/parameters");
+        std::fs::create_dir_all(&module).unwrap();
+        std::fs::write(module.join("enabled"), "Y\n").unwrap();
+        let found = sysfs(&kernel);
+        assert!(found.state == State::Blocked && found.enable.contains("damon_stat"), "{found:?}");
+    }
+
+    #[test]
+    fn a_captured_tree_is_never_written() {
+        let (_dir, kernel) = tree(&[("nr_kdamonds", "0\n")]);
+        assert_eq!(paddr(&kernel).state, State::Blocked);
+        assert_eq!(kernel.read_text(format!("{KDAMONDS}/nr_kdamonds")).unwrap(), "0\n");
+    }
+}

@@ -1,0 +1,362 @@
+//! What one refault costs on this machine: the time from touching a page that was evicted until it is there.
+//!
+//! Pages of lowtide's own are evicted and touched again in random order, each touch timed by itself. Only touches that
+//! the kernel counted as a fault with I/O are kept, so a page that was still in memory, or came with a neighbour, does
+//! not make refaults look cheap.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::hint::black_box;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lowtide_model::{PAGE, stats};
+use rustix::fs::{Advice, fadvise};
+use serde::Serialize;
+
+use crate::pagemap::{Entry, PageMap};
+use crate::root::{Error, Kernel, Result, chosen};
+use crate::swap::{self, Swap, unescape};
+use crate::sys::{Area, thread_major_faults};
+use crate::zram;
+
+/// Pages of the file that is evicted from the page cache: 64 MiB, beyond what disks keep in their own caches for reads
+/// of single pages that never repeat.
+const FILE_PAGES: usize = 16_384;
+/// Pages of memory that is paged out, at most: 32 MiB.
+const SWAP_PAGES: usize = 8_192;
+/// Fewer pages say nothing about a 95th percentile.
+const FEWEST_PAGES: usize = 64;
+/// Refaults timed on one medium, at most, and how long that may take: a disk with moving parts gives 100 a second.
+const TOUCHES: usize = 4_000;
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Fixes the order of the touches and the bytes of the pages.
+const SEED: u64 = 0x6c6f_7774_6964_6500;
+
+/// Where evicted pages come back from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Medium {
+    /// A file system: page cache.
+    Disk,
+    /// A swap device: anonymous memory.
+    Swap,
+}
+
+/// Cost of one refault. Times are `None` where none could be made.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Refault {
+    /// Where the pages come back from.
+    pub medium: Medium,
+    /// The device.
+    pub device: String,
+    /// Seconds, half of the refaults take longer.
+    pub median_s: Option<f64>,
+    /// Seconds, one in twenty takes longer.
+    pub p95_s: Option<f64>,
+    /// Seconds on average: what many refaults add up to.
+    pub mean_s: Option<f64>,
+    /// Refaults timed.
+    pub samples: usize,
+    /// What the figures hold for, or why there are none.
+    pub note: String,
+}
+
+impl Refault {
+    fn of(medium: Medium, device: String, seconds: &[f64], note: String) -> Self {
+        Self {
+            medium,
+            device,
+            median_s: stats::quantile(seconds, 0.5),
+            p95_s: stats::quantile(seconds, 0.95),
+            mean_s: stats::mean(seconds),
+            samples: seconds.len(),
+            note,
+        }
+    }
+}
+
+/// Cost of a refault of page cache on the disk that holds `dir`. Takes 64 MiB there while it runs.
+pub fn on_disk(kernel: &Kernel, dir: &Path) -> Result<Refault> {
+    let device = device_of(&kernel.read_text("/proc/self/mountinfo")?, dir);
+    let file = temporary_file(dir).map_err(|e| Error::new("write 64 MiB to a temporary file in", dir, e))?;
+    let area = Area::file(&file, FILE_PAGES).map_err(|e| Error::new("map a file in", dir, e))?;
+    fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| Error::new("evict a file in", dir, e))?;
+    let evicted = evicted_pages(&area.resident().map_err(|e| Error::new("ask for the pages of a file in", dir, e))?);
+    if evicted.len() < FEWEST_PAGES {
+        let note = "the pages stay in memory: a file system without a disk";
+        return Ok(Refault::of(Medium::Disk, device, &[], note.into()));
+    }
+    let seconds: Vec<f64> = touch_all(&area, evicted).into_iter().map(|(_, seconds)| seconds).collect();
+    let note = format!("{} of {FILE_PAGES} pages timed, not read ahead", seconds.len());
+    Ok(Refault::of(Medium::Disk, device, &seconds, note))
+}
+
+/// A file of [`FILE_PAGES`] that is on the disk and has no name: it goes with this process, however that ends.
+fn temporary_file(dir: &Path) -> std::io::Result<File> {
+    let path = dir.join(format!(".lowtide-refault-{}", std::process::id()));
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    // Random bytes: a file system that compresses must not make the disk look fast.
+    let mut random = Random(SEED);
+    let mut chunk = vec![0; 1 << 20];
+    for _ in 0..FILE_PAGES / 256 {
+        random.fill(&mut chunk);
+        file.write_all(&chunk)?;
+    }
+    file.sync_all()?;
+    Ok(file)
+}
+
+/// Cost of a refault of anonymous memory on each swap device that is on; empty if there is none.
+pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
+    let before = swap::devices(kernel)?;
+    let free: u64 = before.iter().map(|device| device.bytes.saturating_sub(device.used)).sum();
+    let pages = usize::try_from(free / PAGE / 2).unwrap_or(SWAP_PAGES).min(SWAP_PAGES);
+    if pages < FEWEST_PAGES {
+        return Ok(before.iter().map(|device| unmeasured(device, "it is full")).collect());
+    }
+    let fail = |e| Error::new("page out own memory to", "swap", e);
+    let mut random = Random(SEED);
+    let area = Area::anonymous(pages, |page, bytes| half_random(&mut random, page, bytes)).map_err(fail)?;
+    let evicted = page_out(&area).map_err(fail)?;
+    let map = PageMap::open(kernel, std::process::id())?;
+    let first = area.address() as u64 / PAGE;
+    let mut types = BTreeMap::new();
+    for page in &evicted {
+        let entry = map.entry(first + *page as u64).map_err(fail)?;
+        types.insert(*page, swap_type(entry));
+    }
+    let after = swap::devices(kernel)?;
+    let notes: Vec<String> = before.iter().map(|device| note_on(kernel, device)).collect();
+    let mut by_type: BTreeMap<Option<usize>, Vec<f64>> = BTreeMap::new();
+    for (page, seconds) in touch_all(&area, evicted) {
+        by_type.entry(types.get(&page).copied().flatten()).or_default().push(seconds);
+    }
+    Ok(by_device(&before, &after, &by_type, &notes))
+}
+
+fn unmeasured(device: &Swap, note: &str) -> Refault {
+    Refault::of(Medium::Swap, device.device.to_string_lossy().into_owned(), &[], note.to_owned())
+}
+
+/// Gives each swap device the times of its pages. A page says the number of its swap area, which is its place in
+/// `/proc/swaps` unless an area before it was switched off: so that device must also have grown by these pages.
+fn by_device(
+    before: &[Swap],
+    after: &[Swap],
+    by_type: &BTreeMap<Option<usize>, Vec<f64>>,
+    notes: &[String],
+) -> Vec<Refault> {
+    let grown = |index: usize| Some(after.get(index)?.used.saturating_sub(before.get(index)?.used));
+    let fits = |index: usize, pages: usize| grown(index).is_some_and(|bytes| bytes * 2 >= pages as u64 * PAGE);
+    let mut all = Vec::new();
+    for (index, device) in before.iter().enumerate() {
+        let only = before.len() == 1;
+        let own = by_type.iter().find(|(area, seconds)| only || (**area == Some(index) && fits(index, seconds.len())));
+        all.push(match own {
+            Some((_, seconds)) => {
+                let name = device.device.to_string_lossy().into_owned();
+                Refault::of(Medium::Swap, name, seconds, notes.get(index).cloned().unwrap_or_default())
+            }
+            None if by_type.is_empty() => unmeasured(device, "the kernel paged nothing out (memory.swap.max?)"),
+            None => unmeasured(device, "devices of a higher priority are filled first"),
+        });
+    }
+    let placed = |area: Option<usize>, count| {
+        before.len() == 1 || area.is_some_and(|index| index < before.len() && fits(index, count))
+    };
+    for (area, seconds) in by_type.iter().filter(|(area, seconds)| !placed(**area, seconds.len())) {
+        let name = area.map_or("some swap device".to_owned(), |number| format!("swap area {number}"));
+        let note = "which device this is the kernel does not tell (without CAP_SYS_ADMIN, or after swapoff)";
+        all.push(Refault::of(Medium::Swap, name, seconds, note.into()));
+    }
+    all
+}
+
+/// The number of the swap area that holds a page: bits 0-4 of its pagemap entry (Documentation/admin-guide/mm/
+/// pagemap.rst), which is all zeros without `CAP_SYS_ADMIN`. Offset 0 of an area is its header, never a page.
+fn swap_type(entry: Entry) -> Option<usize> {
+    let swapped = entry.0 >> 62 & 1 == 1;
+    let (area, offset) = (entry.frame() & 31, entry.frame() >> 5);
+    (swapped && offset > 0).then(|| usize::try_from(area).ok()).flatten()
+}
+
+/// What must be known about the figures of a swap device.
+fn note_on(kernel: &Kernel, device: &Swap) -> String {
+    let mut notes = Vec::new();
+    let name = device.device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let file = |file: &str| kernel.read_text(format!("/sys/block/{name}/{file}")).ok();
+    if let Some(usage) = file("mm_stat").as_deref().and_then(zram::parse_mm_stat)
+        && usage.original > 0
+    {
+        let algorithms = file("comp_algorithm").unwrap_or_default();
+        let percent = usage.used.saturating_mul(100) / usage.original;
+        notes.push(format!("zram, {}, pages take {percent} %", chosen(&algorithms).unwrap_or("?")));
+    }
+    if kernel.read_text("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y") {
+        notes.push("zswap is in front of it".to_owned());
+    }
+    notes.join("; ")
+}
+
+/// Pages out all of it, and says which pages are gone. A slow device takes time to write, and what is being written
+/// stays in the swap cache: once written, it is mapped and paged out again, which now takes no writing.
+fn page_out(area: &Area) -> std::io::Result<Vec<usize>> {
+    const ATTEMPTS: u32 = 5;
+    for attempt in 1.. {
+        area.page_out()?;
+        let resident = area.resident()?;
+        let evicted = evicted_pages(&resident);
+        if evicted.len() * 10 >= resident.len() * 9 || attempt == ATTEMPTS {
+            return Ok(evicted);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        for (page, _) in resident.iter().enumerate().filter(|(_, inside)| **inside) {
+            black_box(area.touch(page));
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn evicted_pages(resident: &[bool]) -> Vec<usize> {
+    resident.iter().enumerate().filter_map(|(page, inside)| (!inside).then_some(page)).collect()
+}
+
+/// Touches pages in random order. Gives page and seconds of those that had to be brought in.
+fn touch_all(area: &Area, mut pages: Vec<usize>) -> Vec<(usize, f64)> {
+    Random(SEED).shuffle(&mut pages);
+    let begin = Instant::now();
+    let mut timed = Vec::with_capacity(TOUCHES.min(pages.len()));
+    for page in pages {
+        if timed.len() == TOUCHES || begin.elapsed() > PATIENCE {
+            break;
+        }
+        let faults = thread_major_faults();
+        let start = Instant::now();
+        black_box(area.touch(page));
+        let seconds = start.elapsed().as_secs_f64();
+        if thread_major_faults() > faults {
+            timed.push((page, seconds));
+        }
+    }
+    timed
+}
+
+/// What the mount table says about the file system of a folder, like `/dev/sda2 (ext4)`.
+fn device_of(mountinfo: &str, dir: &Path) -> String {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
+    let mounts = mountinfo.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = unescape(left.split(' ').nth(4)?);
+        let mut right = right.split(' ');
+        let (kind, source) = (right.next()?, unescape(right.next()?));
+        dir.starts_with(&point).then(|| (point.components().count(), format!("{} ({kind})", source.display())))
+    });
+    // Of two mounts on one point the later hides the earlier, and max_by_key takes the later of equals.
+    mounts.max_by_key(|(depth, _)| *depth).map_or_else(|| dir.display().to_string(), |(_, device)| device)
+}
+
+/// Pages as programs have them: half of each does not compress, the other half compresses very well.
+fn half_random(random: &mut Random, page: usize, bytes: &mut [u8]) {
+    let (noise, plain) = bytes.split_at_mut(bytes.len() / 2);
+    random.fill(noise);
+    for (word, chunk) in plain.chunks_exact_mut(8).enumerate() {
+        chunk.copy_from_slice(&((page << 16 | word >> 4) as u64).to_ne_bytes());
+    }
+}
+
+/// `SplitMix64` (Steele et al., OOPSLA'14).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_exact_mut(8) {
+            chunk.copy_from_slice(&self.next().to_ne_bytes());
+        }
+    }
+
+    fn shuffle(&mut self, list: &mut [usize]) {
+        for last in (1..list.len()).rev() {
+            // The bias of the remainder is below 2^-50 here.
+            let other = self.next() % (last as u64 + 1);
+            list.swap(last, usize::try_from(other).unwrap_or(last));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn device(name: &str, used_pages: u64) -> Swap {
+        Swap { device: name.into(), bytes: 1 << 30, used: used_pages * PAGE, priority: 0 }
+    }
+
+    #[test]
+    fn times_go_to_the_device_that_grew() {
+        let before = [device("/dev/a", 0), device("/dev/b", 5)];
+        let after = [device("/dev/a", 0), device("/dev/b", 7)];
+        let notes = [String::new(), "slow".to_owned()];
+        let told = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
+        assert_eq!((told[0].samples, told[1].samples, told[1].median_s), (0, 2, Some(2.0)));
+        assert_eq!(
+            (told[0].note.as_str(), told[1].note.as_str()),
+            ("devices of a higher priority are filled first", "slow")
+        );
+        // Area 0 was switched off once: now area 1 is the first line, and area 2 the second.
+        let after = [device("/dev/a", 2), device("/dev/b", 5)];
+        let told = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
+        assert_eq!((told.len(), told[0].samples, told[1].samples, told[2].samples), (3, 0, 0, 2));
+        assert_eq!(told[2].device, "swap area 1");
+    }
+
+    #[test]
+    fn one_device_needs_no_telling_apart() {
+        let before = [device("/dev/a", 0)];
+        let told = by_device(&before, &before, &BTreeMap::from([(None, vec![1.0])]), &["n".to_owned()]);
+        assert_eq!((told.len(), told[0].samples, told[0].device.as_str()), (1, 1, "/dev/a"));
+        let told = by_device(&before, &before, &BTreeMap::new(), &["n".to_owned()]);
+        assert_eq!((told.len(), told[0].samples, told[0].median_s), (1, 0, None));
+    }
+
+    #[test]
+    fn the_swap_area_is_in_the_page_table_entry() {
+        assert_eq!(swap_type(Entry(1 << 62 | 9 << 5 | 3)), Some(3));
+        assert_eq!(swap_type(Entry(1 << 62)), None, "not told without CAP_SYS_ADMIN");
+        assert_eq!(swap_type(Entry(1 << 63 | 9 << 5 | 3)), None, "in memory");
+    }
+
+    #[test]
+    fn the_innermost_mount_holds_a_folder() {
+        let text = "27 1 254:0 / / rw - ext4 /dev/vda rw\n30 27 0:9 / /nonexistent\\040x rw - tmpfs none rw\n";
+        assert_eq!(device_of(text, Path::new("/nonexistent x/y")), "none (tmpfs)");
+        assert_eq!(device_of(text, Path::new("/nonexistent")), "/dev/vda (ext4)");
+        assert_eq!(device_of("", Path::new("/nonexistent")), "/nonexistent");
+    }
+
+    proptest! {
+        #[test]
+        fn a_shuffle_keeps_every_page(count in 0usize..500, seed in any::<u64>()) {
+            let mut list: Vec<usize> = (0..count).collect();
+            Random(seed).shuffle(&mut list);
+            list.sort_unstable();
+            prop_assert_eq!(list, (0..count).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_mount_table_is_survived(text in "(\\PC|\\n| - )*") {
+            device_of(&text, Path::new("/nonexistent"));
+        }
+    }
+}

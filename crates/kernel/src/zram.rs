@@ -1,0 +1,188 @@
+//! zram: a swap device of compressed memory (Documentation/admin-guide/blockdev/zram.rst).
+//!
+//! A device of lowtide's own is hot-added, used as swap and hot-removed again; devices that were there are left alone.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lowtide_model::PAGE;
+
+use crate::root::{Error, Kernel, Result, chosen};
+use crate::swap;
+use crate::sys;
+use crate::undo::{Journal, Lease, Undo};
+
+const CONTROL: &str = "/sys/class/zram-control";
+
+/// What kind of device is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// Bytes that it holds, before compression.
+    pub bytes: u64,
+    /// How it compresses; the kernel's default if `None`.
+    pub algorithm: Option<String>,
+    /// Which swap device is filled first: 0..=32767, the highest.
+    pub priority: u16,
+}
+
+/// Bytes that a device holds and takes; the first three fields of `mm_stat`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Stored, before compression.
+    pub original: u64,
+    /// Stored, after compression.
+    pub compressed: u64,
+    /// Taken from memory, with the allocator's waste and its own data.
+    pub used: u64,
+}
+
+/// Parses `mm_stat`.
+#[must_use]
+pub fn parse_mm_stat(text: &str) -> Option<Usage> {
+    let mut words = text.split_whitespace().map(|word| word.parse::<u64>().ok());
+    Some(Usage { original: words.next()??, compressed: words.next()??, used: words.next()?? })
+}
+
+/// The zram devices there are, with the bytes each holds at most (0: not set up).
+#[must_use]
+pub fn devices(kernel: &Kernel) -> Vec<(String, u64)> {
+    let names = kernel.list("/sys/block").unwrap_or_default();
+    names
+        .into_iter()
+        .filter(|name| name.strip_prefix("zram").is_some_and(|number| number.parse::<u32>().is_ok()))
+        .map(|name| {
+            let bytes = kernel.read_number(format!("/sys/block/{name}/disksize")).unwrap_or(0);
+            (name, bytes)
+        })
+        .collect()
+}
+
+/// A zram device of lowtide's own that is swapped to; taken down when this is dropped.
+#[derive(Debug)]
+pub struct Zram {
+    kernel: Kernel,
+    device: u32,
+    lease: Lease,
+}
+
+impl Zram {
+    /// Adds a device, sets it up and swaps to it, under lease.
+    pub fn swap_on(kernel: &Kernel, journal: &Journal, setup: &Setup) -> Result<Self> {
+        if !kernel.is_running() || kernel.is_dry_run() {
+            let why = std::io::Error::other("swap can be switched on in the running kernel only");
+            return Err(Error::new("add", CONTROL, why));
+        }
+        // Reading the file is what adds the device, so its number can be written down only afterwards. Killed in
+        // between, lowtide leaves a device that is not set up and takes no memory.
+        let number = kernel.read_number(format!("{CONTROL}/hot_add"))?;
+        let device = u32::try_from(number).map_err(|e| Error::new("add", CONTROL, std::io::Error::other(e)))?;
+        let lease = match journal.lease(Undo::Zram { device }) {
+            Ok(lease) => lease,
+            Err(error) => {
+                remove(kernel, device)?;
+                return Err(error);
+            }
+        };
+        let zram = Self { kernel: kernel.clone(), device, lease };
+        if let Some(algorithm) = &setup.algorithm {
+            kernel.write(zram.file("comp_algorithm"), algorithm)?;
+        }
+        kernel.write(zram.file("disksize"), &setup.bytes.to_string())?;
+        zram.write_header(setup.bytes / PAGE)?;
+        let node = zram.node();
+        sys::swap_on(&node, setup.priority).map_err(|e| Error::new("swap to", node, e))?;
+        Ok(zram)
+    }
+
+    /// Makes it a swap area: the kernel's `union swap_header` (include/linux/swap.h), version 1, no bad pages.
+    fn write_header(&self, pages: u64) -> Result<()> {
+        let node = self.node();
+        let fail = |e| Error::new("write a swap header to", &node, e);
+        let last = u32::try_from(pages.saturating_sub(1)).map_err(|e| fail(std::io::Error::other(e)))?;
+        let mut page = [0u8; 4096];
+        page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
+        page[1028..1032].copy_from_slice(&last.to_ne_bytes());
+        page[4086..].copy_from_slice(b"SWAPSPACE2");
+        let mut file = OpenOptions::new().write(true).open(&node).map_err(fail)?;
+        file.write_all(&page).map_err(fail)?;
+        file.sync_all().map_err(fail)
+    }
+
+    fn file(&self, name: &str) -> String {
+        format!("/sys/block/zram{}/{name}", self.device)
+    }
+
+    /// Its device node.
+    #[must_use]
+    pub fn node(&self) -> PathBuf {
+        format!("/dev/zram{}", self.device).into()
+    }
+
+    /// How it compresses.
+    pub fn algorithm(&self) -> Result<String> {
+        let path = self.file("comp_algorithm");
+        let text = self.kernel.read_text(&path)?;
+        chosen(&text).map(str::to_owned).ok_or_else(|| Error::unexpected(path, "no algorithm is chosen"))
+    }
+
+    /// What it holds and takes.
+    pub fn usage(&self) -> Result<Usage> {
+        let path = self.file("mm_stat");
+        parse_mm_stat(&self.kernel.read_text(&path)?).ok_or_else(|| Error::unexpected(path, "not three numbers"))
+    }
+
+    /// Takes it down now, telling what went wrong.
+    pub fn take_down(self) -> Result<()> {
+        self.lease.give_back()
+    }
+}
+
+/// Ends swapping to a device and removes it; at whatever step of its set-up it is.
+pub(crate) fn remove(kernel: &Kernel, device: u32) -> Result<()> {
+    let node = PathBuf::from(format!("/dev/zram{device}"));
+    // System calls know neither an injected root nor a dry run.
+    let callable = kernel.is_running() && !kernel.is_dry_run();
+    if callable && swap::devices(kernel)?.iter().any(|swap| swap.device == node) {
+        sys::swap_off(&node).map_err(|e| Error::new("end swapping to", &node, e))?;
+    }
+    for attempt in 0.. {
+        // The device manager may still be looking at a new device: it is busy for a moment.
+        let result = kernel.write(format!("{CONTROL}/hot_remove"), &device.to_string());
+        match result {
+            Err(e) if e.is_busy() && attempt < 50 => std::thread::sleep(Duration::from_millis(20)),
+            Err(e) if e.is_gone() => return Ok(()),
+            result => return result,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_a_device_says() {
+        let usage = parse_mm_stat("  8192     4096    12288        0    12288        0        0        0        0\n");
+        assert_eq!(usage, Some(Usage { original: 8192, compressed: 4096, used: 12288 }));
+    }
+
+    #[test]
+    fn a_captured_tree_is_not_swapped_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = Kernel::at(dir.path());
+        let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
+        let setup = Setup { bytes: 1 << 20, algorithm: None, priority: 0 };
+        assert!(Zram::swap_on(&kernel, &journal, &setup).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\PC|\\n)*") {
+            let _ = parse_mm_stat(&text);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The ground truth as JSON lines.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+use serde::{Serialize, Serializer};
+
+use crate::area::Area;
+use crate::error::Error;
+use crate::pattern::Pattern;
+use crate::sys;
+use crate::truth::{AGES, Account, Ranges, WINDOWS, stamp_of};
+use crate::units::PAGE;
+
+/// The time between lines.
+const LINE_NS: u64 = 1_000_000_000;
+
+/// The first line.
+#[derive(Serialize)]
+struct Header<'a> {
+    header: bool,
+    pid: u32,
+    name: &'a str,
+    description: &'a str,
+    page: usize,
+    areas: Vec<HeaderArea<'a>>,
+    /// Where this program's own tables are: memory it touches besides the areas.
+    own: Vec<[usize; 2]>,
+    start_s: f64,
+}
+
+#[derive(Serialize)]
+struct HeaderArea<'a> {
+    name: &'a str,
+    start: usize,
+    end: usize,
+    backing: &'static str,
+    granule_bytes: usize,
+    huge_bytes: usize,
+    path: Option<String>,
+}
+
+/// Any other line.
+#[derive(Serialize)]
+struct Line<'a> {
+    t_s: f64,
+    phase: usize,
+    resident_bytes: usize,
+    #[serde(serialize_with = "windows")]
+    ws: &'a Account,
+    cold: [Cold; AGES.len()],
+    hot: Hot<'a>,
+    scan_us: u64,
+}
+
+#[derive(Serialize)]
+struct Cold {
+    age_s: u32,
+    bytes: usize,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Hot<'a> {
+    Word(&'static str),
+    Ranges(Option<&'a [[usize; 2]]>),
+}
+
+fn windows<S: Serializer>(account: &&Account, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(WINDOWS.map(|w| (w, account.working_set(w))))
+}
+
+/// Nanoseconds as seconds.
+pub fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// The open log.
+#[derive(Debug)]
+pub struct Log<W: Write> {
+    out: BufWriter<W>,
+    account: Account,
+    previous: Ranges,
+    lines: u64,
+    epoch: u64,
+    next: u64,
+}
+
+impl Log<File> {
+    /// Creates the file at `path`. Stamps count from `epoch`; no line has more than `limit` hot ranges.
+    pub fn create(path: &std::path::Path, epoch: u64, limit: usize) -> Result<Self, Error> {
+        let file = File::create(path).map_err(Error::io(format!("creating {}", path.display())))?;
+        Ok(Log::new(file, epoch, limit))
+    }
+}
+
+impl<W: Write> Log<W> {
+    fn new(out: W, epoch: u64, limit: usize) -> Self {
+        Log {
+            out: BufWriter::new(out),
+            account: Account::new(limit),
+            previous: Ranges::default(),
+            lines: 0,
+            epoch,
+            next: u64::MAX,
+        }
+    }
+
+    /// Writes the first line; others follow every second from `start` on.
+    pub fn header(&mut self, pattern: &Pattern, areas: &[Area], start: u64) -> Result<(), Error> {
+        let header = Header {
+            header: true,
+            pid: std::process::id(),
+            name: &pattern.name,
+            description: &pattern.description,
+            page: PAGE,
+            areas: areas.iter().map(header_area).collect(),
+            own: areas.iter().map(|a| a.ledger().own_memory()).collect(),
+            start_s: seconds(start),
+        };
+        self.next = start + LINE_NS;
+        write_line(&mut self.out, &header)
+    }
+
+    /// When the next line is due, on `CLOCK_MONOTONIC`.
+    pub fn due(&self) -> u64 {
+        self.next
+    }
+
+    /// Writes a line for the present moment.
+    pub fn line(&mut self, phase: usize, areas: &[Area]) -> Result<(), Error> {
+        let now = sys::monotonic_ns();
+        self.account.begin(stamp_of(now - self.epoch));
+        for area in areas {
+            self.account.add(area.ledger(), area.start());
+        }
+        let scanned = sys::monotonic_ns();
+        self.write(now, phase, (scanned - now) / 1000)?;
+        // Lines missed while the program was stopped are left out, not made up for.
+        while self.next <= now {
+            self.next += LINE_NS;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, now: u64, phase: usize, scan_us: u64) -> Result<(), Error> {
+        let account = &self.account;
+        let ranges = account.hot().get();
+        let same = self.lines > 0 && ranges.is_some() && ranges == self.previous.get();
+        let line = Line {
+            t_s: seconds(now),
+            phase,
+            resident_bytes: account.resident(),
+            ws: account,
+            cold: AGES.map(|age_s| Cold { age_s, bytes: account.cold(age_s) }),
+            hot: match same {
+                true => Hot::Word("same"),
+                false => Hot::Ranges(ranges),
+            },
+            scan_us,
+        };
+        write_line(&mut self.out, &line)?;
+        self.lines += 1;
+        self.account.swap_hot(&mut self.previous);
+        Ok(())
+    }
+}
+
+fn header_area(area: &Area) -> HeaderArea<'_> {
+    let spec = area.spec();
+    HeaderArea {
+        name: &spec.name,
+        start: area.start(),
+        end: area.start() + spec.size,
+        backing: spec.backing.word(),
+        granule_bytes: area.ledger().granule(),
+        huge_bytes: area.huge_bytes(),
+        path: area.path().map(|p| p.display().to_string()),
+    }
+}
+
+/// Writes one line and passes it on at once, so that it is there even if the program is killed.
+fn write_line(out: &mut impl Write, line: &impl Serialize) -> Result<(), Error> {
+    serde_json::to_writer(&mut *out, line)
+        .map_err(std::io::Error::from)
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+        .map_err(Error::io("writing the log"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::truth::Ledger;
+    use serde_json::{Value, json};
+
+    fn lines(limit: usize, touches: &[&[usize]]) -> Vec<Value> {
+        let mut log = Log::new(Vec::new(), 0, limit);
+        let mut ledger = Ledger::new(16 * PAGE);
+        for (n, pages) in touches.iter().enumerate() {
+            let now = (n as u64 + 1) * LINE_NS;
+            for page in *pages {
+                ledger.touch(page * PAGE, stamp_of(now - 1));
+            }
+            log.account.begin(stamp_of(now));
+            log.account.add(&ledger, 0);
+            log.write(now, 0, 5).unwrap();
+        }
+        let text = log.out.into_inner().unwrap();
+        text.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_line_holds_everything() {
+        let line = &lines(9, &[&[1, 2, 5]])[0];
+        assert_eq!(line["t_s"], json!(1.0));
+        assert_eq!(line["resident_bytes"], 3 * PAGE);
+        assert_eq!(line["ws"]["1"], 3 * PAGE);
+        assert_eq!(line["ws"].as_object().unwrap().len(), 5);
+        assert_eq!(line["cold"][7], json!({"age_s": 120, "bytes": 0}));
+        assert_eq!(line["hot"], json!([[4096, 12288], [20480, 24576]]));
+    }
+
+    #[test]
+    fn unchanged_ranges_are_said_to_be_the_same() {
+        let lines = lines(9, &[&[], &[], &[1], &[1], &[1, 2], &[1]]);
+        let hot: Vec<_> = lines.iter().map(|l| l["hot"].clone()).collect();
+        let one = json!([[4096, 8192]]);
+        assert_eq!(hot, [json!([]), json!("same"), one.clone(), json!("same"), json!([[4096, 12288]]), one]);
+    }
+
+    #[test]
+    fn too_many_ranges_are_null_each_time() {
+        let lines = lines(1, &[&[1, 3], &[1, 3], &[1], &[1]]);
+        let hot: Vec<_> = lines.iter().map(|l| l["hot"].clone()).collect();
+        assert_eq!(hot, [json!(null), json!(null), json!([[4096, 8192]]), json!("same")]);
+    }
+}

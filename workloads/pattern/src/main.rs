@@ -1,0 +1,111 @@
+//! A program whose memory use is known exactly: it touches memory as a pattern file says, and logs which bytes it
+//! touched. Programs that measure memory use can be held against that log.
+
+mod area;
+mod config;
+mod error;
+mod hot;
+mod log;
+mod pattern;
+mod rng;
+mod run;
+mod schedule;
+mod shape;
+mod smaps;
+mod sys;
+mod truth;
+mod units;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::area::Area;
+use crate::error::Error;
+use crate::log::Log;
+use crate::run::{Run, Stats};
+use crate::schedule::Ending;
+use crate::units::{PAGE, Time, parse_seconds};
+
+/// Touches memory as a pattern file says, and logs exactly which bytes it touched when.
+///
+/// Ends when the pattern's phases do, or in an orderly way on SIGTERM or SIGINT. Prints one JSON line in the end:
+/// passes, touches, seconds, late_s (furthest behind schedule) and busy_s (time spent on touching).
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    /// The pattern file.
+    file: PathBuf,
+    /// Write the ground truth here, as JSON lines: a header once memory is populated, then one line every second.
+    #[arg(long, value_name = "PATH")]
+    truth: Option<PathBuf>,
+    /// Where the files of `file` and `read` areas are made; they are removed in the end. [default: the temporary
+    /// directory]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Run this long (seconds, or 200ms, 1m): the last phase is stretched, or the rest is cut off.
+    #[arg(long, value_name = "N", value_parser = parse_seconds)]
+    seconds: Option<Time>,
+    /// Start over after the last phase, until --seconds or a signal.
+    #[arg(long)]
+    repeat: bool,
+    /// Make this many touches without waiting for the clock, in the order the pattern makes them, and end.
+    #[arg(long, value_name = "TOUCHES", conflicts_with_all = ["seconds", "repeat"])]
+    work: Option<u64>,
+    /// How many hot ranges a line of the log may have; if there are more, it says null instead.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    max_ranges: usize,
+}
+
+impl Options {
+    fn ending(&self) -> Ending {
+        let seconds = self.seconds.map(|t| t.0);
+        match (self.work, self.repeat, seconds) {
+            (Some(_), _, _) => Ending::Never,
+            (_, true, seconds) => Ending::Repeat(seconds),
+            (_, _, Some(seconds)) => Ending::After(seconds),
+            _ => Ending::Phases,
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<Stats, Error> {
+    let shown = options.file.display();
+    let text = std::fs::read_to_string(&options.file).map_err(Error::io(format!("reading {shown}")))?;
+    let pattern = pattern::parse(&text).map_err(|e| match e {
+        Error::Pattern(why) => Error::Pattern(format!("{shown}: {}", why.trim_end())),
+        other => other,
+    })?;
+    if sys::page_size() != PAGE {
+        return Err(Error::Cannot(format!(
+            "this program counts in pages of {PAGE} bytes, but this system's have {}",
+            sys::page_size()
+        )));
+    }
+    sys::catch_stop_signals().map_err(Error::io("catching signals"))?;
+    let epoch = sys::monotonic_ns();
+    let log = match &options.truth {
+        Some(path) => Some(Log::create(path, epoch, options.max_ranges)?),
+        None => None,
+    };
+    let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let areas = pattern.areas.iter().map(|spec| Area::new(spec, &dir)).collect::<Result<Vec<_>, _>>()?;
+    Run::new(&pattern, areas, log, epoch, options.work).run(options.ending())
+}
+
+fn main() -> ExitCode {
+    let stats = run(&Options::parse());
+    let printed = stats.and_then(|stats| {
+        use std::io::Write as _;
+        let line = serde_json::to_string(&stats).map_err(|e| Error::Cannot(e.to_string()))?;
+        writeln!(std::io::stdout(), "{line}").map_err(Error::io("printing the result"))
+    });
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pattern: {error}");
+            ExitCode::from(error.status())
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A checked pattern: what [`crate::config`] reads, once it is known to make sense.
+
+use crate::config::{Backing, Mode, Order, RawAccess, RawArea, RawPattern};
+use crate::error::Error;
+use crate::hot::Shape;
+use crate::shape::shape_of;
+use crate::units::{HUGE_PAGE, PAGE, Rate, seconds_to_ns, show_size};
+
+/// Page numbers are kept in 32 bits and touches are drawn with 32; a tebibyte leaves room to spare.
+const MAX_AREA: usize = 1 << 40;
+
+/// A pattern that can be run.
+#[derive(Debug)]
+pub struct Pattern {
+    /// What it is called.
+    pub name: String,
+    /// One line about it.
+    pub description: String,
+    /// The memory.
+    pub areas: Vec<AreaSpec>,
+    /// What is done with it; never empty.
+    pub phases: Vec<Phase>,
+}
+
+/// One stretch of memory to be made.
+#[derive(Debug, Clone)]
+pub struct AreaSpec {
+    /// What the file calls it.
+    pub name: String,
+    /// Length, in whole pages.
+    pub size: usize,
+    /// What it is made of.
+    pub backing: Backing,
+    /// Whether every page is touched before the first phase.
+    pub populate: bool,
+}
+
+/// A stretch of time.
+#[derive(Debug)]
+pub struct Phase {
+    /// How long it lasts, in nanoseconds.
+    pub length_ns: u64,
+    /// What is touched, side by side.
+    pub accesses: Vec<Access>,
+}
+
+/// One stream of touches.
+#[derive(Debug)]
+pub struct Access {
+    /// Index of the area.
+    pub area: usize,
+    /// Which part of it.
+    pub shape: Shape,
+    /// In which order.
+    pub order: Order,
+    /// Bytes from one touch to the next.
+    pub stride: usize,
+    /// By loads or stores.
+    pub mode: Mode,
+    /// How often.
+    pub rate: Rate,
+}
+
+/// Reads and checks a pattern file's text.
+pub fn parse(text: &str) -> Result<Pattern, Error> {
+    let raw: RawPattern = toml::from_str(text).map_err(|e| Error::Pattern(e.to_string()))?;
+    check(raw).map_err(Error::Pattern)
+}
+
+/// Whether a name can stand in file names and in `/proc/PID/maps`.
+fn check_name(what: &str, name: &str) -> Result<(), String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if name.is_empty() || name.len() > 40 || !name.bytes().all(plain) {
+        return Err(format!("{what} name {name:?}: use 1 to 40 letters, digits, `-` or `_`"));
+    }
+    Ok(())
+}
+
+fn check(raw: RawPattern) -> Result<Pattern, String> {
+    check_name("pattern", &raw.name)?;
+    if raw.area.is_empty() {
+        return Err("there is no area; add [[area]] with name and size".into());
+    }
+    let mut areas: Vec<AreaSpec> = Vec::new();
+    for area in raw.area {
+        if areas.iter().any(|a| a.name == area.name) {
+            return Err(format!("two areas are called {:?}; names must differ", area.name));
+        }
+        areas.push(check_area(area)?);
+    }
+    // The log gives a read area's bytes as file offsets, which only one file can have without ambiguity.
+    if areas.iter().filter(|a| a.backing == Backing::Read).count() > 1 {
+        return Err("at most one area may have backing = \"read\"; merge them into one".into());
+    }
+    if raw.phase.is_empty() {
+        return Err("there is no phase; add [[phase]] with seconds".into());
+    }
+    let mut phases = Vec::new();
+    for (n, phase) in raw.phase.into_iter().enumerate() {
+        let length_ns = seconds_to_ns(phase.seconds)
+            .filter(|&ns| ns > 0)
+            .ok_or_else(|| format!("phase {n}: seconds = {} must be greater than 0", phase.seconds))?;
+        let mut accesses = Vec::new();
+        for (m, access) in phase.access.into_iter().enumerate() {
+            let place = format!("phase {n}, access {m} to area {:?}", access.area);
+            accesses.push(check_access(access, &areas).map_err(|e| format!("{place}: {e}"))?);
+        }
+        phases.push(Phase { length_ns, accesses });
+    }
+    Ok(Pattern { name: raw.name, description: raw.description, areas, phases })
+}
+
+fn check_area(raw: RawArea) -> Result<AreaSpec, String> {
+    check_name("area", &raw.name)?;
+    let size = raw.size.0;
+    let place = format!("area {:?}", raw.name);
+    let unit = match raw.backing {
+        Backing::Huge => HUGE_PAGE,
+        _ => PAGE,
+    };
+    if size == 0 || !size.is_multiple_of(unit) {
+        let right = show_size(size.next_multiple_of(unit).max(unit));
+        return Err(format!(
+            "{place}: size {} is not a multiple of {}, which backing = \"{}\" needs; {right} would be",
+            show_size(size),
+            show_size(unit),
+            raw.backing.word(),
+        ));
+    }
+    if size > MAX_AREA {
+        return Err(format!("{place}: size {} is more than {}", show_size(size), show_size(MAX_AREA)));
+    }
+    if raw.backing == Backing::Huge && !raw.populate {
+        // Whether huge pages were really given is known only once they are there, and the log's first line tells.
+        return Err(format!("{place}: backing = \"huge\" needs populate = true (the default)"));
+    }
+    Ok(AreaSpec { name: raw.name, size, backing: raw.backing, populate: raw.populate })
+}
+
+fn check_access(raw: RawAccess, areas: &[AreaSpec]) -> Result<Access, String> {
+    let area = areas.iter().position(|a| a.name == raw.area).ok_or_else(|| {
+        let names: Vec<_> = areas.iter().map(|a| a.name.as_str()).collect();
+        format!("no area has this name; there are: {}", names.join(", "))
+    })?;
+    let stride = raw.stride.map_or(PAGE, |s| s.0);
+    // A touch is eight bytes, and must not reach into a page that is not accounted for.
+    if stride == 0 || !stride.is_multiple_of(8) || stride > MAX_AREA {
+        return Err(format!("stride {stride} must be a multiple of 8 bytes and not 0; 4K touches every page once"));
+    }
+    let shape = shape_of(&raw.hot.unwrap_or_default(), areas[area].size)?;
+    Ok(Access { area, shape, order: raw.order, stride, mode: raw.mode, rate: raw.passes_per_second })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "name = \"t\"\n[[area]]\nname = \"heap\"\nsize = \"64M\"\n";
+
+    fn error(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    fn with_access(lines: &str) -> String {
+        format!("{HEAD}[[phase]]\nseconds = 1\n[[phase.access]]\narea = \"heap\"\n{lines}\n")
+    }
+
+    #[test]
+    fn defaults_are_filled_in() {
+        let pattern = parse(&with_access("passes_per_second = 20")).unwrap();
+        let area = &pattern.areas[0];
+        assert_eq!((area.backing, area.populate, area.size), (Backing::Anon, true, 64 << 20));
+        let access = &pattern.phases[0].accesses[0];
+        assert_eq!(access.rate, Rate::Every(50_000_000));
+        assert_eq!((access.stride, access.mode, access.order), (PAGE, Mode::Read, Order::Sequential));
+        assert_eq!(access.shape, Shape::Range { start: 0, len: 64 << 20 });
+    }
+
+    #[test]
+    fn a_phase_may_touch_nothing() {
+        let pattern = parse(&format!("{HEAD}[[phase]]\nseconds = 0.5\n")).unwrap();
+        assert_eq!(pattern.phases[0].length_ns, 500_000_000);
+        assert!(pattern.phases[0].accesses.is_empty());
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_would_be_right() {
+        for (text, words) in [
+            ("name = \"t\"", vec!["no area"]),
+            (HEAD, vec!["no phase", "[[phase]]"]),
+            ("name = \"a b\"", vec!["letters"]),
+            (&with_access("pases_per_second = 1"), vec!["pases_per_second", "passes_per_second"]),
+            (&with_access("passes_per_second = \"fast\""), vec!["fast", "max"]),
+            (&with_access("passes_per_second = -3"), vec!["-3", "20 or 0.5"]),
+            (&with_access("passes_per_second = 1\nstride = \"10\""), vec!["phase 0, access 0", "multiple of 8"]),
+            (&with_access("passes_per_second = 1\nmode = \"touch\""), vec!["touch", "read", "write"]),
+            (
+                &with_access("").replace("area = \"heap\"", "area = \"hep\"\npasses_per_second = 1"),
+                vec!["\"hep\"", "there are: heap"],
+            ),
+            (&HEAD.replace("64M", "64KB"), vec!["64KB", "512M", "1024"]),
+            (&HEAD.replace("64M", "5000"), vec!["5000", "4K", "8K"]),
+            (&HEAD.replace("64M\"", "3M\"\nbacking = \"huge\""), vec!["3M", "2M", "4M"]),
+            (&HEAD.replace("64M\"", "4M\"\nbacking = \"huge\"\npopulate = false"), vec!["populate = true"]),
+            (
+                &with_access("passes_per_second = 1").replace("seconds = 1\n", "seconds = -1\n"),
+                vec!["-1", "greater than 0"],
+            ),
+        ] {
+            let error = error(text);
+            for word in words {
+                assert!(error.contains(word), "{word} is not in: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_must_differ_and_read_areas_be_single() {
+        let phase = "[[phase]]\nseconds = 1\n";
+        let twice = format!("{HEAD}[[area]]\nname = \"heap\"\nsize = \"4K\"\n{phase}");
+        assert!(error(&twice).contains("must differ"));
+        let read = |n| format!("[[area]]\nname = \"r{n}\"\nsize = \"4K\"\nbacking = \"read\"\n");
+        let two = format!("name = \"t\"\n{}{}{phase}", read(1), read(2));
+        assert!(error(&two).contains("at most one"));
+    }
+
+    #[test]
+    fn the_patterns_of_this_directory_are_all_good() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../patterns");
+        let mut found = 0;
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let pattern = parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert_eq!(path.file_stem().unwrap().to_str(), Some(&*pattern.name));
+            assert!(!pattern.description.is_empty(), "{}", path.display());
+            let bytes: usize = pattern.areas.iter().map(|a| a.size).sum();
+            assert!(bytes <= 3 << 30, "{}", path.display());
+            found += 1;
+        }
+        assert!(found >= 13);
+    }
+}
