@@ -1,1 +1,37 @@
-fn main() {}
+//! The `lowtide` binary.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use lowtide::{cmd, failure};
+
+/// Finds out how much memory a workload really needs
+#[derive(Debug, Parser)]
+#[command(name = "lowtide", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run a program and record what memory it really uses
+    Run(cmd::run::Args),
+    /// Record a running process, a cgroup or the whole system
+    Record(cmd::record::Args),
+    /// Take back what killed lowtides left in the kernel
+    Recover(cmd::recover::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => cmd::run::run(&args),
+        Command::Record(args) => cmd::record::run(&args),
+        Command::Recover(args) => cmd::recover::run(&args),
+    };
+    let code = result.unwrap_or_else(|error| {
+        failure::tell(&error);
+        failure::exit_code(&error)
+    });
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}

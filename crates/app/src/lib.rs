@@ -1,0 +1,9 @@
+//! lowtide as a library: what the `lowtide` binary and its tests are made of.
+
+pub mod cmd;
+pub mod failure;
+pub mod launch;
+pub mod monitors;
+pub mod recorder;
+pub mod session;
+pub mod store;

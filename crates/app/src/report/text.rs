@@ -1,0 +1,128 @@
+//! Text for a terminal: tables and wrapped paragraphs.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+/// What a text is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Columns of the terminal, or of the page.
+    pub width: usize,
+    /// Whether colours are understood and wanted.
+    pub ansi: bool,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self { width: 80, ansi: false }
+    }
+}
+
+/// A small table, for text and HTML alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grid {
+    /// What it shows; may be empty.
+    pub title: String,
+    /// Column heads.
+    pub head: Vec<String>,
+    /// Rows of as many cells.
+    pub rows: Vec<Vec<String>>,
+    /// So many columns from the left are words; the others are figures.
+    pub words: usize,
+}
+
+impl Grid {
+    /// A table whose first column is words.
+    #[must_use]
+    pub fn new(title: &str, head: &[&str]) -> Self {
+        let head = head.iter().map(|&name| name.to_owned()).collect();
+        Self { title: title.to_owned(), head, rows: Vec::new(), words: 1 }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+
+    /// The table as text.
+    #[must_use]
+    pub fn text(&self, look: Look) -> String {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(look.width).unwrap_or(u16::MAX));
+        if self.head.iter().any(|name| !name.is_empty()) {
+            table.set_header(self.head.iter());
+        }
+        table.add_rows(self.rows.iter());
+        for (at, column) in table.column_iter_mut().enumerate() {
+            // Two spaces between columns, none before the first.
+            column.set_padding((0, 2));
+            if at >= self.words {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let body: String = table.lines().map(|line| format!("  {}\n", line.trim_end())).collect();
+        if self.title.is_empty() { body } else { format!("{}\n{body}", self.title) }
+    }
+}
+
+/// Breaks a paragraph into lines; a word longer than a line stays whole.
+#[must_use]
+pub fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let mut out = String::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        let longer = line.chars().count() + 1 + word.chars().count();
+        if !line.is_empty() && longer > width {
+            out += line.trim_end();
+            out.push('\n');
+            line = indent.to_owned();
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        line += word;
+    }
+    out += &line;
+    out.push('\n');
+    out
+}
+
+/// Bytes for people, or a dash where there is no figure.
+#[must_use]
+pub fn bytes(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), lowtide_model::units::human_bytes)
+}
+
+/// The same for whole bytes.
+#[must_use]
+pub fn whole_bytes(value: Option<u64>) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    bytes(value.map(|value| value as f64))
+}
+
+/// A figure with its digits, or a dash.
+#[must_use]
+pub fn figure(value: Option<f64>, digits: usize, unit: &str) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+}
+
+/// A count with its thousands apart, or a dash.
+#[must_use]
+pub fn count(value: Option<u64>) -> String {
+    let Some(value) = value else { return "-".to_owned() };
+    let digits = value.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    groups.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_and_counts() {
+        assert_eq!(wrap("one two three four", 9, "  "), "one two\n  three\n  four\n");
+        assert_eq!(count(Some(1_234_567)), "1 234 567");
+        assert_eq!(count(Some(12)), "12");
+    }
+}

@@ -1,0 +1,165 @@
+//! The working set: how much is touched within each window, as a distribution over the run.
+
+use std::io::{self, Write};
+
+use lowtide_model::WINDOWS_S;
+use lowtide_model::stats::quantile;
+use lowtide_model::usage::Usage;
+use serde::Serialize;
+
+use super::draw::axis::{Frame, MARKS, Tick, byte_ticks};
+use super::draw::{Anchor, Ink, Page, Scene};
+use super::text::{Grid, bytes, figure};
+use super::{DRAWN, Entry, Missing, Report, View};
+
+pub(super) const ENTRY: Entry = Entry {
+    view: View::Workingset,
+    name: "workingset",
+    title: "Working set",
+    meaning: "How much memory was touched within the last second, 5 s, and so on up to two minutes. Read a curve at 95 % \
+              to see how much sufficed 95 % of the time. Bands are 95 % intervals of one tick's estimate.",
+    formats: DRAWN,
+    take: |source, _| {
+        let view = WorkingSet::of(source.ticks());
+        if view.windows.is_empty() {
+            return Err(Missing(format!("this record has no working set: {}", source.why_unmeasured())));
+        }
+        Ok(Box::new(view))
+    },
+};
+
+/// Percentiles shown.
+const PERCENTS: [f64; 9] = [0.0, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 100.0];
+
+/// One percentile of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct At {
+    percent: f64,
+    bytes: f64,
+    low_bytes: f64,
+    high_bytes: f64,
+}
+
+/// The distribution of one window.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Window {
+    window_s: u32,
+    ticks: usize,
+    percentiles: Vec<At>,
+}
+
+/// The view.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct WorkingSet {
+    windows: Vec<Window>,
+}
+
+impl WorkingSet {
+    fn of(ticks: &[Usage]) -> Self {
+        Self { windows: WINDOWS_S.iter().filter_map(|window| Window::of(ticks, *window)).collect() }
+    }
+}
+
+impl Window {
+    fn of(ticks: &[Usage], window_s: u32) -> Option<Self> {
+        let sets: Vec<_> = ticks.iter().filter_map(|tick| tick.working_set(window_s)).collect();
+        let all = |value: fn(f64, f64) -> f64| sets.iter().map(|set| value(set.bytes, set.ci95)).collect::<Vec<f64>>();
+        let (middle, low, high) = (all(|bytes, _| bytes), all(|bytes, ci| (bytes - ci).max(0.0)), all(|bytes, ci| bytes + ci));
+        let percentiles: Option<Vec<At>> = PERCENTS
+            .iter()
+            .map(|&percent| {
+                let q = percent / 100.0;
+                Some(At {
+                    percent,
+                    bytes: quantile(&middle, q)?,
+                    low_bytes: quantile(&low, q)?,
+                    high_bytes: quantile(&high, q)?,
+                })
+            })
+            .collect();
+        Some(Self { window_s, ticks: sets.len(), percentiles: percentiles? })
+    }
+
+    /// Half of the interval's width at the median, in percent of it.
+    fn width_percent(&self) -> Option<f64> {
+        let median = self.percentiles.iter().find(|at| at.percent >= 50.0)?;
+        (median.bytes > 0.0).then(|| 50.0 * (median.high_bytes - median.low_bytes) / median.bytes)
+    }
+
+    fn ink(&self) -> Ink {
+        match self.window_s {
+            1 => Ink::Window1,
+            5 => Ink::Window5,
+            10 => Ink::Need,
+            30 => Ink::Window30,
+            60 => Ink::Window60,
+            _ => Ink::Window120,
+        }
+    }
+}
+
+impl Report for WorkingSet {
+    fn grids(&self) -> Vec<Grid> {
+        let shown = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 100.0];
+        let mut grid = Grid::new("Touched within a window, by share of the time", &["within"]);
+        grid.head.extend(shown.iter().map(|percent| format!("{percent:.0} %")));
+        grid.head.push("±".to_owned());
+        for window in &self.windows {
+            let at = window.percentiles.iter().filter(|at| shown.contains(&at.percent));
+            let cells = at.map(|at| bytes(Some(at.bytes)));
+            grid.row([format!("{} s", window.window_s)].into_iter().chain(cells).chain([figure(window.width_percent(), 0, " %")]));
+        }
+        vec![grid]
+    }
+
+    fn scenes(&self, page: Page) -> Vec<Scene> {
+        let mut scene = Scene::new(page, "Percentiles of the working set for windows of 1 s to 120 s.");
+        let names: Vec<String> = self.windows.iter().map(|window| format!("{} s", window.window_s)).collect();
+        let mut top = 10.0;
+        if page == Page::Narrow {
+            let items: Vec<(Ink, &str)> = self.windows.iter().map(Window::ink).zip(names.iter().map(String::as_str)).collect();
+            top += scene.key((2.0, 0.0), scene.width, &items);
+        }
+        let max = self.windows.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
+        let frame = Frame::on(page, top, 250.0, (0.0, 100.0), max);
+        frame.rules(&mut scene, &byte_ticks(max, 5));
+        let marks: Vec<Tick> = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].iter().map(|p| (*p, format!("{p:.0}"))).collect();
+        frame.marks(&mut scene, &marks);
+        let mut labels = Vec::new();
+        for (window, name) in self.windows.iter().zip(&names) {
+            let edge = |value: fn(&At) -> f64| window.percentiles.iter().map(move |at| frame.at(at.percent, value(at)));
+            let band = edge(|at| at.low_bytes).chain(edge(|at| at.high_bytes).rev()).collect();
+            scene.area(band, window.ink(), 0.13);
+        }
+        for (window, name) in self.windows.iter().zip(&names) {
+            let line: Vec<_> = window.percentiles.iter().map(|at| frame.at(at.percent, at.bytes)).collect();
+            let end = line.last().map_or(0.0, |point| point.1);
+            scene.line(line, window.ink(), if window.ink() == Ink::Need { 2.5 } else { 1.8 });
+            labels.push((end, window.ink(), name.clone()));
+        }
+        if page == Page::Wide {
+            scene.end_labels(frame.right() + 10.0, (frame.top, frame.bottom()), labels);
+        }
+        let (x, y) = (frame.left + frame.width / 2.0, frame.bottom() + MARKS + 10.0);
+        scene.text((x, y), "share of the time, %", Ink::Muted, Anchor::Middle);
+        scene.height = y + 12.0;
+        vec![scene]
+    }
+
+    fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(out);
+        csv.write_record(["window_s", "percent", "bytes", "low_bytes", "high_bytes"])?;
+        for window in &self.windows {
+            for at in &window.percentiles {
+                let figures = [at.percent, at.bytes.round(), at.low_bytes.round(), at.high_bytes.round()];
+                csv.write_record([window.window_s.to_string()].into_iter().chain(figures.map(|f| f.to_string())))?;
+            }
+        }
+        csv.flush()
+    }
+}

@@ -1,0 +1,103 @@
+//! Finishing a record: many small files become one per table, and the summary is written.
+
+use std::fs;
+use std::path::Path;
+
+use lowtide_model::summary::Summary;
+
+use super::actions::Actions;
+use super::ages::Ages;
+use super::cohort::Cohort;
+use super::error::{Result, StoreError};
+use super::file::{MainFile, replace};
+use super::lock::{Lock, Try};
+use super::read::Record;
+use super::regions::Regions;
+use super::table::Table;
+use super::usage::UsageTable;
+use super::{LOCK, PARTS, PARTS_DONE, SUMMARY};
+
+/// A record that is finished.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// Its summary.
+    pub summary: Summary,
+    /// Whether it was this call that finished it.
+    pub now: bool,
+    /// What could not be read and is lost.
+    pub warnings: Vec<String>,
+}
+
+/// Finishes the record in `dir`; does nothing where that is done already. May be killed at any point and run again.
+///
+/// # Errors
+/// [`StoreError::Live`] while it is being recorded; or what stood in the way of writing, in which case the record
+/// still reads as it is.
+pub fn finish(dir: &Path) -> Result<Finished> {
+    if !dir.join(PARTS).exists() && !dir.join(PARTS_DONE).exists() && dir.join(SUMMARY).exists() {
+        let record = Record::open(dir)?;
+        return Ok(Finished { summary: record.summary(), now: false, warnings: record.warnings() });
+    }
+    // Before the lock file is made in a folder that is no record.
+    Record::open_locked(dir)?;
+    let _lock = match Lock::finish(dir)? {
+        Try::Held(lock) => lock,
+        Try::Recording => return Err(StoreError::Live(dir.to_path_buf())),
+        Try::Unlockable => {
+            let source = std::io::ErrorKind::PermissionDenied.into();
+            return Err(StoreError::NotWritable { path: dir.join(LOCK), source });
+        }
+    };
+    // Read again under the lock: whoever held it may have changed it or be done.
+    let record = Record::open_locked(dir)?;
+    let parts = dir.join(PARTS);
+    if parts.exists() {
+        merge::<UsageTable>(&record)?;
+        merge::<Regions>(&record)?;
+        merge::<Cohort>(&record)?;
+        merge::<Ages>(&record)?;
+        merge::<Actions>(&record)?;
+    }
+    let summary = record.summary();
+    let path = dir.join(SUMMARY);
+    let json = serde_json::to_vec_pretty(&summary).map_err(|error| StoreError::malformed(&path, error))?;
+    replace(&path, &json, true)?;
+    let done = dir.join(PARTS_DONE);
+    remove(&done)?;
+    if parts.exists() {
+        sync(dir)?;
+        fs::rename(&parts, &done).map_err(|error| StoreError::write(&parts, error))?;
+        remove(&done)?;
+    }
+    let lock = dir.join(LOCK);
+    fs::remove_file(&lock).map_err(|error| StoreError::write(&lock, error))?;
+    let mut warnings = record.warnings();
+    // The summary reads some tables a second time.
+    warnings.sort();
+    warnings.dedup();
+    Ok(Finished { summary, now: true, warnings })
+}
+
+/// Streams the parts of a table into its main file.
+fn merge<T: Table>(record: &Record) -> Result<()> {
+    let path = record.dir().join(format!("{}.parquet", T::NAME));
+    let mut file = MainFile::create::<T>(&path)?;
+    for rows in record.read::<T>() {
+        file.write::<T>(&rows)?;
+    }
+    // Rows that are damaged are lost; rows that could not be read this time are not given up.
+    record.failed().map_or(Ok(()), Err)?;
+    file.commit()
+}
+
+/// Makes renames in `dir` last through a power cut before the parts go.
+fn sync(dir: &Path) -> Result<()> {
+    fs::File::open(dir).and_then(|folder| folder.sync_all()).map_err(|error| StoreError::write(dir, error))
+}
+
+fn remove(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::write(dir, error)),
+        _ => Ok(()),
+    }
+}

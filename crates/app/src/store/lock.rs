@@ -1,0 +1,89 @@
+//! Who works on a record: an advisory lock that the kernel releases when its holder dies, however it dies.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::LOCK;
+use super::error::{Result, StoreError};
+
+/// What the holder of the lock writes into it, so that others know how long to expect it to last.
+const FINISHING: &str = "finishing\n";
+
+/// The lock, held until dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+}
+
+/// What trying for the lock gave.
+pub(super) enum Try {
+    /// It is ours.
+    Held(Lock),
+    /// A recorder has it.
+    Recording,
+    /// There is no lock file and none could be made: nobody works on the record from this machine.
+    Unlockable,
+}
+
+impl Lock {
+    /// Locks a new record for recording.
+    pub(super) fn record(dir: &Path) -> Result<Self> {
+        let path = dir.join(LOCK);
+        let file = File::create(&path).map_err(|error| StoreError::write(&path, error))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| StoreError::write(&path, error.into()))?;
+        Ok(Self { file })
+    }
+
+    /// Takes the lock to finish a record. Somebody else's finishing is waited for: it takes seconds.
+    pub(super) fn finish(dir: &Path) -> Result<Try> {
+        let path = dir.join(LOCK);
+        let Ok(mut file) = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) else {
+            return Ok(Try::Unlockable);
+        };
+        if !acquire(&mut file, FlockOperation::NonBlockingLockExclusive, FlockOperation::LockExclusive)
+            .map_err(|error| StoreError::read(&path, error.into()))?
+        {
+            return Ok(Try::Recording);
+        }
+        let mut lock = Self { file };
+        // The word only tells other readers to wait; without it they report a record in progress.
+        let _ = lock
+            .file
+            .set_len(0)
+            .and_then(|()| lock.file.rewind())
+            .and_then(|()| lock.file.write_all(FINISHING.as_bytes()));
+        Ok(Try::Held(lock))
+    }
+
+    /// Takes a shared lock to read: while it is held nobody finishes the record under the reader's feet.
+    pub(super) fn read(dir: &Path) -> Result<Try> {
+        let path = dir.join(LOCK);
+        let Ok(mut file) = File::open(&path) else { return Ok(Try::Unlockable) };
+        let got = acquire(&mut file, FlockOperation::NonBlockingLockShared, FlockOperation::LockShared)
+            .map_err(|error| StoreError::read(&path, error.into()))?;
+        Ok(if got { Try::Held(Self { file }) } else { Try::Recording })
+    }
+}
+
+/// Tries for the lock; waits where it will be free within seconds. False: a recorder has it.
+fn acquire(file: &mut File, attempt: FlockOperation, wait: FlockOperation) -> rustix::io::Result<bool> {
+    match flock(&*file, attempt) {
+        Ok(()) => return Ok(true),
+        Err(Errno::WOULDBLOCK) => {}
+        Err(error) => return Err(error),
+    }
+    // Readers share the lock; recording and finishing do not.
+    let only_readers = flock(&*file, FlockOperation::NonBlockingLockShared).is_ok();
+    let mut word = String::new();
+    let finishing = file.rewind().and_then(|()| file.read_to_string(&mut word)).is_ok() && word == FINISHING;
+    if only_readers || finishing {
+        flock(&*file, wait)?;
+        return Ok(true);
+    }
+    Ok(false)
+}

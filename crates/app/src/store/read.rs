@@ -1,0 +1,219 @@
+//! Reading a record, finished or not.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use lowtide_model::episode::Episode;
+use lowtide_model::meta::{Meta, SCHEMA};
+use lowtide_model::summary::{Summary, summarise};
+use lowtide_model::usage::Usage;
+
+use super::actions::{ActionRow, Actions};
+use super::ages::{AgeRow, Ages, cold_rows};
+use super::cohort::Cohort;
+use super::error::{Result, StoreError};
+use super::file::Reader;
+use super::lock::{Lock, Try};
+use super::regions::Regions;
+use super::table::Table;
+use super::usage::UsageTable;
+use super::{META, PARTS};
+
+/// A record that is there to be read.
+#[derive(Debug)]
+pub struct Record {
+    dir: PathBuf,
+    meta: Meta,
+    live: bool,
+    warnings: RefCell<Vec<String>>,
+    /// The file system failed, as opposed to a file being damaged: the rows may be there at the next try.
+    failed: RefCell<Option<StoreError>>,
+    _lock: Option<Lock>,
+}
+
+impl Record {
+    /// Opens the record in `dir`. Nothing is changed.
+    ///
+    /// # Errors
+    /// If it is not a record, or one of a newer layout.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let meta = read_meta(dir)?;
+        let (live, lock) = match Lock::read(dir)? {
+            Try::Held(lock) => (false, Some(lock)),
+            Try::Recording => (true, None),
+            Try::Unlockable => (false, None),
+        };
+        Ok(Self::new(dir, meta, live, lock))
+    }
+
+    /// Opens it for whoever holds the lock already.
+    pub(super) fn open_locked(dir: &Path) -> Result<Self> {
+        let meta = read_meta(dir)?;
+        Ok(Self::new(dir, meta, false, None))
+    }
+
+    fn new(dir: &Path, meta: Meta, live: bool, lock: Option<Lock>) -> Self {
+        let (warnings, failed) = (RefCell::default(), RefCell::default());
+        Self { dir: dir.to_path_buf(), meta, live, warnings, failed, _lock: lock }
+    }
+
+    /// Whether the file system has failed so far.
+    pub(super) fn failed(&self) -> Option<StoreError> {
+        self.failed.take()
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What was measured.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Whether a recorder is still at work on it.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// What could not be read so far: one sentence per file.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.borrow().clone()
+    }
+
+    /// All ticks.
+    #[must_use]
+    pub fn usage(&self) -> Vec<Usage> {
+        self.read::<UsageTable>().flatten().collect()
+    }
+
+    /// All idle-age histograms.
+    #[must_use]
+    pub fn ages(&self) -> Vec<AgeRow> {
+        self.read::<Ages>().flatten().collect()
+    }
+
+    /// Everything seen of the sampled pages.
+    #[must_use]
+    pub fn episodes(&self) -> Vec<Episode> {
+        self.read::<Cohort>().flatten().collect()
+    }
+
+    /// What was done to the target.
+    #[must_use]
+    pub fn actions(&self) -> Vec<ActionRow> {
+        self.read::<Actions>().flatten().collect()
+    }
+
+    /// The map, some thousand rows at a time: it can be large.
+    #[must_use]
+    pub fn regions(&self) -> Batches<'_, Regions> {
+        self.read()
+    }
+
+    /// The rows of a table, some thousand at a time, in the order in which they were written.
+    #[must_use]
+    pub fn read<T: Table>(&self) -> Batches<'_, T> {
+        Batches { record: self, files: self.files::<T>(), reader: None, table: PhantomData }
+    }
+
+    /// The summary, computed from the rows.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        summarise(&self.meta, &self.usage(), &cold_rows(&self.ages()))
+    }
+
+    /// The files that hold a table: the parts where there are any (they are complete), else the main file.
+    fn files<T: Table>(&self) -> VecDeque<PathBuf> {
+        let parts = self.dir.join(PARTS);
+        if !parts.is_dir() {
+            let main = self.dir.join(format!("{}.parquet", T::NAME));
+            return main.exists().then_some(main).into_iter().collect();
+        }
+        let prefix = format!("{}-", T::NAME);
+        let mut files: Vec<(u64, PathBuf)> = match fs::read_dir(&parts) {
+            Ok(entries) => entries.filter_map(|entry| numbered(&entry.ok()?.path(), &prefix)).collect(),
+            Err(error) => {
+                self.warn(&parts, &error.to_string());
+                self.failed.replace(Some(StoreError::read(&parts, error)));
+                Vec::new()
+            }
+        };
+        files.sort();
+        files.into_iter().map(|(_, path)| path).collect()
+    }
+
+    fn warn(&self, path: &Path, why: &str) {
+        let name = path.strip_prefix(&self.dir).unwrap_or(path);
+        self.warnings.borrow_mut().push(format!("{}: skipped what could not be read: {why}", name.display()));
+    }
+}
+
+/// The number of a part of that table.
+fn numbered(path: &Path, prefix: &str) -> Option<(u64, PathBuf)> {
+    let number = path.file_name()?.to_str()?.strip_prefix(prefix)?.strip_suffix(".parquet")?.parse().ok()?;
+    Some((number, path.to_path_buf()))
+}
+
+fn read_meta(dir: &Path) -> Result<Meta> {
+    let not_a_record = |why: String| StoreError::NotARecord { dir: dir.to_path_buf(), why };
+    let text = fs::read(dir.join(META)).map_err(|error| not_a_record(format!("{META}: {error}")))?;
+    let meta: Meta = serde_json::from_slice(&text).map_err(|error| not_a_record(format!("{META}: {error}")))?;
+    if meta.schema > SCHEMA {
+        let why = format!("its layout is version {}, this lowtide reads up to {SCHEMA}", meta.schema);
+        return Err(not_a_record(why));
+    }
+    Ok(meta)
+}
+
+/// The rows of a table, batch by batch. What cannot be read is skipped and becomes a warning of the record.
+pub struct Batches<'a, T: Table> {
+    record: &'a Record,
+    files: VecDeque<PathBuf>,
+    reader: Option<(PathBuf, Reader)>,
+    table: PhantomData<T>,
+}
+
+impl<T: Table> Iterator for Batches<'_, T> {
+    type Item = Vec<T::Row>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some((path, reader)) = &mut self.reader {
+                match reader.next::<T>() {
+                    Some(Ok(rows)) => return Some(rows),
+                    Some(Err(why)) => self.record.warn(path, &why),
+                    None => {}
+                }
+                self.reader = None;
+            }
+            let path = self.files.pop_front()?;
+            match open(&path) {
+                Ok(Ok(reader)) => self.reader = Some((path, reader)),
+                Ok(Err(why)) => self.record.warn(&path, &why),
+                Err(error) => {
+                    self.record.warn(&path, &error.to_string());
+                    self.record.failed.replace(Some(StoreError::read(&path, error)));
+                }
+            }
+        }
+    }
+}
+
+/// Parts are read whole: they are small, and one read leaves nothing half seen. Main files are read in place.
+fn open(path: &Path) -> std::io::Result<std::result::Result<Reader, String>> {
+    if path.parent().is_some_and(|parent| parent.ends_with(PARTS)) {
+        Ok(Reader::open(Bytes::from(fs::read(path)?)))
+    } else {
+        Ok(Reader::open(File::open(path)?))
+    }
+}
