@@ -72,7 +72,7 @@ impl Finding {
     /// What a failure means. `enable`: how to get the thing if it is not there.
     fn failed(error: &Error, enable: &str) -> Self {
         if error.is_gone() {
-            Self::no(error.to_string(), enable)
+            Self::no(format!("{} is not there", error.path.display()), enable)
         } else if error.is_permission() {
             Self::blocked(error.to_string(), PRIVILEGE)
         } else {

@@ -64,6 +64,12 @@ pub struct Refault {
 }
 
 impl Refault {
+    /// A device of which nothing is known but why.
+    #[must_use]
+    pub fn unmeasured(medium: Medium, device: String, why: String) -> Self {
+        Self::of(medium, device, &[], why)
+    }
+
     fn of(medium: Medium, device: String, seconds: &[f64], note: String) -> Self {
         Self {
             medium,
@@ -85,8 +91,8 @@ pub fn on_disk(kernel: &Kernel, dir: &Path) -> Result<Refault> {
     fadvise(&file, 0, None, Advice::DontNeed).map_err(|e| Error::new("evict a file in", dir, e))?;
     let evicted = evicted_pages(&area.resident().map_err(|e| Error::new("ask for the pages of a file in", dir, e))?);
     if evicted.len() < FEWEST_PAGES {
-        let note = "the pages stay in memory: a file system without a disk";
-        return Ok(Refault::of(Medium::Disk, device, &[], note.into()));
+        let why = "the pages stay in memory: a file system without a disk";
+        return Ok(Refault::unmeasured(Medium::Disk, device, why.to_owned()));
     }
     let seconds: Vec<f64> = touch_all(&area, evicted).into_iter().map(|(_, seconds)| seconds).collect();
     let note = format!("{} of {FILE_PAGES} pages timed, not read ahead", seconds.len());
@@ -138,7 +144,7 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
 }
 
 fn unmeasured(device: &Swap, note: &str) -> Refault {
-    Refault::of(Medium::Swap, device.device.to_string_lossy().into_owned(), &[], note.to_owned())
+    Refault::unmeasured(Medium::Swap, device.device.to_string_lossy().into_owned(), note.to_owned())
 }
 
 /// Gives each swap device the times of its pages. A page says the number of its swap area, which is its place in

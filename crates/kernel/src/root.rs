@@ -162,6 +162,13 @@ impl Kernel {
         file.write_all(value.as_bytes()).map_err(fail)
     }
 
+    /// Whether a kernel file lets itself be opened for writing; nothing is written.
+    pub fn check_writable(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let opened = OpenOptions::new().write(true).open(self.path(path));
+        opened.map(|_| ()).map_err(|e| Error::new("open for writing", path, e))
+    }
+
     /// Makes a folder (a cgroup, a trace instance).
     pub fn make_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();

@@ -182,12 +182,6 @@ impl Cohort {
         self.refreshed_s = now_s;
     }
 
-    /// Drops pages that a check found gone or moved, before what is seen of their frames is believed.
-    pub fn drop_pages(&mut self, keys: &[PageKey], out: &mut Vec<Episode>) {
-        let gone = keys.iter().filter_map(|key| self.pages.remove_entry(key)).collect();
-        self.close(gone, out);
-    }
-
     /// One look at the pages: `touched(frame)` tells whether the frame was touched since the last look, `None` where
     /// the monitor did not look at it.
     pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
@@ -196,7 +190,11 @@ impl Cohort {
             let weight = each[page.kind.index()] * page.weight * PAGE_F;
             let seen = touched(page.frame);
             let was_looked_at = page.looked_at;
-            page.looked_at |= seen.is_some();
+            if seen.is_some() && !was_looked_at {
+                page.looked_at = true;
+                // What was not seen to be allocated is watched from the look before on.
+                page.since_s = page.since_s.max(if page.since_s.is_finite() { previous } else { f64::NEG_INFINITY });
+            }
             match seen {
                 Some(true) => page.touch(*key, now_s, previous, weight, out),
                 Some(false) => page.rest(*key, weight, out),
@@ -294,8 +292,9 @@ impl Cohort {
         let from = now_s - window_s + 0.5 * self.tick_s;
         let mut tallies = [Tally::default(); 3];
         for page in self.pages.values() {
-            if page.since_s <= from {
-                let touched = page.last_touch_s.is_some_and(|last| last >= from);
+            let touched = page.last_touch_s.is_some_and(|last| last >= from);
+            // Of a page that joined and was not looked at since, only its allocation is known.
+            if page.since_s <= from && (page.looked_at || touched) {
                 tallies[page.kind.index()].add(page.weight, touched);
             } else {
                 tallies[page.kind.index()].unknown += 1;

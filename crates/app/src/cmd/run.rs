@@ -130,8 +130,11 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let dir = recorder.close(end);
     drop(lease);
     drop(journal);
-    let dir = dir?;
-    session::finish(&dir, args.common.json, std::io::stderr().is_terminal())?;
+    // Scripts count on the program's own code, whatever became of its record.
+    let finished = dir.and_then(|dir| session::finish(&dir, args.common.json, std::io::stderr().is_terminal()));
+    if let Err(error) = finished {
+        crate::failure::tell(&error);
+    }
     Ok(run.ended.map_or(0, |ended| ended.code()))
 }
 

@@ -1,6 +1,7 @@
 //! Which monitor `--monitor auto` means here.
 
 use lowtide_model::capability::{Capability, State};
+use lowtide_model::meta::Refusal;
 use serde::Serialize;
 
 /// Monitors from the best to the least, and the capabilities each cannot do without.
@@ -13,37 +14,28 @@ pub struct Choice {
     /// `damon-vaddr`, `damon-paddr`, `smaps` or `none`: the backend a record will name.
     pub backend: &'static str,
     /// What was better but cannot serve, and why.
-    pub passed_over: Vec<PassedOver>,
-}
-
-/// A monitor that cannot serve.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PassedOver {
-    /// Its backend.
-    pub backend: &'static str,
-    /// What is missing, and what was found in its place.
-    pub why: String,
+    pub refused: Vec<Refusal>,
 }
 
 /// The monitor for a kernel that was probed.
 #[must_use]
 pub fn auto(capabilities: &[Capability]) -> Choice {
-    let mut passed_over = Vec::new();
+    let mut refused = Vec::new();
     for (monitor, needs) in MONITORS {
         let missing: Vec<String> = needs.iter().filter_map(|name| missing(capabilities, name)).collect();
         if !missing.is_empty() {
-            passed_over.push(PassedOver { backend: monitor, why: missing.join("; ") });
+            refused.push(Refusal { backend: monitor.to_owned(), why: missing.join("; ") });
         } else if monitor != "damon" {
-            return Choice { backend: monitor, passed_over };
+            return Choice { backend: monitor, refused };
         } else if let Some(why) = self::missing(capabilities, "damon-vaddr") {
             // The cohort is on frames either way; without vaddr the map is too.
-            passed_over.push(PassedOver { backend: "damon-vaddr", why });
-            return Choice { backend: "damon-paddr", passed_over };
+            refused.push(Refusal { backend: "damon-vaddr".to_owned(), why });
+            return Choice { backend: "damon-paddr", refused };
         } else {
-            return Choice { backend: "damon-vaddr", passed_over };
+            return Choice { backend: "damon-vaddr", refused };
         }
     }
-    Choice { backend: "none", passed_over }
+    Choice { backend: "none", refused }
 }
 
 /// What stands in the way of a capability; `None` if it is there.
@@ -79,10 +71,10 @@ mod tests {
             (&["kpageflags", "pagemap-frames"], "smaps", &["damon"]),
             (&["damon-tracepoint", "referenced"], "none", &["damon", "smaps"]),
         ];
-        for (missing, backend, passed_over) in table {
+        for (missing, backend, refused) in table {
             let choice = auto(&without(missing));
             assert_eq!(choice.backend, backend, "without {missing:?}");
-            assert_eq!(choice.passed_over.iter().map(|passed| passed.backend).collect::<Vec<_>>(), passed_over);
+            assert_eq!(choice.refused.iter().map(|refusal| refusal.backend.as_str()).collect::<Vec<_>>(), refused);
         }
     }
 

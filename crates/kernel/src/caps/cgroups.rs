@@ -15,7 +15,8 @@ fn own(kernel: &Kernel) -> Result<Cgroup, Finding> {
         Cgroup::of(kernel, pid.ok_or_else(|| Error::unexpected("/proc/self/status", "no Pid line"))?)
     });
     match found {
-        Ok(Some(cgroup)) => Ok(cgroup),
+        // The path of the root cgroup ends with a slash, which only its components leave out.
+        Ok(Some(cgroup)) => Ok(Cgroup { path: cgroup.path.components().collect(), ..cgroup }),
         Ok(None) => Err(none(&kernel.read_text("/proc/cgroups").unwrap_or_default())),
         Err(error) => Err(Finding::failed(&error, "mount -t cgroup2 none /sys/fs/cgroup")),
     }

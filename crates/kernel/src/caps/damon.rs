@@ -17,9 +17,13 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 fn holder(kernel: &Kernel) -> Option<(String, String)> {
     if let Some(pid) = damon::running(kernel).first() {
         return Some(match undo::damon_holder(&kernel.path(undo::folder())) {
-            Some((owner, command)) => {
+            Some((owner, command)) if kernel.exists(format!("/proc/{owner}")) => {
                 (format!("lowtide {owner} ({command}) runs kdamond {pid}"), format!("wait, or end process {owner}"))
             }
+            Some((owner, command)) => (
+                format!("kdamond {pid} was left on by lowtide {owner} ({command}), which is gone"),
+                "lowtide recover".to_owned(),
+            ),
             None => (
                 format!("kdamond {pid} is on, and not lowtide's"),
                 "end what set it up (`damo stop` if that was damo)".to_owned(),
@@ -174,6 +178,16 @@ mod tests {
         let found = paddr(&kernel);
         assert!(found.state == State::Blocked && found.how.contains("kdamond 77"), "{found:?}");
         assert_eq!(vaddr(&kernel).state, State::No, "not offered, whoever holds it");
+
+        // Its journal is where this process would look for it.
+        let folder = kernel.path(undo::folder());
+        let journal = Journal::open(kernel.clone(), &folder).unwrap();
+        let contexts = vec![1];
+        let lease = journal.lease(undo::Undo::Damon { kdamonds: 1, contexts }).unwrap();
+        assert!(sysfs(&kernel).enable == "lowtide recover", "no such process in this tree");
+        std::fs::create_dir_all(dir.path().join(format!("proc/{}", std::process::id()))).unwrap();
+        assert!(sysfs(&kernel).how.starts_with("lowtide "));
+        lease.give_back().unwrap();
 
         let (dir, kernel) = tree(&[("nr_kdamonds", "0\n")]);
         let module = dir.path().join("sys/module/damon_stat/parameters");

@@ -35,7 +35,7 @@ pub(super) fn debugfs(kernel: &Kernel) -> Finding {
     match kernel.open(path) {
         Err(error) if error.is_gone() => {
             let mount = "mount -t debugfs none /sys/kernel/debug (CONFIG_DEBUG_FS=y)";
-            Finding::blocked(format!("{error}: debugfs is not mounted"), mount)
+            Finding::blocked(format!("{path} is not there: debugfs is not mounted"), mount)
         }
         Err(error) if error.is_permission() => {
             Finding::blocked(error.to_string(), "run as root; boot without lockdown and debugfs=off")

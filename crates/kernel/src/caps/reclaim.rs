@@ -21,7 +21,7 @@ pub(super) fn process_madvise(kernel: &Kernel) -> Finding {
     let privilege = cap_sys_nice(kernel);
     match advised {
         Ok(_) if privilege.enable.is_empty() => Finding::yes("process_madvise(MADV_PAGEOUT) is accepted"),
-        Ok(_) => Finding::blocked(format!("accepted for itself; {}", privilege.how), privilege.enable),
+        Ok(_) => Finding::blocked(format!("process_madvise is accepted; {}", privilege.how), privilege.enable),
         Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {
             Finding::no(format!("process_madvise: {e}"), "a kernel with CONFIG_ADVISE_SYSCALLS=y")
         }

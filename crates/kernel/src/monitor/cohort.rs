@@ -19,6 +19,9 @@ use crate::trace::Event;
 /// Entries of per-frame files read for one search of the page cache, at most: about 20 ms of CPU.
 const CACHE_LOOKUPS: u64 = 60_000;
 
+/// Seconds after which a part of the sample is drawn anew: long enough for the windows of up to 30 s to use all of it.
+const TURN_S: f64 = 45.0;
+
 /// Page cache that no process maps is searched for only when there is so much of it (bytes, and share of the target).
 const CACHE_WORTH: (f64, f64) = (4_194_304.0, 0.02);
 
@@ -109,7 +112,9 @@ impl CohortMonitor {
     ) -> Result<()> {
         self.finish_commit(now_s, false)?;
         let mut found = Vec::new();
-        let pages_each = self.find(kernel, target, search_cache, &mut found)?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the length of a record")]
+        let turn = (now_s / TURN_S) as u64;
+        let pages_each = self.find(kernel, target, search_cache, turn, &mut found)?;
         self.date(&mut found, now_s);
         // A frame that a second process maps is one region only.
         let mut frames: Vec<u64> = found.iter().map(|page| page.frame).collect();
@@ -124,7 +129,14 @@ impl CohortMonitor {
     }
 
     /// Finds the pages; returns how many pages stand behind one, by kind.
-    fn find(&mut self, kernel: &Kernel, target: &Target, search: bool, found: &mut Vec<Found>) -> Result<[u64; 3]> {
+    fn find(
+        &mut self,
+        kernel: &Kernel,
+        target: &Target,
+        search: bool,
+        turn: u64,
+        found: &mut Vec<Found>,
+    ) -> Result<[u64; 3]> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes of memory, never negative")]
         let pages = |bytes: f64| (bytes / PAGE as f64) as u64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
@@ -132,13 +144,13 @@ impl CohortMonitor {
         let all: f64 = target.totals.iter().sum();
         let frames = self.frames.ram_frames();
         if target.system {
-            let choice = Choice { level: level_for(frames, limit.max(CACHE_LOOKUPS / 16)), seed: self.seed };
+            let choice = Choice { level: level_for(frames, limit.max(CACHE_LOOKUPS / 16)), seed: self.seed, turn };
             self.frames.all(choice, found)?;
             self.before = self.choice.replace(choice);
             self.cache_choice = Some(choice);
             return Ok([choice.pages_each(); 3]);
         }
-        let choice = Choice { level: level_for(pages(all), limit), seed: self.seed };
+        let choice = Choice { level: level_for(pages(all), limit), seed: self.seed, turn };
         for pid in &target.pids {
             self.frames.mapped(kernel, *pid, choice, found)?;
         }
@@ -148,7 +160,7 @@ impl CohortMonitor {
         let inodes = target.cgroup.as_ref().filter(|_| worth && self.frames.sees_cache());
         let inodes = inodes.map_or_else(Vec::new, |cgroup| cgroup.inodes(kernel));
         let level = choice.level.max(level_for(frames, CACHE_LOOKUPS));
-        let cache_choice = Choice { level, seed: self.seed };
+        let cache_choice = Choice { level, seed: self.seed, turn: 0 };
         if !inodes.is_empty() && (search || self.before.is_none()) {
             self.frames.cache(&inodes, cache_choice, found)?;
             self.cache_choice = Some(cache_choice);

@@ -70,9 +70,8 @@ impl DamonMonitor {
     /// Takes DAMON. `epoch_ns`: start of the record on `CLOCK_MONOTONIC`; `attached`: the target was running before.
     pub fn take(kernel: &Kernel, journal: &Journal, rhythm: &Rhythm, epoch_ns: u64, attached: bool) -> Result<Self> {
         let frames = Frames::open(kernel)?;
-        // Before DAMON is switched to: a kernel that cannot tell us anything must not be made to work.
-        let trace = Trace::open(kernel, journal, TRACE_BUFFER)?;
         let damon = Damon::take(kernel, journal, 2)?;
+        let trace = Trace::open(kernel, journal, TRACE_BUFFER)?;
         let offered = damon.operations(COHORT)?;
         if !offered.contains(&Operations::Paddr) {
             let why = std::io::Error::other("this kernel's DAMON has no paddr (CONFIG_DAMON_PADDR)");

@@ -53,7 +53,7 @@ impl SmapsMonitor {
     /// A monitor; fails if a process of the target does not let itself be cleared.
     pub fn new(kernel: &Kernel, target: &Target) -> Result<Self> {
         for pid in &target.pids {
-            match kernel.write(format!("/proc/{pid}/clear_refs"), "1") {
+            match kernel.check_writable(format!("/proc/{pid}/clear_refs")) {
                 Err(e) if !e.is_gone() => return Err(e),
                 _ => {}
             }

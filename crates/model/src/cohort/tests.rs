@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 /// A target of `pages` pages from page 0 up, all anonymous, of which `is_hot` are touched in every tick.
 fn watch(pages: u64, limit: u64, seed: u64, ticks: u32, is_hot: impl Fn(u64) -> bool) -> (Cohort, Totals) {
-    let choice = Choice { level: level_for(pages, limit), seed };
+    let choice = Choice { level: level_for(pages, limit), seed, turn: 0 };
     let found: Vec<Found> = choice
         .pages_in(0, pages)
         .map(|page| Found {

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# `lowtide record`: a process that runs already, a cgroup, the whole system; targets that are gone.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+cd "$tmp" || exit 1
+before=$(kernel_state)
+
+"$LOWTIDE" record --pid 4194303 --out gone 2>err
+equals "a pid that is gone is exit code 5" $? 5
+contains "and says so" "$(cat err)" "no such process"
+"$LOWTIDE" record --cgroup /no/such/cgroup --out gone 2>err
+equals "a cgroup that is not there is exit code 5" $? 5
+"$LOWTIDE" record --out gone 2>err
+equals "no target is wrong usage" $? 2
+
+if need root "a running process is recorded"; then
+  start "$PATTERN" "$patterns/fixed.toml" --seconds 30
+  sleep 2
+  check "a running process is recorded" "$LOWTIDE" record --pid "$started" --duration 6s --out pid
+  between "its resident set" "$(json pid/summary.json .memory.rss.peak_bytes)" 536870912 560000000
+  between "its working set of one second" "$(json pid/summary.json '.working_set[0].p50_bytes')" 55000000 80000000
+  "$LOWTIDE" record --pid "$started" --out ends 2>err &
+  recorder=$!
+  sleep 2
+  stop "$started"
+  check "recording ends with the process" wait_for 5 gone "$recorder"
+  equals "and says why" "$(wait "$recorder"; json ends/meta.json .end.reason)" ended
+fi
+
+check "the whole system is recorded" "$LOWTIDE" record --system --duration 3s --out system
+between "with its memory" "$(json system/summary.json .memory.system_used.peak_bytes)" 10000000 10000000000000
+start "$LOWTIDE" record --system --out int
+sleep 2
+kill -s INT "$started"
+check "Ctrl-C ends a recording" wait_for 10 gone "$started"
+equals "and the record is finished" "$(json int/meta.json .end.reason)" interrupted
+equals "nothing was left in the kernel" "$(kernel_state)" "$before"

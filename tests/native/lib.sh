@@ -1,0 +1,191 @@
+# shellcheck shell=bash
+# Harness of the tests that need the real kernel of this machine. A test is a file NAME.sh beside this one that sources
+# it, and is run by scripts/test.sh as root, or by hand:
+#
+#     sudo LOWTIDE=target/release/lowtide tests/native/NAME.sh
+#
+# It reports each thing it tests with one line: `ok - NAME`, `not ok - NAME` or `skip - NAME: needs CAPABILITY`; lines
+# with `# ` before them are details. Processes started with `start` are ended and `$tmp` is removed when it ends,
+# however it ends. Exit status: 1 if anything was not ok.
+
+set -uo pipefail
+export LC_ALL=C
+
+repository=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+: "${LOWTIDE:=$repository/target/release/lowtide}"
+: "${PATTERN:=$repository/target/release/pattern}"
+# shellcheck disable=SC2034  # for the tests
+patterns=$repository/workloads/patterns
+export LOWTIDE PATTERN
+
+tmp=$(mktemp -d "${TMPDIR:-/tmp}/lowtide-test.XXXXXX")
+started=
+all_started=()
+anything_failed=0
+
+finish_test() {
+  local status=$? pid
+  trap - EXIT INT TERM HUP
+  for pid in "${all_started[@]}"; do
+    stop "$pid"
+  done
+  rm -rf -- "$tmp"
+  # Ending early is a failure even if everything so far was ok: what was to follow was not tested.
+  [ "$status" -eq 0 ] || exit "$status"
+  exit "$anything_failed"
+}
+trap finish_test EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+# --- reporting
+
+ok() { printf 'ok - %s\n' "$1"; }
+
+# not_ok NAME [DETAIL]...
+not_ok() {
+  printf 'not ok - %s\n' "$1"
+  shift
+  [ $# -eq 0 ] || printf '%s\n' "$@" | sed 's/^/# /'
+  anything_failed=1
+}
+
+# skip NAME CAPABILITY
+skip() { printf 'skip - %s: needs %s\n' "$1" "$2"; }
+
+# check NAME COMMAND...: ok if the command succeeds; else its output is the detail.
+check() {
+  local name=$1 output status
+  shift
+  if output=$("$@" 2>&1); then
+    ok "$name"
+  else
+    status=$?
+    not_ok "$name" "status $status of: $*" "$output"
+    return 1
+  fi
+}
+
+# equals NAME GOT WANTED
+equals() {
+  if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got    '$2'" "wanted '$3'"; return 1; fi
+}
+
+# contains NAME TEXT PART
+contains() {
+  case $2 in
+    *"$3"*) ok "$1" ;;
+    *) not_ok "$1" "no '$3' in:" "$2"; return 1 ;;
+  esac
+}
+
+# between NAME VALUE LOWEST HIGHEST: numbers, fractions too. Anything that is no number (null) is not between.
+between() {
+  if awk -v v="$2" -v low="$3" -v high="$4" \
+    'BEGIN { exit !(v ~ /^-?[0-9.]+([eE][-+]?[0-9]+)?$/ && v + 0 >= low + 0 && v + 0 <= high + 0) }'; then
+    ok "$1"
+  else
+    not_ok "$1" "$2 is not between $3 and $4"
+    return 1
+  fi
+}
+
+# --- what the machine offers
+
+# have CAPABILITY: whether this machine has it now. The names are those that `skip` prints.
+have() {
+  local word=${1#* }
+  case $1 in
+    root) [ "$(id -u)" -eq 0 ] ;;
+    DAMON) [ -e /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds ] ;;
+    "DAMON "*) have DAMON && damon_operations | grep -qw "$word" ;;
+    "a free DAMON") have DAMON && ! grep -qsx on /sys/kernel/mm/damon/admin/kdamonds/*/state ;;
+    "cgroup v1") awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { found = 1 } END { exit !found }' /proc/self/mountinfo ;;
+    "cgroup v2") grep -qsw memory /sys/fs/cgroup/cgroup.controllers ;;
+    PSI) cat /proc/pressure/memory >/dev/null 2>&1 ;;
+    MGLRU) grep -qs '[1-9a-f]$' /sys/kernel/mm/lru_gen/enabled ;;
+    tracefs) grep -qw tracefs /proc/filesystems ;;
+    swap) [ "$(wc -l </proc/swaps)" -gt 1 ] ;;
+    "page frames") have root && [ -r /proc/kpageflags ] ;;
+    "command "*) command -v "$word" >/dev/null ;;
+    *) echo "lib.sh: unknown capability '$1'" >&2; exit 2 ;;
+  esac
+}
+
+# need CAPABILITY NAME...: if the machine lacks it, reports the named tests as skipped and returns 1.
+need() {
+  local capability=$1 name
+  shift
+  have "$capability" && return 0
+  for name in "$@"; do
+    skip "$name" "$capability"
+  done
+  return 1
+}
+
+# The words of avail_operations. It can only be read below a context; where there is none, one is made and taken away
+# again, which the kernel refuses while any kdamond is on.
+damon_operations() {
+  local admin=/sys/kernel/mm/damon/admin/kdamonds file kdamonds
+  for file in "$admin"/*/contexts/0/avail_operations; do
+    [ -e "$file" ] && { cat "$file"; return; }
+  done
+  kdamonds=$(cat "$admin/nr_kdamonds")
+  { echo 1 >"$admin/nr_kdamonds" && echo 1 >"$admin/0/contexts/nr_contexts"; } 2>/dev/null || return 1
+  cat "$admin/0/contexts/0/avail_operations"
+  echo "$kdamonds" >"$admin/nr_kdamonds"
+}
+
+# What lowtide changes in a kernel, as text: equal before and after means nothing was left behind.
+kernel_state() {
+  local admin=/sys/kernel/mm/damon/admin/kdamonds
+  grep -s . "$admin/nr_kdamonds" "$admin"/*/state "$admin"/*/contexts/nr_contexts
+  find /sys/fs/cgroup -type d -name '*lowtide*' 2>/dev/null
+  ls -1 /run/lowtide 2>/dev/null
+  awk '{ print $1 }' /proc/swaps
+  # A mount of its own, as nobody need have mounted it; in a name space of its own, as nobody must see that.
+  if have tracefs && have root; then
+    # shellcheck disable=SC2016  # expanded by the inner shell
+    unshare --mount sh -c 'mount -t tracefs none "$1" && ls -1 "$1/instances"' sh "$tmp"
+  fi
+}
+
+# --- processes
+
+# start COMMAND...: runs it in the background; its pid is in $started.
+start() {
+  # Job control: a background process of a script would otherwise start with SIGINT ignored.
+  set -m
+  "$@" &
+  started=$!
+  set +m
+  all_started+=("$started")
+}
+
+# stop PID: ends a started process, with SIGKILL if it does not listen for 5 s.
+stop() {
+  kill -s TERM "$1" 2>/dev/null
+  wait_for 5 gone "$1" || kill -s KILL "$1" 2>/dev/null
+  wait "$1" 2>/dev/null
+  return 0
+}
+
+# gone PID: whether it has ended (a zombie has).
+gone() {
+  case $(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) in '' | Z*) return 0 ;; *) return 1 ;; esac
+}
+
+# wait_for SECONDS COMMAND...: until the command succeeds; 1 if it does not in time.
+wait_for() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.1
+  done
+}
+
+# --- reading records
+
+# json FILE FILTER: what jq's filter says of the file.
+json() { jq -r "$2" "$1"; }
