@@ -65,6 +65,13 @@ pub fn exit_code(error: &anyhow::Error) -> i32 {
 
 /// Writes an error to stderr in the form of the contract.
 pub fn tell(error: &anyhow::Error) {
-    let text = error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Errors of the kernel and the store say their cause themselves.
+        if !text.ends_with(&cause) {
+            text += if text.is_empty() { "" } else { ": " };
+            text += &cause;
+        }
+    }
     eprintln!("lowtide: {text}");
 }

@@ -5,5 +5,6 @@ pub mod failure;
 pub mod launch;
 pub mod monitors;
 pub mod recorder;
+pub mod report;
 pub mod session;
 pub mod store;

@@ -19,6 +19,10 @@ enum Command {
     Run(cmd::run::Args),
     /// Record a running process, a cgroup or the whole system
     Record(cmd::record::Args),
+    /// Show a record
+    Report(cmd::report::Args),
+    /// Tell what this machine can do
+    Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
     Recover(cmd::recover::Args),
 }
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Record(args) => cmd::record::run(&args),
+        Command::Report(args) => cmd::report::run(&args),
+        Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
     };
     let code = result.unwrap_or_else(|error| {

@@ -219,6 +219,10 @@ impl Recorder {
     /// Takes the monitor at the first tick at which there is a target, then reads it at every tick.
     fn monitor_tick(&mut self, now_s: f64, usage: &mut Usage) {
         if !self.monitor_taken {
+            // Nothing can be said of less than a second; what ends before that is spared the price.
+            if now_s < 0.25 {
+                return;
+            }
             self.take_monitor();
         }
         let size: f64 = self.target.totals.iter().sum();
@@ -265,7 +269,8 @@ impl Recorder {
     }
 
     fn damon_tick(&mut self, now_s: f64, size: f64, usage: &mut Usage) -> anyhow::Result<()> {
-        let looked = self.damon(|damon, _| damon.poll())?;
+        let (looked, background_s) = self.damon(|damon, _| Ok((damon.poll()?, damon.take_background_s())))?;
+        self.slow_spent_s += background_s;
         if self.cohort.is_due(now_s, COHORT_EVERY_S, size) && self.allows(&self.cohort, now_s) {
             let search = self.cache.is_due(now_s, CACHE_EVERY_S, 0.0) && self.allows(&self.cache, now_s);
             let slow: fn(&mut Self) -> &mut Slow = if search { |r| &mut r.cache } else { |r| &mut r.cohort };
@@ -281,10 +286,14 @@ impl Recorder {
                 |r| &mut r.map,
                 now_s,
                 size,
-                |recorder| recorder.damon(lowtide_kernel::monitor::damon::DamonMonitor::refresh_map),
+                |recorder| recorder.damon(|damon, target| damon.refresh_map(target)),
             )?;
         }
-        if let Monitor::Damon(damon) = &self.monitor {
+        if let Monitor::Damon(damon) = &mut self.monitor {
+            let tell = damon.wants_to_tell();
+            if tell.is_some_and(|cost_s| self.governor.may_spend(now_s, self.slow_spent_s, cost_s)) {
+                damon.tell(now_s);
+            }
             usage.watched_bytes = Some(damon.watched_bytes());
             usage.regions = Some(damon.regions());
             if let (true, Some(picture), Some(look_s)) = (looked, damon.picture(&self.target), damon.last_look_s()) {

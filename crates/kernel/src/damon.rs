@@ -1,9 +1,10 @@
 //! DAMON through sysfs: kdamonds, what they monitor, on and off.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::root::{Error, Kernel, Result};
 use crate::undo::{Journal, Lease, Undo};
@@ -86,9 +87,13 @@ impl Damon {
     pub fn take(kernel: &Kernel, journal: &Journal, count: usize) -> Result<Self> {
         let nr = format!("{ADMIN}/nr_kdamonds");
         let before = kernel.read_number(&nr)?;
+        let busy = || std::io::Error::from_raw_os_error(libc::EBUSY);
         if let Some(pid) = running(kernel).first() {
-            let why = std::io::Error::from_raw_os_error(libc::EBUSY);
-            return Err(Error::new(format!("take DAMON from kdamond {pid} in"), ADMIN, why));
+            return Err(Error::new(format!("take DAMON from kdamond {pid} in"), ADMIN, busy()));
+        }
+        // These hold DAMON without a kdamond in sysfs; the kernel would say so only at `on`.
+        if let Some(module) = exclusive_module(kernel) {
+            return Err(Error::new("take DAMON from", module, busy()));
         }
         let contexts = (0..before)
             .map(|k| kernel.read_number(format!("{ADMIN}/{k}/contexts/nr_contexts")))
@@ -113,15 +118,10 @@ impl Damon {
         self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "on")
     }
 
-    /// Gives a kdamond that is on a new set-up. It takes effect after the current sampling interval.
+    /// Gives a kdamond that is on a new set-up. The kernel answers when the current sampling interval is over.
     pub fn commit(&self, kdamond: usize, setup: &Setup) -> Result<()> {
         self.configure(kdamond, setup)?;
         self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "commit")
-    }
-
-    /// Switches a kdamond off.
-    pub fn stop(&self, kdamond: usize) -> Result<()> {
-        self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "off")
     }
 
     /// The pid of a kdamond's thread; `None` when it is off.
@@ -157,15 +157,18 @@ impl Damon {
 
     /// Thousands of files may be written here, so they are opened relative to an open folder.
     fn regions(&self, folder: PathBuf, ranges: &[(u64, u64)]) -> Result<()> {
-        self.kernel.write(folder.join("nr_regions"), &ranges.len().to_string())?;
+        let count = folder.join("nr_regions");
+        if self.kernel.read_number(&count)? != ranges.len() as u64 {
+            self.kernel.write(&count, &ranges.len().to_string())?;
+        }
         let dir = File::open(self.kernel.path(&folder)).map_err(|e| Error::new("open", &folder, e))?;
-        let base = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
         for (index, (start, end)) in ranges.iter().enumerate() {
             for (name, value) in [("start", start), ("end", end)] {
-                let path = base.join(format!("{index}/{name}"));
-                let fail = |e| Error::new("write", folder.join(format!("{index}/{name}")), e);
-                let mut file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
-                file.write_all(value.to_string().as_bytes()).map_err(fail)?;
+                let name = format!("{index}/{name}");
+                let fail = |e: rustix::io::Errno| Error::new("write", folder.join(&name), e);
+                let file =
+                    openat(&dir, name.as_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).map_err(fail)?;
+                rustix::io::write(&file, value.to_string().as_bytes()).map_err(fail)?;
             }
         }
         Ok(())

@@ -242,10 +242,16 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
 #[must_use]
 pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
     for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        let Ok(text) = std::fs::read_to_string(entry.path()) else { continue };
-        let lines: Vec<Line> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let holds = lines.iter().any(|line| matches!(line, Line::Taken { undo: Undo::Damon { .. }, .. }));
-        if let (true, Some(Line::Owner { pid, command })) = (holds, lines.first()) {
+        let Ok(file) = File::open(entry.path()) else { continue };
+        // Its owner keeps it locked as long as it lives.
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+            continue;
+        }
+        let lines = BufReader::new(&file).lines().map_while(std::result::Result::ok);
+        let lines: Vec<Line> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
+        let given = |id: &u64| lines.iter().any(|line| matches!(line, Line::Given { id: other } if other == id));
+        let holds = |line: &Line| matches!(line, Line::Taken { id, undo: Undo::Damon { .. } } if !given(id));
+        if let (true, Some(Line::Owner { pid, command })) = (lines.iter().any(holds), lines.first()) {
             return Some((*pid, command.clone()));
         }
     }

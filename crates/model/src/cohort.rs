@@ -103,7 +103,8 @@ pub struct Cohort {
     /// Pages of the target that stand behind one sampled page, by kind.
     pages_each: Totals,
     totals_at_refresh: Totals,
-    refreshed_s: f64,
+    /// The target's sizes since the last refresh: what it has grown by is not in the sample yet.
+    grown: Vec<(f64, Totals)>,
     previous_tick_s: f64,
     tick_s: f64,
 }
@@ -179,7 +180,12 @@ impl Cohort {
         self.pages_each = each;
         let sampled = self.sampled_totals();
         self.totals_at_refresh = Kind::ALL.map(|kind| totals[kind.index()].unwrap_or(sampled[kind.index()]));
-        self.refreshed_s = now_s;
+        self.grown = vec![(now_s, self.totals_at_refresh)];
+    }
+
+    /// Notes how large the target is now, between refreshes.
+    pub fn note_totals(&mut self, now_s: f64, totals: Totals) {
+        self.grown.push((now_s, totals));
     }
 
     /// One look at the pages: `touched(frame)` tells whether the frame was touched since the last look, `None` where
@@ -298,16 +304,19 @@ impl Cohort {
                 tallies[page.kind.index()].add(page.weight, touched);
             } else {
                 tallies[page.kind.index()].unknown += 1;
+                tallies[page.kind.index()].unlooked += if page.looked_at { 0.0 } else { page.weight };
             }
         }
-        let elapsed = (now_s - self.refreshed_s).max(self.tick_s);
-        let grown_share = (window_s / elapsed).min(1.0);
+        // What came since the last refresh is not in the sample. What came within the window was touched in it; of the
+        // rest nothing is known, and it is taken to be like the sample.
+        let then = self.grown.partition_point(|(at_s, _)| *at_s <= now_s - window_s).saturating_sub(1);
+        let then = self.grown.get(then).map_or(totals, |(_, totals)| *totals);
         let each = |kind: Kind| {
-            let (total, before) = (totals[kind.index()], self.totals_at_refresh[kind.index()]);
-            let grown = (total - before).max(0.0);
+            let (total, then) = (totals[kind.index()], then[kind.index()]);
+            let recent = (total - then).max(0.0);
             let mut estimate = tallies[kind.index()].share(self.pages_each[kind.index()])?;
-            estimate.bytes = (estimate.bytes * (total - grown) + grown * grown_share).min(total);
-            estimate.ci95 *= total - grown;
+            estimate.bytes = (estimate.bytes * (total - recent) + recent).min(total);
+            estimate.ci95 *= total - recent;
             Some(estimate)
         };
         [each(Kind::Anon), each(Kind::File).zip(each(Kind::Cache)).map(|(a, b)| a.plus(b))]
@@ -351,6 +360,9 @@ impl Watched {
     }
 }
 
+/// Share of the sample that may be not looked at yet before nothing is said.
+const UNLOOKED_MAX: f64 = 0.3;
+
 /// Counts of one kind in address order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
@@ -360,6 +372,8 @@ struct Tally {
     neighbours_differ: f64,
     last: Option<bool>,
     unknown: usize,
+    /// Weight of pages that joined and were not looked at yet. They are no random part of the sample: new pages are.
+    unlooked: f64,
 }
 
 impl Tally {
@@ -371,18 +385,24 @@ impl Tally {
         self.last = Some(touched);
     }
 
-    /// The touched share (in `bytes`) and its interval. Nothing known of a kind that has pages: `None`. A kind without
-    /// pages has nothing touched.
+    /// The touched share (in `bytes`) and its interval. Too little known of a kind that has pages: `None`. A kind
+    /// without pages has nothing touched.
     fn share(&self, pages_each: f64) -> Option<Estimate> {
         if self.count == 0.0 {
             return (self.unknown == 0).then_some(Estimate::default());
+        }
+        let unlooked = self.unlooked / (self.weight + self.unlooked);
+        if unlooked > UNLOOKED_MAX {
+            return None;
         }
         let share = self.touched / self.weight;
         // Half the mean squared difference of neighbours estimates the variance within strata. One more difference is
         // assumed than was seen: zero of n seen does not prove zero (Agresti-Coull adds trials for the same reason).
         let within = ((self.neighbours_differ + 1.0) / (2.0 * self.count)).min(0.25);
         let not_sampled = 1.0 - 1.0 / pages_each.max(1.0);
-        Some(Estimate { bytes: share, ci95: Z95 * (within / self.count * not_sampled).sqrt() })
+        // What was not looked at may be anything.
+        let ci95 = Z95 * (within / self.count * not_sampled).sqrt() + unlooked / 2.0;
+        Some(Estimate { bytes: share, ci95 })
     }
 }
 

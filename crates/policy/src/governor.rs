@@ -133,7 +133,7 @@ impl Governor {
     /// Whether slow work that costs about `cost_s` may be done now, given what slow work has cost so far.
     #[must_use]
     pub fn may_spend(&self, elapsed_s: f64, slow_spent_s: f64, cost_s: f64) -> bool {
-        slow_spent_s + cost_s <= self.cap * self.slow_share * (elapsed_s + CREDIT_S)
+        slow_spent_s + cost_s <= self.cap * (self.slow_share * elapsed_s + CREDIT_S)
     }
 }
 

@@ -3,4 +3,5 @@
 pub mod doctor;
 pub mod record;
 pub mod recover;
+pub mod report;
 pub mod run;

@@ -48,8 +48,6 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     match show(args) {
         Ok(()) => Ok(0),
-        // Whoever reads the output has seen enough.
-        Err(ReportError::Output(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(0),
         Err(ReportError::Store(error)) => Err(error.into()),
         Err(error @ ReportError::Usage(_)) => Err(Failure::new(code::USAGE, error.to_string()).into()),
         Err(error) => Err(error.into()),
@@ -60,9 +58,11 @@ fn show(args: &Args) -> Result<(), ReportError> {
     match report::conclude(&args.record) {
         Ok(_) => {}
         Err(ReportError::Store(error @ StoreError::NotARecord { .. })) => return Err(error.into()),
-        Err(ReportError::Store(StoreError::Live(_))) => eprintln!("lowtide: still being recorded; this is what there is so far"),
+        Err(ReportError::Store(StoreError::Live(_))) => {
+            eprintln!("lowtide: still being recorded; this is what there is so far")
+        }
         // A record on a full or read-only disk can be read all the same.
-        Err(error) => eprintln!("lowtide: the record stays unfinished: {error}"),
+        Err(error) => eprintln!("lowtide: the record could not be finished: {error}"),
     }
     let record = Record::open(&args.record)?;
     let format = if args.json { Format::Json } else { args.format };
@@ -73,19 +73,49 @@ fn show(args: &Args) -> Result<(), ReportError> {
     };
     match &args.output {
         None => {
-            let mut out = BufWriter::new(io::stdout().lock());
-            report::write(&record, args.view, format, &options, &mut out)?;
-            out.flush()?;
+            let mut out = BufWriter::new(Pipe { out: io::stdout().lock(), closed: false });
+            let written = report::write(&record, args.view, format, &options, &mut out);
+            let flushed = out.flush();
+            if !out.get_ref().closed {
+                written?;
+                flushed?;
+            }
         }
         Some(path) => {
             // In memory first: a file is replaced by a whole report or left as it was.
             let mut bytes = Vec::new();
             report::write(&record, args.view, format, &options, &mut bytes)?;
-            fs::write(path, bytes).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            fs::write(path, bytes)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         }
     }
     record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
     Ok(())
+}
+
+/// The standard output. Remembers that its reader went away, which is no error: it has seen enough.
+struct Pipe<W> {
+    out: W,
+    closed: bool,
+}
+
+impl<W: Write> Pipe<W> {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        self.closed |= result.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl<W: Write> Write for Pipe<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.out.write(bytes);
+        self.note(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.out.flush();
+        self.note(result)
+    }
 }
 
 /// Width and colours of the standard output.
@@ -100,5 +130,31 @@ fn terminal() -> Look {
         // Lines longer than this are hard to read however wide the screen is.
         width: if width == 0 { plain.width } else { width.clamp(40, 120) },
         ansi: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader that has seen enough.
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_remembered_through_any_wrapping_of_the_error() {
+        let mut pipe = Pipe { out: Gone, closed: false };
+        let wrapped = serde_json::to_writer(&mut pipe, &[1, 2, 3]);
+        assert!(wrapped.is_err());
+        assert!(pipe.closed);
     }
 }

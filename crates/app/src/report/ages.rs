@@ -20,7 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
     take: |source, _| {
         let rows = source.ages();
         if rows.is_empty() {
-            return Err(Missing(format!("this record has no idle ages: {}", source.why_unmeasured())));
+            return Err(Missing::Unmeasured("idle ages"));
         }
         Ok(Box::new(Ages { ticks: ticks(rows), rows }))
     },
@@ -105,7 +105,8 @@ impl Ages<'_> {
         for at in 0..=UNKNOWN {
             let above: Vec<f64> = ticks.iter().zip(&below).map(|(tick, below)| below + side(tick)[at]).collect();
             if above != below {
-                let edge = |values: &[f64]| ticks.iter().zip(values).map(|(t, v)| frame.at(t.t_s, *v)).collect::<Vec<_>>();
+                let edge =
+                    |values: &[f64]| ticks.iter().zip(values).map(|(t, v)| frame.at(t.t_s, *v)).collect::<Vec<_>>();
                 let mut outline = edge(&above);
                 outline.extend(edge(&below).into_iter().rev());
                 scene.area(outline, class(at).1, 1.0);
@@ -133,7 +134,8 @@ impl Report for Ages<'_> {
     fn grids(&self) -> Vec<Grid> {
         let (anon, file) = (self.mean(|tick| &tick.anon), self.mean(|tick| &tick.file));
         let total: f64 = anon.iter().chain(&file).sum();
-        let mut grid = Grid::new("Time since last touched, mean over the run", &["", "anonymous", "file", "together", "share"]);
+        let mut grid =
+            Grid::new("Time since last touched, mean over the run", &["", "anonymous", "file", "together", "share"]);
         for at in 0..=UNKNOWN {
             let both = anon[at] + file[at];
             if both > 0.0 || at < UNKNOWN {
@@ -159,16 +161,17 @@ impl Report for Ages<'_> {
             let items: Vec<(Ink, &str)> = (0..=UNKNOWN).map(|at| (class(at).1, class(at).0)).collect();
             top += scene.key((2.0, 0.0), scene.width, &items);
         }
-        for (name, side, max) in [
-            ("Anonymous", (|tick| &tick.anon) as fn(&Tick) -> &Sizes, max[0]),
-            ("File", |tick| &tick.file, max[1]),
-        ] {
+        for (name, side, max) in
+            [("Anonymous", (|tick| &tick.anon) as fn(&Tick) -> &Sizes, max[0]), ("File", |tick| &tick.file, max[1])]
+        {
             scene.bold((0.0, top + 8.0), name, Ink::Text, Anchor::Start);
             let frame = Frame::on(page, top + 22.0, (max * scale).max(44.0), (start, end), max);
             let rules = byte_ticks(max, if frame.height > 90.0 { 4 } else { 2 });
             frame.rules(&mut scene, &rules);
             Self::panel(&mut scene, &frame, &ticks, side);
-            if page == Page::Wide && let Some(last) = ticks.last() {
+            if page == Page::Wide
+                && let Some(last) = ticks.last()
+            {
                 Self::label(&mut scene, &frame, side(last));
             }
             top = frame.bottom() + 14.0;
@@ -191,14 +194,18 @@ impl Report for Ages<'_> {
             bytes: f64,
             ci95_bytes: f64,
         }
-        let bins: Vec<Bin> = self.rows.iter().map(|AgeRow { t_s, bin }| Bin {
-            t_s: *t_s,
-            kind: if bin.anon { "anon" } else { "file" },
-            min_s: bin.min_s,
-            max_s: bin.max_s,
-            bytes: bin.size.bytes,
-            ci95_bytes: bin.size.ci95,
-        }).collect();
+        let bins: Vec<Bin> = self
+            .rows
+            .iter()
+            .map(|AgeRow { t_s, bin }| Bin {
+                t_s: *t_s,
+                kind: if bin.anon { "anon" } else { "file" },
+                min_s: bin.min_s,
+                max_s: bin.max_s,
+                bytes: bin.size.bytes,
+                ci95_bytes: bin.size.ci95,
+            })
+            .collect();
         serde_json::to_writer(&mut *out, &bins)?;
         writeln!(out)
     }

@@ -21,7 +21,9 @@ pub(super) const ENTRY: Entry = Entry {
     take: |source, _| {
         let view = Breakdown::of(source.ticks());
         if view.types.is_empty() {
-            return Err(Missing("this record has no memory figures: no tick was written before it ended".to_owned()));
+            return Err(Missing::Other(
+                "this record has no memory figures: no tick was written before it ended".to_owned(),
+            ));
         }
         Ok(Box::new(view))
     },
@@ -60,7 +62,7 @@ const TYPES: [(&str, Ink, Get); 10] = [
     ("kernel stacks", Ink::Kernel, |tick| tick.stack_bytes),
     ("socket buffers", Ink::Kernel, |tick| tick.socket_bytes),
     ("other kernel memory", Ink::Kernel, other_kernel),
-    ("swapped out", Ink::Need, |tick| tick.swap_bytes),
+    ("swapped out", Ink::Demand, |tick| tick.swap_bytes),
 ];
 
 /// Heap, file and other, as in Garg et al., MEMSYS'20.
@@ -143,7 +145,11 @@ impl Report for Breakdown {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(["type", "peak_bytes", "avg_bytes"])?;
         for kind in self.types.iter().chain(&self.parts) {
-            csv.write_record([kind.name.to_owned(), kind.peak_bytes.round().to_string(), kind.avg_bytes.round().to_string()])?;
+            csv.write_record([
+                kind.name.to_owned(),
+                kind.peak_bytes.round().to_string(),
+                kind.avg_bytes.round().to_string(),
+            ])?;
         }
         csv.flush()
     }

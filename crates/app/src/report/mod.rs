@@ -98,12 +98,30 @@ pub enum ReportError {
     Store(#[from] StoreError),
 }
 
-/// What the record does not hold, and why.
+/// What the record does not hold.
 #[derive(Debug)]
-pub(crate) struct Missing(String);
+enum Missing {
+    /// No monitor measured it.
+    Unmeasured(&'static str),
+    /// For another reason, which is told.
+    Other(String),
+}
+
+impl Missing {
+    /// In one sentence, with the reasons of each monitor or without.
+    fn sentence(&self, source: &Source, reasons: bool) -> String {
+        match self {
+            Self::Other(why) => why.clone(),
+            Self::Unmeasured(what) => {
+                let why = if reasons { source.why_unmeasured_and_why() } else { source.why_unmeasured() };
+                format!("this record has no {what}: {why}")
+            }
+        }
+    }
+}
 
 /// A view taken from a record, to be shown.
-pub(crate) trait Report {
+trait Report {
     /// The first thing to say; may be empty.
     fn lead(&self) -> String {
         String::new()
@@ -129,6 +147,12 @@ pub(crate) trait Report {
     fn csv(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
+/// Takes a view from a record.
+type Take = for<'a> fn(&'a Source<'a>, &Options) -> Taken<'a>;
+
+/// The view, or what the record lacks for it.
+type Taken<'a> = Result<Box<dyn Report + 'a>, Missing>;
+
 /// A line of the registry of views.
 struct Entry {
     view: View,
@@ -137,7 +161,7 @@ struct Entry {
     /// What the figure means, in a sentence or two.
     meaning: &'static str,
     formats: &'static [Format],
-    take: for<'a> fn(&'a Source<'a>, &Options) -> Result<Box<dyn Report + 'a>, Missing>,
+    take: Take,
 }
 
 const DRAWN: &[Format] = &[Format::Text, Format::Json, Format::Csv, Format::Html, Format::Svg, Format::Png];
@@ -145,8 +169,15 @@ const TABLES: &[Format] = &[Format::Text, Format::Json, Format::Csv, Format::Htm
 
 impl View {
     /// The registry, in the order of the page.
-    const ALL: &'static [Entry] =
-        &[summary::ENTRY, timeline::ENTRY, workingset::ENTRY, ages::ENTRY, heatmap::ENTRY, breakdown::ENTRY, regions::ENTRY];
+    const ALL: &'static [Entry] = &[
+        summary::ENTRY,
+        timeline::ENTRY,
+        workingset::ENTRY,
+        ages::ENTRY,
+        heatmap::ENTRY,
+        breakdown::ENTRY,
+        regions::ENTRY,
+    ];
 
     fn entry(self) -> &'static Entry {
         // Every view has its line: the test below goes through them.
@@ -158,7 +189,13 @@ impl View {
 ///
 /// # Errors
 /// If view and format do not go together, the record does not hold the view, or `out` fails.
-pub fn write(record: &Record, view: View, format: Format, options: &Options, out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write(
+    record: &Record,
+    view: View,
+    format: Format,
+    options: &Options,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
     let entry = view.entry();
     if !entry.formats.contains(&format) {
         let names: Vec<&str> = entry.formats.iter().map(|format| name(*format)).collect();
@@ -170,12 +207,15 @@ pub fn write(record: &Record, view: View, format: Format, options: &Options, out
         let entries = if view == View::Summary { View::ALL } else { std::slice::from_ref(entry) };
         return Ok(out.write_all(page::render(&source, entries, options)?.as_bytes())?);
     }
-    let report = (entry.take)(&source, options).map_err(|Missing(why)| ReportError::Missing { view: entry.name, why })?;
+    let report = (entry.take)(&source, options)
+        .map_err(|missing| ReportError::Missing { view: entry.name, why: missing.sentence(&source, true) })?;
     match format {
         Format::Json => report.json(out)?,
         Format::Csv => report.csv(out)?,
-        Format::Svg => out.write_all(paint::svg_file(&sheet(entry, &*report, record)).map_err(painting)?.as_bytes())?,
-        Format::Png => out.write_all(&paint::png_file(&sheet(entry, &*report, record)).map_err(painting)?)?,
+        Format::Svg => {
+            out.write_all(paint::svg_file(&sheet(entry, &*report, &source)).map_err(painting)?.as_bytes())?
+        }
+        Format::Png => out.write_all(&paint::png_file(&sheet(entry, &*report, &source)).map_err(painting)?)?,
         Format::Text | Format::Html => out.write_all(as_text(&*report, options.look).as_bytes())?,
     }
     Ok(())
@@ -197,12 +237,12 @@ fn name(format: Format) -> &'static str {
 }
 
 /// All drawings of a view under its title.
-fn sheet(entry: &Entry, report: &dyn Report, record: &Record) -> Scene {
+fn sheet(entry: &Entry, report: &dyn Report, source: &Source) -> Scene {
     let mut whole = Scene::default();
     for scene in report.scenes(Page::Wide) {
         whole.stack(scene, 22.0);
     }
-    whole.titled(entry.title, &record.meta().command.join(" "))
+    whole.titled(entry.title, &source.command())
 }
 
 fn as_text(report: &dyn Report, look: Look) -> String {

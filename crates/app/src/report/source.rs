@@ -6,6 +6,7 @@ use lowtide_model::meta::Meta;
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
 
+use super::text::printable;
 use crate::store::{AgeRow, Record, cold_rows};
 
 /// What views are taken from.
@@ -30,6 +31,11 @@ impl<'a> Source<'a> {
         self.record.meta()
     }
 
+    /// The command as one line.
+    pub(super) fn command(&self) -> String {
+        printable(&self.meta().command.join(" "))
+    }
+
     /// All ticks, the baseline from before the command's start first.
     pub(super) fn usage(&self) -> &[Usage] {
         self.usage.get_or_init(|| self.record.usage())
@@ -48,17 +54,23 @@ impl<'a> Source<'a> {
         summarise(self.meta(), self.usage(), &cold_rows(self.ages()))
     }
 
-    /// Why there is no picture of which memory is used.
+    /// Why there is no picture of which memory is used, in short; the reasons of each monitor are among the notes.
     pub(super) fn why_unmeasured(&self) -> String {
         let monitor = &self.meta().monitor;
-        let refused: Vec<String> = monitor.refused.iter().map(|no| format!("{}: {}", no.backend, no.why)).collect();
-        match (monitor.backend.as_str(), refused.is_empty()) {
+        match (monitor.backend.as_str(), monitor.refused.is_empty()) {
             ("none" | "", true) => "no monitor was asked to look which pages are touched".to_owned(),
-            ("none" | "", false) => format!("no monitor could look which pages are touched ({})", refused.join("; ")),
+            ("none" | "", false) => "no monitor could look which pages are touched".to_owned(),
             (backend, true) => format!("the monitor {backend} measured nothing of it"),
-            (backend, false) => {
-                format!("the monitor {backend} does not give it, and better ones could not serve ({})", refused.join("; "))
-            }
+            (backend, false) => format!("the monitor {backend} does not give it, and better ones could not serve"),
         }
+    }
+
+    /// The same with the reasons.
+    pub(super) fn why_unmeasured_and_why(&self) -> String {
+        let refused = self.meta().monitor.refused.iter();
+        let reasons: Vec<String> =
+            refused.map(|no| format!("{}: {}", no.backend, no.why.trim_end_matches('.'))).collect();
+        let short = self.why_unmeasured();
+        if reasons.is_empty() { short } else { format!("{short} ({})", reasons.join("; ")) }
     }
 }

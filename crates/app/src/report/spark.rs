@@ -22,14 +22,20 @@ pub(super) fn columns(values: &[Option<f64>], columns: usize) -> Vec<Option<f64>
 
 /// Index of a cell for a share of a height.
 fn level(share: f64, of: usize) -> usize {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "clamped to 0..=of")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "clamped to 0..=of"
+    )]
     let level = (share.clamp(0.0, 1.0) * of as f64).round() as usize;
     level
 }
 
 /// One line of eighth blocks; a dot where there is no value.
 pub(super) fn line(values: &[Option<f64>], width: usize, max: f64) -> String {
-    let cell = |value: Option<f64>| value.map_or('·', |value| if max > 0.0 { EIGHTHS[level(value / max, 8)] } else { ' ' });
+    let cell =
+        |value: Option<f64>| value.map_or('·', |value| if max > 0.0 { EIGHTHS[level(value / max, 8)] } else { ' ' });
     columns(values, width).into_iter().map(cell).collect()
 }
 

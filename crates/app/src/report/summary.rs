@@ -6,7 +6,7 @@ use lowtide_model::summary::{Level, Summary, WindowSummary};
 use lowtide_model::units::human_seconds;
 
 use super::text::{Grid, count, figure, whole_bytes};
-use super::{Entry, Report, TABLES, View};
+use super::{Entry, Report, Source, TABLES, View};
 
 pub(super) const ENTRY: Entry = Entry {
     view: View::Summary,
@@ -14,20 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     title: "What it needs",
     meaning: "",
     formats: TABLES,
-    take: |source, _| {
-        let meta = source.meta();
-        let mut notes = meta.notes.clone();
-        let summary = source.summary();
-        notes.extend(meta.monitor.refused.iter().map(|no| format!("{} could not serve: {}.", no.backend, no.why.trim_end_matches('.'))));
-        if source.record().is_live() {
-            notes.push("The record is still being made; these are the figures so far.".to_owned());
-        } else if meta.end.is_none() {
-            notes.push("The recorder was stopped before the end; the last seconds are missing.".to_owned());
-        }
-        notes.extend(source.record().warnings());
-        let why = source.why_unmeasured();
-        Ok(Box::new(Overview { summary, ending: meta.end.as_ref().map(|end| end.reason.clone()), notes, why }))
-    },
+    take: |source, _| Ok(Box::new(Overview::of(source))),
 };
 
 /// The window whose 95th percentile is called what a workload needs: long enough to hold what it comes back to, short
@@ -40,24 +27,25 @@ const COLD_S: u32 = 60;
 /// The view.
 pub(super) struct Overview {
     summary: Summary,
+    command: String,
     ending: Option<String>,
     notes: Vec<String>,
     why: String,
 }
 
 /// The largest figure worth a headline.
-pub(super) struct Headline {
+struct Headline {
     /// What it needs.
-    pub need: Option<u64>,
+    need: Option<u64>,
     /// Half-width of its interval in percent.
-    pub ci95_percent: Option<f64>,
+    ci95_percent: Option<f64>,
     /// Highest resident set.
-    pub peak: Option<u64>,
+    peak: Option<u64>,
     /// Cold on average.
-    pub cold: Option<u64>,
+    cold: Option<u64>,
 }
 
-pub(super) fn headline(summary: &Summary) -> Headline {
+fn headline(summary: &Summary) -> Headline {
     let window = summary.working_set.iter().find(|set| set.window_s == NEED_WINDOW_S);
     let cold = summary.cold.iter().find(|cold| cold.age_s == COLD_S);
     Headline {
@@ -69,6 +57,27 @@ pub(super) fn headline(summary: &Summary) -> Headline {
 }
 
 impl Overview {
+    pub(super) fn of(source: &Source) -> Self {
+        let meta = source.meta();
+        let mut notes = meta.notes.clone();
+        let refused = meta.monitor.refused.iter();
+        notes.extend(refused.map(|no| format!("{} could not serve: {}.", no.backend, no.why.trim_end_matches('.'))));
+        if source.record().is_live() {
+            notes.push("The record is still being made; these are the figures so far.".to_owned());
+        } else if meta.end.is_none() {
+            notes.push("The recorder was stopped before the end; the last seconds are missing.".to_owned());
+        }
+        let summary = source.summary();
+        notes.extend(source.record().warnings());
+        let ending = meta.end.as_ref().map(|end| end.reason.clone());
+        Self { summary, command: source.command(), ending, notes, why: source.why_unmeasured() }
+    }
+
+    /// What could not be seen, one sentence each.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// The sentence that answers the question.
     pub(super) fn sentence(&self) -> String {
         let line = headline(&self.summary);
@@ -85,7 +94,8 @@ impl Overview {
         }
     }
 
-    fn ran(&self) -> String {
+    /// How long, where, and how it ended.
+    pub(super) fn ran(&self) -> String {
         let summary = &self.summary;
         let host = &summary.host;
         let exit = match (summary.exit_code, &self.ending) {
@@ -147,7 +157,7 @@ impl Overview {
     fn budgets(&self) -> Grid {
         let budget = &self.summary.budget;
         let mut grid = Grid::new("Budgets", &["", "", "means"]);
-        grid.words = 1;
+        grid.remarks = true;
         let slowdown = format!("smallest within {:.0} % of slowdown", budget.slowdown_percent);
         let rows = [
             ("App-MaxRSS", budget.app_max_rss_bytes, "highest RSS of one process".to_owned()),
@@ -216,9 +226,17 @@ impl Overview {
     }
 }
 
+impl Overview {
+    /// The tables of a page, where working set and idle memory have sections of their own.
+    pub(super) fn figures(&self) -> Vec<Grid> {
+        let all = [self.memory(), self.budgets(), self.stalls(), self.cost()];
+        all.into_iter().filter(|grid| !grid.rows.is_empty()).collect()
+    }
+}
+
 impl Report for Overview {
     fn lead(&self) -> String {
-        format!("{}\n{}\n\n{}", self.summary.command.join(" "), self.ran(), self.sentence())
+        format!("{}\n{}\n\n{}", self.command, self.ran(), self.sentence())
     }
 
     fn grids(&self) -> Vec<Grid> {
@@ -260,7 +278,8 @@ fn flatten(path: &str, value: &serde_json::Value, out: &mut Vec<(String, String)
         Value::Array(list) => {
             for item in list {
                 // Rows of windows and ages are named by what they are of, not by their place.
-                let of = item.get("window_s").or_else(|| item.get("age_s")).map_or_else(String::new, |of| format!("{of}s"));
+                let of =
+                    item.get("window_s").or_else(|| item.get("age_s")).map_or_else(String::new, |of| format!("{of}s"));
                 flatten(&below(&of), item, out);
             }
         }
@@ -270,25 +289,37 @@ fn flatten(path: &str, value: &serde_json::Value, out: &mut Vec<(String, String)
     }
 }
 
-/// The headline's figures as tiles of a page: value, what it is.
-pub(super) fn tiles(summary: &Summary) -> Vec<(String, String, String)> {
+/// The headline's figures as tiles of a page: value, what it is, and beside what it stands.
+pub(super) fn tiles(overview: &Overview) -> Vec<(String, String, String)> {
+    let summary = &overview.summary;
     let line = headline(summary);
-    let interval = line.ci95_percent.map_or_else(String::new, |percent| format!(" ± {percent:.0} %"));
     let share = |part: Option<u64>| {
         let (part, whole) = (part?, line.peak.filter(|peak| *peak > 0)?);
         #[expect(clippy::cast_precision_loss, reason = "a percentage is shown")]
         let percent = 100.0 * part as f64 / whole as f64;
         Some(format!("{percent:.0} % of the peak"))
     };
-    let tile = |value: Option<u64>, name: &str, under: String| {
-        value.map(|_| (whole_bytes(value), name.to_owned(), under))
-    };
-    let major = summary.faults.major.map(|_| (count(summary.faults.major), "major faults".to_owned(), "waited for I/O".to_owned()));
+    let interval = line.ci95_percent.map(|percent| format!("± {percent:.0} %"));
+    let need_under = [interval, share(line.need)].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let tile =
+        |value: Option<u64>, name: &str, under: String| value.map(|_| (whole_bytes(value), name.to_owned(), under));
+    let major = summary
+        .faults
+        .major
+        .map(|_| (count(summary.faults.major), "major faults".to_owned(), "waited for I/O".to_owned()));
     [
-        tile(line.need, &format!("needed within {NEED_WINDOW_S} s{interval}"), share(line.need).unwrap_or_default()),
-        tile(line.peak, "peak resident (RSS)", summary.memory.rss.avg_bytes.map_or_else(String::new, |avg| format!("{} on average", whole_bytes(Some(avg))))),
+        tile(line.need, &format!("needed within {NEED_WINDOW_S} s"), need_under),
+        tile(
+            line.peak,
+            "peak resident (RSS)",
+            summary
+                .memory
+                .rss
+                .avg_bytes
+                .map_or_else(String::new, |avg| format!("{} on average", whole_bytes(Some(avg)))),
+        ),
         tile(line.cold, &format!("cold for {COLD_S} s or longer"), share(line.cold).unwrap_or_default()),
-        tile(summary.budget.sys_max_rss_bytes, "with file cache (Sys-MaxRSS)", String::new()),
+        tile(summary.budget.sys_max_rss_bytes, "peak with file cache", "Sys-MaxRSS".to_owned()),
         major,
     ]
     .into_iter()

@@ -26,8 +26,8 @@ pub struct Grid {
     pub head: Vec<String>,
     /// Rows of as many cells.
     pub rows: Vec<Vec<String>>,
-    /// So many columns from the left are words; the others are figures.
-    pub words: usize,
+    /// Whether the last column is words, like the first; those between are figures.
+    pub remarks: bool,
 }
 
 impl Grid {
@@ -35,12 +35,30 @@ impl Grid {
     #[must_use]
     pub fn new(title: &str, head: &[&str]) -> Self {
         let head = head.iter().map(|&name| name.to_owned()).collect();
-        Self { title: title.to_owned(), head, rows: Vec::new(), words: 1 }
+        Self { title: title.to_owned(), head, rows: Vec::new(), remarks: false }
+    }
+
+    /// Whether any column has a head.
+    #[must_use]
+    pub fn has_head(&self) -> bool {
+        self.head.iter().any(|name| !name.is_empty())
+    }
+
+    /// Whether a column holds words, which are set from the left.
+    #[must_use]
+    pub fn is_words(&self, column: &usize) -> bool {
+        *column == 0 || (self.remarks && column + 1 == self.head.len())
+    }
+
+    /// Whether a page should fold it away.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.rows.len() > 16 && !self.title.is_empty()
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().collect());
+        self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
 
     /// The table as text.
@@ -50,14 +68,14 @@ impl Grid {
         table.load_style(comfy_table::presets::NOTHING);
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(look.width).unwrap_or(u16::MAX));
-        if self.head.iter().any(|name| !name.is_empty()) {
+        if self.has_head() {
             table.set_header(self.head.iter());
         }
         table.add_rows(self.rows.iter());
         for (at, column) in table.column_iter_mut().enumerate() {
             // Two spaces between columns, none before the first.
             column.set_padding((0, 2));
-            if at >= self.words {
+            if !self.is_words(&at) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
@@ -87,6 +105,20 @@ pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     out
 }
 
+/// A text from outside without what would steer a terminal or break a document: commands and file names may hold
+/// anything.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// A text that begins a sentence.
+#[must_use]
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
 /// Bytes for people, or a dash where there is no figure.
 #[must_use]
 pub fn bytes(value: Option<f64>) -> String {
@@ -111,7 +143,8 @@ pub fn figure(value: Option<f64>, digits: usize, unit: &str) -> String {
 pub fn count(value: Option<u64>) -> String {
     let Some(value) = value else { return "-".to_owned() };
     let digits = value.to_string();
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
     groups.join(" ")
 }
 

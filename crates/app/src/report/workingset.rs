@@ -22,7 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     take: |source, _| {
         let view = WorkingSet::of(source.ticks());
         if view.windows.is_empty() {
-            return Err(Missing(format!("this record has no working set: {}", source.why_unmeasured())));
+            return Err(Missing::Unmeasured("working set"));
         }
         Ok(Box::new(view))
     },
@@ -64,7 +64,8 @@ impl Window {
     fn of(ticks: &[Usage], window_s: u32) -> Option<Self> {
         let sets: Vec<_> = ticks.iter().filter_map(|tick| tick.working_set(window_s)).collect();
         let all = |value: fn(f64, f64) -> f64| sets.iter().map(|set| value(set.bytes, set.ci95)).collect::<Vec<f64>>();
-        let (middle, low, high) = (all(|bytes, _| bytes), all(|bytes, ci| (bytes - ci).max(0.0)), all(|bytes, ci| bytes + ci));
+        let (middle, low, high) =
+            (all(|bytes, _| bytes), all(|bytes, ci| (bytes - ci).max(0.0)), all(|bytes, ci| bytes + ci));
         let percentiles: Option<Vec<At>> = PERCENTS
             .iter()
             .map(|&percent| {
@@ -100,15 +101,14 @@ impl Window {
 
 impl Report for WorkingSet {
     fn grids(&self) -> Vec<Grid> {
-        let shown = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 100.0];
-        let mut grid = Grid::new("Touched within a window, by share of the time", &["within"]);
-        grid.head.extend(shown.iter().map(|percent| format!("{percent:.0} %")));
-        grid.head.push("±".to_owned());
-        for window in &self.windows {
-            let at = window.percentiles.iter().filter(|at| shown.contains(&at.percent));
-            let cells = at.map(|at| bytes(Some(at.bytes)));
-            grid.row([format!("{} s", window.window_s)].into_iter().chain(cells).chain([figure(window.width_percent(), 0, " %")]));
+        let mut grid = Grid::new("Touched within a window, by share of the time it sufficed", &["share"]);
+        grid.head.extend(self.windows.iter().map(|window| format!("{} s", window.window_s)));
+        for (at, percent) in PERCENTS.iter().enumerate() {
+            let cells = self.windows.iter().map(|window| bytes(window.percentiles.get(at).map(|at| at.bytes)));
+            grid.row([format!("{percent:.0} %")].into_iter().chain(cells));
         }
+        let widths = self.windows.iter().map(|window| figure(window.width_percent(), 0, " %"));
+        grid.row(["± at 50 %".to_owned()].into_iter().chain(widths));
         vec![grid]
     }
 
@@ -117,7 +117,8 @@ impl Report for WorkingSet {
         let names: Vec<String> = self.windows.iter().map(|window| format!("{} s", window.window_s)).collect();
         let mut top = 10.0;
         if page == Page::Narrow {
-            let items: Vec<(Ink, &str)> = self.windows.iter().map(Window::ink).zip(names.iter().map(String::as_str)).collect();
+            let items: Vec<(Ink, &str)> =
+                self.windows.iter().map(Window::ink).zip(names.iter().map(String::as_str)).collect();
             top += scene.key((2.0, 0.0), scene.width, &items);
         }
         let max = self.windows.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
@@ -126,7 +127,7 @@ impl Report for WorkingSet {
         let marks: Vec<Tick> = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].iter().map(|p| (*p, format!("{p:.0}"))).collect();
         frame.marks(&mut scene, &marks);
         let mut labels = Vec::new();
-        for (window, name) in self.windows.iter().zip(&names) {
+        for window in &self.windows {
             let edge = |value: fn(&At) -> f64| window.percentiles.iter().map(move |at| frame.at(at.percent, value(at)));
             let band = edge(|at| at.low_bytes).chain(edge(|at| at.high_bytes).rev()).collect();
             scene.area(band, window.ink(), 0.13);

@@ -149,7 +149,12 @@ pub fn meta(plan: Plan) -> Meta {
         interval_s: 1.0,
         max_overhead_percent: 1.0,
         host: Host { kernel: "6.12.48-amd64".into(), cpus: 8, memory_bytes: 16 << 30, cgroup_version: 2 },
-        monitor: Monitor { backend: backend.into(), sampling_s: 1.0, aggregation_s: 1.0, refused },
+        monitor: Monitor {
+            backend: backend.into(),
+            sampling_s: if plan.monitored { 1.0 } else { 0.0 },
+            aggregation_s: if plan.monitored { 1.0 } else { 0.0 },
+            refused,
+        },
         notes,
         end: Some(End {
             reason: "ended".into(),
@@ -196,7 +201,7 @@ pub fn usage(plan: Plan, second: u32) -> Usage {
     let mut usage = Usage {
         t_s: Some(t + 0.002 * noise(u64::from(second), 77)),
         rss_bytes: Some(anon + file),
-        pss_bytes: (second % 10 == 0).then_some((anon + 0.8 * file).floor()),
+        pss_bytes: (second.is_multiple_of(10)).then_some((anon + 0.8 * file).floor()),
         swap_bytes: Some(swap),
         demand_bytes: Some(anon + file + swap),
         anon_bytes: Some(anon),
@@ -318,6 +323,19 @@ pub fn episodes(plan: Plan, second: u32) -> Vec<Episode> {
             let page = (noise(n, mapping.start) * (mapping.bytes_at(share) / PAGE) as f64) as u64;
             let block = page * PAGE / (2 * MI);
             let rate = mapping.rate(block, share);
+            if second == plan.seconds {
+                // The watch ends: of every page its last stretch of idleness.
+                rows.push(Episode {
+                    key: PageKey { space: mapping.pid, page: mapping.start / PAGE + page },
+                    kind: mapping.kind,
+                    weight_bytes: mapping.bytes_at(share) as f64 / each as f64,
+                    touched: false,
+                    start_s: 0.0,
+                    end_s: f64::from(second),
+                    reuse_s: None,
+                });
+                continue;
+            }
             if noise(n ^ 99, u64::from(second)) > rate {
                 continue;
             }
@@ -330,7 +348,7 @@ pub fn episodes(plan: Plan, second: u32) -> Vec<Episode> {
                 touched: true,
                 start_s: (end - length).max(0.0),
                 end_s: end,
-                reuse_s: (n % 7 != 0)
+                reuse_s: (!n.is_multiple_of(7))
                     .then(|| f64::from((1.0 + 30.0 * noise(n, 8) * noise(u64::from(second), n)) as f32)),
             });
         }

@@ -1,8 +1,6 @@
 //! The cohort: a hash-chosen sample of the target's pages, each a one-page DAMON region, all looked at once a tick.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lowtide_model::PAGE;
@@ -12,7 +10,7 @@ use lowtide_model::episode::{Episode, Kind};
 
 use super::Target;
 use super::find::Frames;
-use crate::damon::{Damon, Operations, Setup};
+use crate::damon::{Operations, Setup};
 use crate::root::{Kernel, Result};
 use crate::trace::Event;
 
@@ -21,6 +19,9 @@ const CACHE_LOOKUPS: u64 = 60_000;
 
 /// Seconds after which a part of the sample is drawn anew: long enough for the windows of up to 30 s to use all of it.
 const TURN_S: f64 = 45.0;
+
+/// Seconds for which DAMON is not told of changes that are less than a twentieth of the cohort.
+const LITTLE_S: f64 = 20.0;
 
 /// Page cache that no process maps is searched for only when there is so much of it (bytes, and share of the target).
 const CACHE_WORTH: (f64, f64) = (4_194_304.0, 0.02);
@@ -47,7 +48,11 @@ pub struct CohortMonitor {
     /// Frames told in the last commit that were not told before; they are not looked at until it takes effect.
     new: Vec<u64>,
     new_from_s: f64,
-    commit: Option<JoinHandle<Result<()>>>,
+    told_s: f64,
+    /// Frames that DAMON shall be told next.
+    wish: Option<Vec<u64>>,
+    /// Rhythm changed: DAMON must be told even if the frames are the same.
+    stale: bool,
     on: bool,
     /// The target's accounts at the last refresh.
     accounts: Totals,
@@ -73,7 +78,9 @@ impl CohortMonitor {
             told: Vec::new(),
             new: Vec::new(),
             new_from_s: 0.0,
-            commit: None,
+            told_s: 0.0,
+            wish: None,
+            stale: false,
             on: false,
             accounts: Totals::default(),
         }
@@ -85,9 +92,14 @@ impl CohortMonitor {
         if (self.sampling_s - sampling_s).abs() > 1e-9 {
             self.sampling_s = sampling_s;
             self.cohort.set_tick(sampling_s);
-            // Any difference makes the next refresh commit.
-            self.told.clear();
+            self.stale = true;
         }
+    }
+
+    /// Seconds between two looks.
+    #[must_use]
+    pub fn sampling_s(&self) -> f64 {
+        self.sampling_s
     }
 
     /// Looks per second, for the governor.
@@ -98,19 +110,10 @@ impl CohortMonitor {
         if self.on { told / self.sampling_s } else { 0.0 }
     }
 
-    /// Walks over the target: which chosen pages are there now, and where. Tells DAMON when that changed.
+    /// Walks over the target: which chosen pages are there now, and where.
     ///
     /// `search_cache`: also search the whole machine for the target's page cache, which costs more.
-    pub fn refresh(
-        &mut self,
-        kernel: &Kernel,
-        damon: &Arc<Damon>,
-        kdamond: usize,
-        target: &Target,
-        now_s: f64,
-        search_cache: bool,
-    ) -> Result<()> {
-        self.finish_commit(now_s, false)?;
+    pub fn refresh(&mut self, kernel: &Kernel, target: &Target, now_s: f64, search_cache: bool) -> Result<()> {
         let mut found = Vec::new();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the length of a record")]
         let turn = (now_s / TURN_S) as u64;
@@ -125,7 +128,8 @@ impl CohortMonitor {
         self.attached = false;
         frames.sort_unstable();
         frames.dedup();
-        self.tell(damon, kdamond, frames, now_s)
+        self.wish_for(frames, now_s);
+        Ok(())
     }
 
     /// Finds the pages; returns how many pages stand behind one, by kind.
@@ -150,9 +154,14 @@ impl CohortMonitor {
             self.cache_choice = Some(choice);
             return Ok([choice.pages_each(); 3]);
         }
-        let choice = Choice { level: level_for(pages(all), limit), seed: self.seed, turn };
+        let mut choice = Choice { level: level_for(pages(all), limit), seed: self.seed, turn };
         for pid in &target.pids {
             self.frames.mapped(kernel, *pid, choice, found)?;
+            // A target may grow while it is walked over, and shared pages are found once for each process.
+            while found.len() as u64 > limit.saturating_mul(2) {
+                choice.level += 1;
+                found.retain(|page| choice.holds(page.key.page));
+            }
         }
         self.before = self.choice.replace(choice);
         let cache = target.totals[Kind::Cache.index()];
@@ -194,11 +203,28 @@ impl CohortMonitor {
         self.before.is_none_or(|choice| choice.holds(page))
     }
 
-    /// Gives DAMON the frames, if they are not the ones it has.
-    fn tell(&mut self, damon: &Arc<Damon>, kdamond: usize, frames: Vec<u64>, now_s: f64) -> Result<()> {
-        if frames == self.told || frames.is_empty() || self.commit.is_some() {
-            return Ok(());
-        }
+    /// Notes that DAMON shall be told these frames, if they differ enough from those it has.
+    fn wish_for(&mut self, frames: Vec<u64>, now_s: f64) {
+        let new = frames.iter().filter(|frame| self.told.binary_search(frame).is_err()).count();
+        let gone = (self.told.len() + new).saturating_sub(frames.len());
+        let changed = new.max(gone);
+        let little = changed * 20 < frames.len() && now_s - self.told_s < LITTLE_S;
+        let needed = self.stale || (changed > 0 && !little);
+        self.wish = (needed && !frames.is_empty()).then_some(frames);
+    }
+
+    /// Whether DAMON should be told something.
+    #[must_use]
+    pub fn has_wish(&self) -> bool {
+        self.wish.is_some()
+    }
+
+    /// What DAMON shall be told now, if anything; and whether that switches it on.
+    pub fn take_wish(&mut self, now_s: f64) -> Option<(bool, Setup)> {
+        let frames = self.wish.take()?;
+        self.new = frames.iter().copied().filter(|frame| self.told.binary_search(frame).is_err()).collect();
+        (self.new_from_s, self.told_s, self.stale) = (f64::INFINITY, now_s, false);
+        self.told = frames;
         let setup = Setup {
             operations: Operations::Paddr,
             sampling: Duration::from_secs_f64(self.sampling_s),
@@ -206,48 +232,30 @@ impl CohortMonitor {
             update: Duration::from_secs(3600),
             // As many regions as there are: nothing is merged (a merged region would exceed the size limit, which is
             // the mean size) and nothing is split (a page is the smallest region).
-            min_regions: frames.len(),
-            max_regions: frames.len() * 2 + 16,
+            min_regions: self.told.len(),
+            max_regions: self.told.len() * 2 + 16,
             pids: Vec::new(),
-            ranges: frames.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
+            ranges: self.told.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
         };
-        self.new = frames.iter().copied().filter(|frame| self.told.binary_search(frame).is_err()).collect();
-        self.told = frames;
-        if !self.on {
-            damon.start(kdamond, &setup)?;
-            (self.on, self.new_from_s) = (true, now_s);
-            return Ok(());
-        }
-        self.new_from_s = f64::INFINITY;
-        let damon = Arc::clone(damon);
-        // The kernel answers a commit after the current sampling interval, which would hold up the tick.
-        self.commit = Some(std::thread::spawn(move || damon.commit(kdamond, &setup)));
-        Ok(())
+        let start = !std::mem::replace(&mut self.on, true);
+        Some((start, setup))
     }
 
-    /// Takes note of a commit that took effect; with `wait`, waits for it.
-    pub fn finish_commit(&mut self, now_s: f64, wait: bool) -> Result<()> {
-        if !self.commit.as_ref().is_some_and(|commit| wait || commit.is_finished()) {
-            return Ok(());
-        }
-        let Some(commit) = self.commit.take() else { return Ok(()) };
-        // The snapshot in which the commit happened still counts the new regions as not accessed.
-        self.new_from_s = now_s + 0.5 * self.sampling_s;
-        match commit.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+    /// DAMON has taken what it was told.
+    pub fn was_told(&mut self, start: bool, now_s: f64) {
+        // The snapshot in which a commit happened still counts the new regions as not accessed.
+        self.new_from_s = if start { now_s } else { now_s + 0.5 * self.sampling_s };
     }
 
-    /// Whether all of DAMON's answer is about frames of the cohort: what part of `events` is not.
+    /// How many of DAMON's regions are not the cohort's. While it is being told, the old ones are still right.
     #[must_use]
-    pub fn foreign(&self, events: &[Event]) -> usize {
-        events.iter().filter(|e| e.end - e.start != PAGE || self.told.binary_search(&(e.start / PAGE)).is_err()).count()
+    pub fn foreign(&self, t_s: f64, events: &[Event]) -> usize {
+        let is_foreign = |e: &&Event| e.end - e.start != PAGE || self.told.binary_search(&(e.start / PAGE)).is_err();
+        if t_s < self.new_from_s { 0 } else { events.iter().filter(is_foreign).count() }
     }
 
     /// One snapshot of the cohort's kdamond.
     pub fn snapshot(&mut self, t_s: f64, events: &[Event]) {
-        let _ = self.finish_commit(t_s, false);
         let seen: HashMap<u64, bool> = events.iter().map(|e| (e.start / PAGE, e.nr_accesses > 0)).collect();
         let fresh = t_s < self.new_from_s;
         let new = std::mem::take(&mut self.new);
@@ -261,13 +269,14 @@ impl CohortMonitor {
 
     /// The picture at `t_s`, given the target's accounts now. Where these are not exact, only their change is used.
     #[must_use]
-    pub fn picture(&self, t_s: f64, target: &Target) -> Picture {
+    pub fn picture(&mut self, t_s: f64, target: &Target) -> Picture {
         let before = self.cohort.totals_at_refresh();
         let totals = Kind::ALL.map(|kind| {
             let i = kind.index();
             let grown = before[i] + target.totals[i] - self.accounts[i];
             if target.exact[i] { target.totals[i] } else { grown.max(0.0) }
         });
+        self.cohort.note_totals(t_s, totals);
         self.cohort.picture(t_s, totals)
     }
 }

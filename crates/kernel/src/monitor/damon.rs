@@ -10,6 +10,7 @@ use super::Target;
 use super::cohort::CohortMonitor;
 use super::find::Frames;
 use super::map::MapMonitor;
+use super::teller::Teller;
 use crate::damon::{Damon, Operations};
 use crate::proc;
 use crate::root::{Error, Kernel, Result};
@@ -38,6 +39,17 @@ pub struct Rhythm {
     pub map_aggregation_s: f64,
 }
 
+/// What is known of one kdamond.
+#[derive(Debug, Clone, Copy, Default)]
+struct Kdamond {
+    /// Its thread, once it is on.
+    pid: Option<u32>,
+    /// CPU seconds it had used when last asked.
+    cpu_s: f64,
+    /// It is being told something.
+    busy: bool,
+}
+
 /// Cohort and map of one target.
 #[derive(Debug)]
 pub struct DamonMonitor {
@@ -51,10 +63,11 @@ pub struct DamonMonitor {
     epoch_ns: u64,
     foreign: usize,
     operations: Operations,
-    kdamonds: [Option<(u32, f64)>; 2],
-    // Declared last: dropped last, after the readers of what it made.
+    kdamonds: [Kdamond; 2],
+    background_s: f64,
+    told_cost_s: f64,
     trace: Trace,
-    damon: Arc<Damon>,
+    teller: Teller,
 }
 
 /// CPU seconds of the kernel threads since they were last asked.
@@ -91,9 +104,11 @@ impl DamonMonitor {
             epoch_ns,
             foreign: 0,
             operations,
-            kdamonds: [None; 2],
+            kdamonds: [Kdamond::default(); 2],
+            background_s: 0.0,
+            told_cost_s: 0.0,
             trace,
-            damon: Arc::new(damon),
+            teller: Teller::new(Arc::new(damon)),
         })
     }
 
@@ -116,29 +131,83 @@ impl DamonMonitor {
 
     /// Walks over the target for the cohort.
     pub fn refresh_cohort(&mut self, target: &Target, now_s: f64, search_cache: bool) -> Result<()> {
-        self.cohort.refresh(&self.kernel, &self.damon, COHORT, target, now_s, search_cache)
+        self.cohort.refresh(&self.kernel, target, now_s, search_cache)
     }
 
     /// Walks over the target for the map. The whole system has no map: frames mean nothing to its reader.
     pub fn refresh_map(&mut self, target: &Target) -> Result<()> {
-        match &mut self.map {
-            Some(map) if !target.system => map.refresh(&self.kernel, &self.damon, MAP, target),
-            _ => Ok(()),
+        if let Some(map) = self.map.as_mut().filter(|_| !target.system) {
+            map.refresh(&self.kernel, target)?;
         }
+        Ok(())
+    }
+
+    /// Whether DAMON should be told something, and what that cost the last time (CPU seconds).
+    #[must_use]
+    pub fn wants_to_tell(&self) -> Option<f64> {
+        let map = self.map.as_ref().is_some_and(MapMonitor::has_wish);
+        (self.cohort.has_wish() || map).then_some(self.told_cost_s)
+    }
+
+    /// Hands over what DAMON shall be told, to kdamonds that are not being told something already.
+    pub fn tell(&mut self, now_s: f64) {
+        for kdamond in [COHORT, MAP] {
+            if self.kdamonds[kdamond].busy {
+                continue;
+            }
+            let map = self.map.as_mut();
+            let wish =
+                if kdamond == COHORT { self.cohort.take_wish(now_s) } else { map.and_then(MapMonitor::take_wish) };
+            if let Some((start, setup)) = wish {
+                self.kdamonds[kdamond].busy = true;
+                self.teller.tell(kdamond, start, setup);
+            }
+        }
+    }
+
+    /// Takes note of what DAMON has been told.
+    fn hear(&mut self) -> Result<()> {
+        while let Some(told) = self.teller.told() {
+            let slot = &mut self.kdamonds[told.kdamond];
+            slot.busy = false;
+            slot.pid = told.pid.or(slot.pid);
+            let cost_s = told.result?;
+            self.background_s += cost_s;
+            self.told_cost_s = cost_s;
+            if told.kdamond == COHORT {
+                self.cohort.was_told(told.start, self.seconds(told.at_ns));
+            }
+        }
+        Ok(())
+    }
+
+    /// Seconds since the start of the record.
+    fn seconds(&self, monotonic_ns: u64) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a record are below 2^53")]
+        let ns = monotonic_ns.saturating_sub(self.epoch_ns) as f64;
+        ns / 1e9
     }
 
     /// Reads what was traced. True if the cohort was looked at since the last call.
     pub fn poll(&mut self) -> Result<bool> {
+        self.hear()?;
         self.trace.read(&mut self.pending)?;
-        let pids = [self.damon.pid(COHORT), self.damon.pid(MAP)];
         let mut looked = false;
         let events = std::mem::take(&mut self.pending);
-        for (index, pid) in pids.iter().enumerate().filter_map(|(index, pid)| Some((index, (*pid)?))) {
+        let map_s = self.map.as_ref().map_or(1.0, MapMonitor::aggregation_s);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "less than a minute in nanoseconds"
+        )]
+        let gap_ns = [self.cohort.sampling_s(), map_s].map(|interval_s| (interval_s * 0.4e9) as u64);
+        for kdamond in [COHORT, MAP] {
+            let Some(pid) = self.kdamonds[kdamond].pid else { continue };
             let mine: Vec<Event> = events.iter().filter(|event| event.kdamond == pid).copied().collect();
             let mut rest = mine.as_slice();
-            while let Some((snapshot, after)) = split_snapshot(rest) {
+            while let Some((snapshot, after)) = split_snapshot(rest, gap_ns[kdamond]) {
                 rest = after;
-                looked |= self.snapshot(index, snapshot);
+                looked |= self.snapshot(kdamond, snapshot);
             }
             self.pending.extend_from_slice(rest);
         }
@@ -148,10 +217,9 @@ impl DamonMonitor {
     /// One complete snapshot of one kdamond. True if it was the cohort's.
     fn snapshot(&mut self, kdamond: usize, events: &[Event]) -> bool {
         let Some(last) = events.last() else { return false };
-        #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a record are below 2^53")]
-        let t_s = last.time_ns.saturating_sub(self.epoch_ns) as f64 / 1e9;
+        let t_s = self.seconds(last.time_ns);
         if kdamond == COHORT {
-            self.foreign += self.cohort.foreign(events);
+            self.foreign += self.cohort.foreign(t_s, events);
             self.cohort.snapshot(t_s, events);
             self.last_look_s = Some(t_s);
             return true;
@@ -173,8 +241,8 @@ impl DamonMonitor {
 
     /// The picture at the last look; `None` before the first.
     #[must_use]
-    pub fn picture(&self, target: &Target) -> Option<Picture> {
-        self.last_look_s.map(|t_s| self.cohort.picture(t_s, target))
+    pub fn picture(&mut self, target: &Target) -> Option<Picture> {
+        Some(self.cohort.picture(self.last_look_s?, target))
     }
 
     /// Bytes the cohort stands for.
@@ -193,7 +261,6 @@ impl DamonMonitor {
 
     /// Ends the watch: every page's last stretch.
     pub fn finish(&mut self) -> Vec<Episode> {
-        let _ = self.cohort.finish_commit(0.0, true);
         self.cohort.cohort.finish(&mut self.cohort.episodes);
         std::mem::take(&mut self.cohort.episodes)
     }
@@ -221,6 +288,11 @@ impl DamonMonitor {
         (self.cohort.looks_per_s(), self.map.as_ref().map_or(0.0, |map| map.looks_per_s(self.regions)))
     }
 
+    /// CPU seconds that telling DAMON took in the background since the last call.
+    pub fn take_background_s(&mut self) -> f64 {
+        std::mem::take(&mut self.background_s)
+    }
+
     /// Regions that DAMON reported for the cohort without having been told; 0 unless someone else changed it.
     #[must_use]
     pub fn foreign(&self) -> usize {
@@ -236,25 +308,23 @@ impl DamonMonitor {
     /// What the kernel threads cost since the last call.
     pub fn cost(&mut self) -> Cost {
         let mut spent = [0.0; 2];
-        for (kdamond, slot) in self.kdamonds.iter_mut().enumerate() {
-            let Some(pid) = self.damon.pid(kdamond) else { continue };
-            let Ok(now) = proc::cpu_seconds(&self.kernel, pid) else { continue };
-            let before = slot.filter(|(known, _)| *known == pid).map_or(0.0, |(_, cpu)| cpu);
-            spent[kdamond] = (now - before).max(0.0);
-            *slot = Some((pid, now));
+        for (slot, spent) in self.kdamonds.iter_mut().zip(&mut spent) {
+            let now = slot.pid.and_then(|pid| proc::cpu_seconds(&self.kernel, pid).ok());
+            *spent = now.map_or(0.0, |now| (now - slot.cpu_s).max(0.0));
+            slot.cpu_s = now.unwrap_or(slot.cpu_s);
         }
         Cost { cohort_s: spent[COHORT], map_s: spent[MAP] }
     }
 }
 
 /// The first complete snapshot of one kdamond's events, and what follows it. A target's regions are traced in one go,
-/// ascending, `nr_regions` events each; all targets of one aggregation follow each other within a few milliseconds.
-/// `None` while a target's regions are still to come. Where events were lost, the next aggregation ends the snapshot.
-fn split_snapshot(events: &[Event]) -> Option<(&[Event], &[Event])> {
-    const SAME_AGGREGATION_NS: u64 = 20_000_000;
+/// ascending, `nr_regions` events each; all targets of one aggregation follow each other at once, though a kdamond may be
+/// made to wait in between: for less than `gap_ns`. `None` while a target's regions are still to come. Where events were
+/// lost, the next aggregation ends the snapshot.
+fn split_snapshot(events: &[Event], gap_ns: u64) -> Option<(&[Event], &[Event])> {
     let mut end = 0;
     while let Some(first) = events.get(end) {
-        let apart = |a: &Event, b: &Event| b.time_ns > a.time_ns + SAME_AGGREGATION_NS;
+        let apart = |a: &Event, b: &Event| b.time_ns > a.time_ns + gap_ns;
         if end > 0 && (apart(&events[end - 1], first) || first.target == events[end - 1].target) {
             break;
         }
@@ -286,12 +356,12 @@ mod tests {
         let second = 1_000_000_000;
         let events =
             [event(1, 2, 0), event(2, 2, 4096), event(second, 1, 0), Event { target: 1, ..event(second + 5, 2, 0) }];
-        let (snapshot, rest) = split_snapshot(&events).unwrap();
+        let (snapshot, rest) = split_snapshot(&events, 1000).unwrap();
         assert_eq!((snapshot.len(), rest.len()), (2, 2));
-        assert!(split_snapshot(rest).is_none(), "a second target has begun and is not complete");
-        assert!(split_snapshot(&[]).is_none());
+        assert!(split_snapshot(rest, 1000).is_none(), "a second target has begun and is not complete");
+        assert!(split_snapshot(&[], 1000).is_none());
         // One of three events was lost; the next aggregation shows that it will not come.
         let lost = [event(1, 3, 0), event(2, 3, 8192), event(second, 1, 0)];
-        assert_eq!(split_snapshot(&lost).unwrap().0.len(), 2);
+        assert_eq!(split_snapshot(&lost, 1000).unwrap().0.len(), 2);
     }
 }

@@ -1,14 +1,12 @@
 //! The map: where the accesses are. DAMON's adaptive regions, on virtual addresses where the kernel has `vaddr`, else on
 //! the page frames of the target's processes, mapped back.
 
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
 
 use super::{Target, find};
-use crate::damon::{Damon, Operations, Setup};
+use crate::damon::{Operations, Setup};
 use crate::proc::Mapping;
 use crate::root::{Kernel, Result};
 use crate::trace::Event;
@@ -35,7 +33,8 @@ pub struct MapMonitor {
     pids: Vec<u32>,
     /// What DAMON was told.
     told: Option<Setup>,
-    commit: Option<JoinHandle<Result<()>>>,
+    /// What it shall be told next.
+    wish: Option<Setup>,
     settled: u32,
     /// Bytes of the target that are too scattered to be mapped, at the last refresh.
     pub lost_bytes: u64,
@@ -54,7 +53,7 @@ impl MapMonitor {
             names: Vec::new(),
             pids: Vec::new(),
             told: None,
-            commit: None,
+            wish: None,
             settled: 0,
             lost_bytes: 0,
         }
@@ -65,20 +64,20 @@ impl MapMonitor {
         (self.limit, self.sampling_s, self.aggregation_s) = (limit, sampling_s, aggregation_s);
     }
 
+    /// Seconds over which accesses are counted.
+    #[must_use]
+    pub fn aggregation_s(&self) -> f64 {
+        self.aggregation_s
+    }
+
     /// Looks per second at `regions` regions, for the governor.
     #[must_use]
     pub fn looks_per_s(&self, regions: f64) -> f64 {
         if self.told.is_some() { regions / self.sampling_s } else { 0.0 }
     }
 
-    /// Walks over the target: where its memory is now. Tells DAMON when that changed.
-    pub fn refresh(&mut self, kernel: &Kernel, damon: &Arc<Damon>, kdamond: usize, target: &Target) -> Result<()> {
-        if self.commit.as_ref().is_some_and(|commit| !commit.is_finished()) {
-            return Ok(());
-        }
-        if let Some(Err(error)) = self.commit.take().and_then(|commit| commit.join().ok()) {
-            return Err(error);
-        }
+    /// Walks over the target: where its memory is now.
+    pub fn refresh(&mut self, kernel: &Kernel, target: &Target) -> Result<()> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds")]
         let limit = self.limit as usize;
         let mut setup = Setup {
@@ -101,21 +100,21 @@ impl MapMonitor {
             self.pids.clone_from(&setup.pids);
             self.names = setup.pids.iter().flat_map(|pid| named(kernel, *pid)).collect();
         }
-        self.tell(damon, kdamond, setup)
+        let monitors_something = !setup.ranges.is_empty() || !setup.pids.is_empty();
+        self.wish = (monitors_something && self.told.as_ref() != Some(&setup)).then_some(setup);
+        Ok(())
     }
 
-    fn tell(&mut self, damon: &Arc<Damon>, kdamond: usize, setup: Setup) -> Result<()> {
-        if (setup.ranges.is_empty() && setup.pids.is_empty()) || self.told.as_ref() == Some(&setup) {
-            return Ok(());
-        }
-        if self.told.is_none() {
-            damon.start(kdamond, &setup)?;
-        } else {
-            let (damon, setup) = (Arc::clone(damon), setup.clone());
-            self.commit = Some(std::thread::spawn(move || damon.commit(kdamond, &setup)));
-        }
-        self.told = Some(setup);
-        Ok(())
+    /// Whether DAMON should be told something.
+    #[must_use]
+    pub fn has_wish(&self) -> bool {
+        self.wish.is_some()
+    }
+
+    /// What DAMON shall be told now, if anything; and whether that switches it on.
+    pub fn take_wish(&mut self) -> Option<(bool, Setup)> {
+        let setup = self.wish.take()?;
+        Some((self.told.replace(setup.clone()).is_none(), setup))
     }
 
     /// One snapshot of the map's kdamond: all targets, each as many events as it has regions.

@@ -5,6 +5,7 @@ pub mod damon;
 pub mod find;
 pub mod map;
 pub mod smaps;
+pub mod teller;
 
 use lowtide_model::cohort::Totals;
 

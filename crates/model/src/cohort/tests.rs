@@ -111,12 +111,15 @@ fn cutting_loses_nothing() {
 
 #[test]
 fn growth_between_refreshes_counts_as_touched_when_it_came() {
-    let (cohort, mut totals) = watch(1 << 12, 1 << 12, 1, 10, |_| false);
+    let (mut cohort, before) = watch(1 << 12, 1 << 12, 1, 10, |page| page < 1 << 10);
+    let mut totals = before;
     totals[0] += 1_048_576.0;
-    let picture = cohort.picture(10.0, totals);
-    // Nothing else is used; a tenth of what came in the ten seconds since the refresh came in the last one.
-    assert!((picture.working_set[0].unwrap().bytes - 104_857.6).abs() < 1.0);
-    assert!((picture.working_set[2].unwrap().bytes - (1_048_576.0 + 16_777_216.0)).abs() < 16_777_217.0);
+    cohort.note_totals(8.0, before);
+    cohort.note_totals(8.9, totals);
+    let sets = cohort.picture(10.0, totals).working_set;
+    // A quarter of what is known is used. The last second saw no growth; the last five saw all of it.
+    assert!((sets[0].unwrap().bytes - totals[0] / 4.0).abs() < 1.0, "{sets:?}");
+    assert!((sets[1].unwrap().bytes - (before[0] / 4.0 + 1_048_576.0)).abs() < 1.0, "{sets:?}");
 }
 
 #[test]

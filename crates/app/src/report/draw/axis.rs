@@ -37,7 +37,9 @@ impl Frame {
 
     /// Where a pair of values lies; values beyond the scale lie on the edge.
     pub(in crate::report) fn at(&self, x: f64, y: f64) -> Point {
-        let share = |value: f64, (from, to): (f64, f64)| if to > from { ((value - from) / (to - from)).clamp(0.0, 1.0) } else { 0.0 };
+        let share = |value: f64, (from, to): (f64, f64)| {
+            if to > from { ((value - from) / (to - from)).clamp(0.0, 1.0) } else { 0.0 }
+        };
         (self.left + self.width * share(x, self.x), self.bottom() - self.height * share(y, self.y))
     }
 
@@ -96,8 +98,10 @@ fn round_bytes(value: f64) -> String {
 
 /// At most `count` round steps of a time axis in seconds, as m:ss or h:mm.
 pub(in crate::report) fn time_ticks(max: f64, count: u32) -> Vec<Tick> {
-    let steps = [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0];
-    let step = steps.into_iter().find(|step| max / step <= f64::from(count)).unwrap_or((max / f64::from(count)).max(1.0));
+    let steps =
+        [1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0];
+    let step =
+        steps.into_iter().find(|step| max / step <= f64::from(count)).unwrap_or((max / f64::from(count)).max(1.0));
     multiples(step, max).map(|value| (value, clock(value))).collect()
 }
 
@@ -113,7 +117,8 @@ pub(in crate::report) fn clock(seconds: f64) -> String {
 pub(in crate::report) fn count_ticks(max: f64, count: u32) -> Vec<Tick> {
     let raw = (max / f64::from(count)).max(1e-3);
     let power = 10f64.powf(raw.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= raw * (1.0 - 1e-9)).unwrap_or(raw);
+    let step =
+        [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= raw * (1.0 - 1e-9)).unwrap_or(raw);
     multiples(step, max).map(|value| (value, short_count(value))).collect()
 }
 
@@ -124,7 +129,11 @@ pub(in crate::report) fn short_count(value: f64) -> String {
         v if v >= 1e3 => (value / 1e3, "k"),
         _ => (value, ""),
     };
-    let digits = if (scaled - scaled.round()).abs() < 0.005 || scaled.abs() >= 100.0 { 0 } else { 1 + usize::from(scaled.abs() < 1.0) };
+    let digits = if (scaled - scaled.round()).abs() < 0.005 || scaled.abs() >= 100.0 {
+        0
+    } else {
+        1 + usize::from(scaled.abs() < 1.0)
+    };
     format!("{scaled:.digits$}{suffix}")
 }
 

@@ -6,7 +6,8 @@ use super::theme::{HEAT_LEVELS, heat};
 pub(super) fn palette_png(columns: usize, cells: &[u8]) -> Option<Vec<u8>> {
     let width = u32::try_from(columns).ok()?;
     let height = u32::try_from(cells.len().checked_div(columns)?).ok()?;
-    let palette: Vec<u8> = std::iter::once((0, 0, 0)).chain((0..HEAT_LEVELS).map(heat)).flat_map(|(r, g, b)| [r, g, b]).collect();
+    let palette: Vec<u8> =
+        std::iter::once((0, 0, 0)).chain((0..HEAT_LEVELS).map(heat)).flat_map(|(r, g, b)| [r, g, b]).collect();
     let mut out = Vec::new();
     let mut encoder = png::Encoder::new(&mut out, width, height);
     encoder.set_color(png::ColorType::Indexed);

@@ -146,7 +146,9 @@ impl Scene {
             limit = *place - gap;
         }
         for ((_, ink, name), y) in labels.into_iter().zip(places) {
-            self.bold((x, y), name, ink, Anchor::Start);
+            // The colour beside the word, not of it: pale colours make unreadable words.
+            self.rect((x, y - 5.0), (10.0, 10.0), ink, 1.0);
+            self.text((x + 15.0, y), name, Ink::Text, Anchor::Start);
         }
     }
 
@@ -155,11 +157,18 @@ impl Scene {
         let offset = if self.height > 0.0 { self.height + gap } else { 0.0 };
         self.width = self.width.max(below.width);
         self.height = offset + below.height;
-        self.label = [self.label.as_str(), below.label.as_str()].iter().filter(|l| !l.is_empty()).copied().collect::<Vec<_>>().join(" ");
+        self.label = [self.label.as_str(), below.label.as_str()]
+            .iter()
+            .filter(|l| !l.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(" ");
         let down = |(x, y): Point| (x, y + offset);
         self.rasters.extend(below.rasters.into_iter().map(|raster| Raster { at: down(raster.at), ..raster }));
         self.shapes.extend(below.shapes.into_iter().map(|shape| match shape {
-            Shape::Line { points, ink, width } => Shape::Line { points: points.into_iter().map(down).collect(), ink, width },
+            Shape::Line { points, ink, width } => {
+                Shape::Line { points: points.into_iter().map(down).collect(), ink, width }
+            }
             Shape::Area { points, ink, opacity } => {
                 Shape::Area { points: points.into_iter().map(down).collect(), ink, opacity }
             }
@@ -177,8 +186,22 @@ impl Scene {
             width: self.width,
             height: 50.0,
             shapes: vec![
-                Shape::Text { at: at(14.0), text: fit(title, 17.0), ink: Ink::Text, size: 17.0, anchor: Anchor::Start, bold: true },
-                Shape::Text { at: at(36.0), text: fit(under, TEXT), ink: Ink::Muted, size: TEXT, anchor: Anchor::Start, bold: false },
+                Shape::Text {
+                    at: at(14.0),
+                    text: fit(title, 17.0),
+                    ink: Ink::Text,
+                    size: 17.0,
+                    anchor: Anchor::Start,
+                    bold: true,
+                },
+                Shape::Text {
+                    at: at(36.0),
+                    text: fit(under, TEXT),
+                    ink: Ink::Muted,
+                    size: TEXT,
+                    anchor: Anchor::Start,
+                    bold: false,
+                },
             ],
             ..Self::default()
         };
@@ -271,7 +294,11 @@ mod tests {
         let mut scene = Scene::new(Page::Wide, "");
         let labels = [50.0, 51.0, 52.0, 99.0].map(|y| (y, Ink::Text, "x".to_owned()));
         scene.end_labels(0.0, (0.0, 100.0), labels.to_vec());
-        let ys: Vec<f64> = scene.shapes.iter().map(|s| if let Shape::Text { at, .. } = s { at.1 } else { 0.0 }).collect();
+        let ys: Vec<f64> = scene
+            .shapes
+            .iter()
+            .filter_map(|s| if let Shape::Text { at, .. } = s { Some(at.1) } else { None })
+            .collect();
         assert!(ys.windows(2).all(|pair| pair[1] - pair[0] >= 15.0 - 1e-9), "{ys:?}");
         assert!(ys.iter().all(|y| (0.0..=100.0).contains(y)), "{ys:?}");
     }

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use plotters::backend::DrawingBackend;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle, TextStyle, register_font};
+use plotters::style::{Color, FontDesc, FontFamily, FontStyle, RGBColor, ShapeStyle, TextStyle, register_font};
 
 use super::image::{base64, palette_png, rgb_png};
 use super::theme::{self, HEAT_LEVELS, Rgb, heat, rgb};
@@ -17,8 +17,8 @@ const SVG_SCALE: f64 = 4.0;
 const PNG_SCALE: u32 = 2;
 const PNG_AVERAGED: u32 = 2;
 
-/// Space around a PNG's drawing, in drawing units.
-const PNG_MARGIN: f64 = 16.0;
+/// Space around the drawing in a file, in drawing units.
+const MARGIN: f64 = 16.0;
 
 /// plotters gives a font's height where SVG takes its em.
 const EM: f64 = 1.24;
@@ -36,7 +36,10 @@ pub(crate) struct PaintError(String);
 struct Grid {
     scale: f64,
     margin: f64,
+    /// What the backend takes for the size of a text of one unit.
     em: f64,
+    /// By what part of its size a text must be lowered to be centred.
+    down: f64,
 }
 
 impl Grid {
@@ -67,16 +70,15 @@ fn paint<DB: DrawingBackend>(scene: &Scene, backend: &mut DB, grid: Grid) -> Res
             Shape::Text { at, text, ink, size, anchor, bold } => {
                 let style = if *bold { FontStyle::Bold } else { FontStyle::Normal };
                 let (red, green, blue) = rgb(ink.hex().0);
+                let color = RGBColor(red, green, blue);
                 let horizontal = match anchor {
                     Anchor::Start => HPos::Left,
                     Anchor::Middle => HPos::Center,
                     Anchor::End => HPos::Right,
                 };
-                let font = ("sans-serif", size * grid.em * grid.scale).into_font().style(style);
-                let style = TextStyle::from(font)
-                    .color(&RGBColor(red, green, blue))
-                    .pos(Pos::new(horizontal, VPos::Center));
-                backend.draw_text(text, &style, grid.at(*at))
+                let font = FontDesc::new(FontFamily::SansSerif, size * grid.em * grid.scale, style);
+                let style = TextStyle::from(font).color(&color).pos(Pos::new(horizontal, VPos::Center));
+                backend.draw_text(text, &style, grid.at((at.0, at.1 + size * grid.down)))
             }
         };
         done.map_err(|error| PaintError(error.to_string()))?;
@@ -90,7 +92,7 @@ fn stroke((red, green, blue): Rgb, opacity: f64, width: u32) -> ShapeStyle {
 
 /// A scene as an `<svg>` element without a size of its own, for a page that styles it.
 pub(crate) fn svg_element(scene: &Scene) -> Result<String, PaintError> {
-    svg(scene, "")
+    svg(scene, "", 0.0)
 }
 
 /// A scene as an SVG file: it follows the reader's light or dark preference by itself.
@@ -102,13 +104,13 @@ pub(crate) fn svg_file(scene: &Scene) -> Result<String, PaintError> {
         theme::variables(true),
         theme::rules("svg"),
     );
-    svg(scene, &style)
+    svg(scene, &style, MARGIN)
 }
 
-fn svg(scene: &Scene, style: &str) -> Result<String, PaintError> {
+fn svg(scene: &Scene, style: &str, margin: f64) -> Result<String, PaintError> {
     use plotters::backend::SVGBackend;
-    let grid = Grid { scale: SVG_SCALE, margin: 0.0, em: EM };
-    let (width, height) = (grid.length(scene.width), grid.length(scene.height));
+    let grid = Grid { scale: SVG_SCALE, margin, em: EM, down: 0.0 };
+    let (width, height) = (grid.length(scene.width + 2.0 * margin), grid.length(scene.height + 2.0 * margin));
     let mut drawn = String::new();
     {
         let mut backend = SVGBackend::with_string(&mut drawn, (width, height));
@@ -143,8 +145,8 @@ pub(crate) fn png_file(scene: &Scene) -> Result<Vec<u8>, PaintError> {
     use plotters::backend::BitMapBackend;
     register_fonts()?;
     let scale = PNG_SCALE * PNG_AVERAGED;
-    let grid = Grid { scale: f64::from(scale), margin: PNG_MARGIN, em: NOTO_LINE };
-    let side = |units: f64| grid.length(units + 2.0 * PNG_MARGIN).next_multiple_of(PNG_AVERAGED);
+    let grid = Grid { scale: f64::from(scale), margin: MARGIN, em: NOTO_LINE, down: 0.2 };
+    let side = |units: f64| grid.length(units + 2.0 * MARGIN).next_multiple_of(PNG_AVERAGED);
     let (width, height) = (side(scene.width), side(scene.height));
     let mut pixels = vec![255; 3 * width as usize * height as usize];
     {
@@ -173,8 +175,6 @@ fn paint_raster<DB: DrawingBackend>(raster: &super::Raster, backend: &mut DB, gr
             if let Some(level) = run[0].checked_sub(1) {
                 let style = stroke(heat(level.min(HEAT_LEVELS)), 1.0, 0);
                 let (from, to) = (corner(column, row), corner(column + run.len(), row + 1));
-                // The backend paints its far edges too.
-                let to = (to.0 - 1, to.1 - 1);
                 backend.draw_rect(from, to, &style, true).map_err(|error| PaintError(error.to_string()))?;
             }
             column += run.len();
@@ -191,9 +191,8 @@ fn average(pixels: &[u8], width: usize) -> Vec<u8> {
     for rows in pixels.chunks_exact(stride * by) {
         for column in 0..width / by {
             for channel in 0..3 {
-                let sum: u32 = (0..by * by)
-                    .map(|n| u32::from(rows[n / by * stride + 3 * (column * by + n % by) + channel]))
-                    .sum();
+                let sum: u32 =
+                    (0..by * by).map(|n| u32::from(rows[n / by * stride + 3 * (column * by + n % by) + channel])).sum();
                 out.push(u8::try_from(sum / (PNG_AVERAGED * PNG_AVERAGED)).unwrap_or(u8::MAX));
             }
         }

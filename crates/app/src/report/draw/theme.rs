@@ -94,7 +94,8 @@ pub(crate) fn heat(level: u8) -> Rgb {
     let share = f64::from(level.min(HEAT_LEVELS - 1)) / f64::from(HEAT_LEVELS - 1);
     let lightness = 0.335 + 0.565 * share;
     let hue = (262.0 - 178.0 * share).to_radians();
-    let chroma = 0.075 + 0.065 * (share * std::f64::consts::PI).sin();
+    // As colourful as a screen can show at the teal in the middle, more where it can show more.
+    let chroma = 0.082 + 0.05 * ((share - 0.4) / 0.6).max(0.0);
     oklab(lightness, chroma * hue.cos(), chroma * hue.sin())
 }
 

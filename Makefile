@@ -1,0 +1,26 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench build lint deny clean
+
+help: ## Say what there is to make
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: ## Measure a redis that uses a twentieth of its keys
+	@scripts/demo.sh
+
+test: ## Format, lints, all tests; ends with a count
+	@scripts/test.sh
+
+bench: ## Measure what measuring costs and how exact it is
+	@scripts/bench.sh
+
+build: ## Build target/release/lowtide
+	@scripts/build.sh
+
+lint: ## Format check, clippy, shellcheck
+	@scripts/lint.sh
+
+deny: ## Check licences and advisories of the dependencies (cargo-deny)
+	@scripts/deny.sh
+
+clean: ## Remove everything that was built
+	cargo clean

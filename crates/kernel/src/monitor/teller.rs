@@ -1,0 +1,104 @@
+//! Tells DAMON what to monitor, one thing after the other, in a thread of its own.
+//!
+//! A commit is answered only when the current sampling interval is over, and while it waits every other write to
+//! DAMON's files is refused with `EBUSY`: so nobody else may write, and the tick must not wait.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::damon::{Damon, Setup};
+use crate::root::Result;
+
+/// What became of one thing told.
+#[derive(Debug)]
+pub struct Told {
+    /// To which kdamond.
+    pub kdamond: usize,
+    /// Whether it was switched on by it.
+    pub start: bool,
+    /// The pid of its thread, if it was switched on.
+    pub pid: Option<u32>,
+    /// When the kernel had taken it, `CLOCK_MONOTONIC` nanoseconds.
+    pub at_ns: u64,
+    /// CPU seconds it took; or why it failed.
+    pub result: Result<f64>,
+}
+
+#[derive(Debug)]
+struct Job {
+    kdamond: usize,
+    start: bool,
+    setup: Setup,
+}
+
+/// The thread that tells.
+#[derive(Debug)]
+pub struct Teller {
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Told>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// CPU time of the calling thread, seconds.
+fn thread_cpu_s() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    #[expect(clippy::cast_precision_loss, reason = "CPU time of one thread")]
+    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
+    seconds
+}
+
+fn work(damon: &Damon, job: &Job) -> Told {
+    let before = thread_cpu_s();
+    let result = if job.start { damon.start(job.kdamond, &job.setup) } else { damon.commit(job.kdamond, &job.setup) };
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let ns = |value: i64| u64::try_from(value).unwrap_or(0);
+    Told {
+        kdamond: job.kdamond,
+        start: job.start,
+        pid: if job.start { damon.pid(job.kdamond) } else { None },
+        at_ns: ns(now.tv_sec) * 1_000_000_000 + ns(now.tv_nsec),
+        result: result.map(|()| thread_cpu_s() - before),
+    }
+}
+
+impl Teller {
+    /// Starts the thread. It keeps DAMON until it is dropped.
+    #[must_use]
+    pub fn new(damon: Arc<Damon>) -> Self {
+        let (jobs, inbox) = channel::<Job>();
+        let (outbox, done) = channel();
+        let thread = std::thread::spawn(move || {
+            for job in inbox {
+                if outbox.send(work(&damon, &job)).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { jobs: Some(jobs), done, thread: Some(thread) }
+    }
+
+    /// Hands over something to tell.
+    pub fn tell(&self, kdamond: usize, start: bool, setup: Setup) {
+        if let Some(jobs) = &self.jobs {
+            // The thread only ends when this does.
+            let _ = jobs.send(Job { kdamond, start, setup });
+        }
+    }
+
+    /// The next thing that was told, if any.
+    #[must_use]
+    pub fn told(&self) -> Option<Told> {
+        self.done.try_recv().ok()
+    }
+}
+
+impl Drop for Teller {
+    /// Waits for what is being told: DAMON can only be given back after it.
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# `make bench`: how exact lowtide is and what it costs. Prints figures and passes no judgement. About 20 minutes.
+#
+#   scripts/bench.sh [--pypi]                            everything: natively accuracy, cost and peers, in a guest accuracy
+#   scripts/bench.sh [--pypi] accuracy|cost|peers ...    one of them natively; options are lowtide-bench's
+#   scripts/bench.sh guest accuracy|cost|peers ...       one of them in a guest of vm/run
+#
+# --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
+#          there is left out, with a line `skip - NAME: needs CAPABILITY`.
+#
+# Environment of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything in the guest).
+
+set -euo pipefail
+export LC_ALL=C
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
+bench=$target/release/lowtide-bench
+venv=$target/bench-venv
+
+# A selection for each place, so that everything together stays below 25 minutes. The guest's is what fits into its
+# 2 GiB and what the fallback cannot see.
+native_patterns=fixed,eighth,islands,sparse,idle-tail,phases,huge,file
+guest_patterns=fixed,islands,sparse,random,stairs,idle-tail,phases,huge,file,read
+
+skip() { printf 'skip - %s: needs %s\n' "$1" "$2"; }
+
+fetch_peers() {
+  if [ ! -x "$venv/bin/python3" ] && ! python3 -m venv "$venv"; then
+    skip "psutil and damo" "python3 with venv (Debian package python3-venv)"
+    return
+  fi
+  # These versions are the ones whose options and output lowtide-bench knows.
+  "$venv/bin/pip" install --quiet --disable-pip-version-check psutil==7.2.2 damo==3.4.3 ||
+    skip "psutil and damo" "PyPI"
+}
+
+# native SUBCOMMAND [OPTION]...
+native() {
+  local options=()
+  if [ "$1" = peers ] && [ -x "$venv/bin/python3" ]; then
+    options=(--python "$venv/bin/python3" --damo "$venv/bin/damo")
+  fi
+  # Options given later win.
+  "$bench" "$1" "${options[@]}" "${@:2}"
+}
+
+# guest SUBCOMMAND [OPTION]...
+guest() {
+  local kernel=${KERNEL:-6.12} status=0 programs=/usr/local/bin
+  [ -x vm/run ] || { skip "$1 in a guest" "vm/run"; return; }
+  vm/run --kernel "$kernel" --prepare || status=$?
+  case $status in
+    0) ;;
+    69) skip "$1 in a guest" "Debian mirror"; return ;;
+    77) skip "$1 in a guest" "root, to fill the guests' cache once"; return ;;
+    *) fail "the guest cannot be prepared (status $status)" ;;
+  esac
+  # lowtide, pattern and the patterns are in every guest.
+  vm/run --kernel "$kernel" --timeout "${TIMEOUT:-1500}" --put "$bench:$programs/lowtide-bench" -- \
+    lowtide-bench "$1" --patterns /patterns "${@:2}"
+}
+
+title() { printf '\n== %s\n\n' "$*"; }
+
+everything() {
+  local status=0
+  title "accuracy, natively"
+  native accuracy --only "$native_patterns" || status=1
+  title "cost, natively"
+  native cost --seconds-per-run 4 || status=1
+  title "peers, natively"
+  native peers --seconds 20 || status=1
+  title "accuracy, in a guest (an emulated machine: its CPU figures are not a real one's)"
+  guest accuracy --only "$guest_patterns" || status=1
+  return "$status"
+}
+
+[ "${1-}" != --help ] || { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit; }
+ensure_toolchain
+cargo build --release --locked --workspace --bins
+if [ "${1-}" = --pypi ]; then
+  shift
+  fetch_peers
+fi
+case ${1-} in
+  '') everything ;;
+  guest)
+    [ $# -ge 2 ] || fail "guest: which of accuracy, cost and peers?"
+    shift
+    guest "$@"
+    ;;
+  *) native "$@" ;;
+esac

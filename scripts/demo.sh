@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# `make demo`: measures a redis of which clients use only a twentieth of the keys, and prints what lowtide found.
+
+set -euo pipefail
+export LC_ALL=C
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+
+target=${CARGO_TARGET_DIR:-target}
+record=$target/demo
+lowtide_pid=
+
+# Ctrl-C of a terminal reaches only this script, as lowtide runs in a process group of its own; a signal to this
+# script alone must end the run just as well. So it is passed on to that group, in which everything started here is.
+interrupted() {
+  trap - INT TERM HUP
+  echo "interrupted: stopping the demo" >&2
+  if [ -n "$lowtide_pid" ]; then
+    kill -s INT -- "-$lowtide_pid" 2>/dev/null || true
+    wait "$lowtide_pid" 2>/dev/null || true
+  fi
+  exit 130
+}
+trap interrupted INT TERM HUP
+
+# number BEFORE KEY: a figure of summary.json, empty if it is null. BEFORE is the text before the key that makes it
+# unique. No jq, so that the demo needs nothing but redis.
+number() {
+  tr -d ' \n' <"$record/summary.json" | sed -n "s/.*$1\"$2\":\([0-9][0-9]*\).*/\1/p"
+}
+
+mib() { echo "$((($1 + 524288) / 1048576)) MiB"; }
+
+compare() {
+  local resident used
+  resident=$(number '"rss":{[^}]*' avg_bytes)
+  # The shortest window: the one every monitor measures most often, so that the median is not about loading the keys.
+  used=$(number '"window_s":1,' p50_bytes)
+  if [ -n "$resident" ] && [ -n "$used" ]; then
+    echo "Of $(mib "$resident") resident on average, $(mib "$used") were in use in any one second (the median)."
+  elif [ -n "$resident" ]; then
+    echo "On average $(mib "$resident") were resident; how much of it was used cannot be seen here" \
+      "(\`$target/release/lowtide doctor\` says why)."
+  fi
+}
+
+ensure_toolchain
+cargo build --release --locked --package lowtide
+{ ensure_command redis-cli redis-tools && ensure_command redis-benchmark redis-tools; } || fail "the demo needs redis"
+
+# lowtide does not write into a folder that holds something; an earlier demo's record is ours to replace.
+if [ -e "$record/meta.json" ]; then
+  rm -rf -- "$record"
+fi
+
+# Job control gives lowtide its own process group, and its children do not start with SIGINT ignored. Outside of the
+# terminal's foreground it must not read the terminal.
+set -m
+"$target/release/lowtide" run --out "$record" -- scripts/demo-workload.sh </dev/null &
+lowtide_pid=$!
+set +m
+status=0
+wait "$lowtide_pid" || status=$?
+lowtide_pid=
+[ "$status" -eq 0 ] || fail "the measured run ended with status $status"
+[ -e "$record/summary.json" ] || fail "the record in $record was not finished"
+
+echo
+compare
+echo "The record is in $record; for people: $record/report.html"

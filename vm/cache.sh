@@ -1,0 +1,187 @@
+# shellcheck shell=bash
+# Fills the cache of the test rig: QEMU, kernels, the guest's tree and its disk images, all from Debian packages that are
+# unpacked and never installed. To be sourced, with $here being this folder; `prepare KERNEL` is what the outside calls.
+
+: "${here:?}"
+cache=${LOWTIDE_VM_CACHE:-$HOME/.cache/lowtide-vm}
+
+# Told apart from other failures, because tests that cannot run for want of these are skipped.
+no_mirror=69
+no_root=77
+
+say() { printf 'vm: %s\n' "$*" >&2; }
+
+suite_of() {
+  case $1 in
+    6.1) echo bookworm ;;
+    6.12) echo trixie ;;
+    newest) echo sid ;;
+    *) say "unknown kernel $1: 6.1, 6.12 or newest"; return 2 ;;
+  esac
+}
+
+# The Debian mirror that this machine's apt uses; security and other archives have other paths.
+mirror() {
+  if [ -n "${LOWTIDE_VM_MIRROR:-}" ]; then
+    echo "$LOWTIDE_VM_MIRROR"
+  else
+    apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' 2>/dev/null | grep -m1 '/debian/\?$'
+  fi
+}
+
+source_line() { # SUITE
+  local site keyring=/usr/share/keyrings/debian-archive-keyring.gpg option=
+  site=$(mirror) || {
+    say "needs a Debian mirror: apt's configuration has none, and LOWTIDE_VM_MIRROR is not set"
+    return $no_mirror
+  }
+  [ -e "$keyring" ] && option="[signed-by=$keyring] "
+  echo "deb $option$site $1 main"
+}
+
+# apt for one suite, with lists and a (void) package database of its own: the machine's are neither used nor changed.
+suite_apt() { # SUITE COMMAND...
+  local state=$cache/apt/$1
+  shift
+  apt-get -q -o Dir::Etc::sourcelist="$state/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::Lists="$state/lists" \
+    -o Dir::State::status="$state/status" -o Dir::Cache="$state/cache" -o APT::Sandbox::User=root \
+    -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Install-Recommends=false "$@"
+}
+
+update() { # SUITE
+  local state=$cache/apt/$1 line
+  line=$(source_line "$1") || return
+  mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+  : >"$state/status"
+  echo "$line" >"$state/sources.list"
+  suite_apt "$1" update --error-on=any >"$state/update.log" 2>&1 || {
+    say "needs a Debian mirror with $1: $(grep -m1 '^[EW]:' "$state/update.log")"
+    return $no_mirror
+  }
+}
+
+download_and_unpack() { # SUITE FOLDER PACKAGE...
+  local suite=$1 folder=$2 debs deb
+  shift 2
+  debs=$(mktemp -d -p "$cache") || return
+  (cd "$debs" && suite_apt "$suite" download "$@" >download.log 2>&1) || {
+    say "needs a Debian mirror: cannot download $* of $suite: $(grep -m1 '^[EW]:' "$debs/download.log")"
+    rm -rf "$debs"
+    return $no_mirror
+  }
+  mkdir -p "$folder"
+  for deb in "$debs"/*.deb; do
+    dpkg-deb -x "$deb" "$folder" || return
+  done
+  rm -rf "$debs"
+}
+
+# A tree of packages with everything they depend on. mmdebstrap is itself only unpacked.
+bootstrap() { # FOLDER PACKAGES(comma separated) VARIANT
+  local line
+  line=$(source_line trixie) || return
+  PATH=$cache/mmdebstrap/usr/bin:$PATH mmdebstrap --quiet --variant="$3" --include="$2" \
+    --aptopt='APT::Install-Recommends "false"' --dpkgopt='path-exclude=/usr/share/doc/*' \
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    trixie "$1" "$line" >"$cache/bootstrap.log" 2>&1 && return
+  # It does not say whether the mirror was to blame.
+  update trixie || return
+  say "unpacking $2 failed: $(grep -m1 '^E:' "$cache/bootstrap.log") (see $cache/bootstrap.log)"
+  return 1
+}
+
+make_mmdebstrap() {
+  update trixie && download_and_unpack trixie "$1" mmdebstrap
+}
+
+# QEMU with its own C library and loader, so that it does not depend on what this machine has. Not bookworm's 7.2, which
+# corrupts guests that have more than one processor.
+make_qemu() {
+  ensure mmdebstrap make_mmdebstrap && bootstrap "$1" qemu-system-x86 extract
+}
+
+make_tree() {
+  ensure mmdebstrap make_mmdebstrap &&
+    bootstrap "$1" "$(sed '/^#/d' "$here/packages" | paste -sd,)" minbase
+}
+
+# The meta package stands for a kernel's version; that is one package in older suites, several in newer ones.
+make_kernel() { # FOLDER KERNEL
+  local suite packages
+  suite=$(suite_of "$2") && update "$suite" || return
+  mapfile -t packages < <(suite_apt "$suite" -s install linux-image-cloud-amd64 |
+    sed -n 's/^Inst \(linux-\(image\|binary\|modules\|base\)-[0-9][^ ]*\).*/\1/p')
+  [ ${#packages[@]} -gt 0 ] || { say "no kernel in $suite"; return 1; }
+  download_and_unpack "$suite" "$1" "${packages[@]}" || return
+  # Both names of the same place are in use; one makes it easy to find.
+  if [ -d "$1/lib/modules" ]; then
+    mkdir -p "$1/usr/lib" && mv "$1/lib/modules" "$1/usr/lib/"
+  fi
+  find "$1" -name 'vmlinuz*' -type f -exec mv {} "$1/vmlinuz" \;
+  [ -s "$1/vmlinuz" ]
+}
+
+make_flusher() {
+  mkdir -p "$1" && cc -O2 -Wall -static -o "$1/flusher" "$here/guest/flusher.c"
+}
+
+# The guest's disk. Its root partition is found by the signature 6c6f7774, as the order of the disks is not certain. A partition table by hand (one Linux partition from 1 MiB on, little-endian numbers), then ext4.
+# Sparse and without a journal: what a guest writes is thrown away anyway.
+make_image() { # FOLDER KERNEL
+  local stage=$1/stage release
+  mkdir -p "$1" && cp -a "$cache/tree-$tree_key" "$stage" && cp -a "$cache/kernel-$2/usr/lib/modules" "$stage/usr/lib/" || return
+  install -m 755 "$here/guest/init.sh" "$stage/usr/sbin/vm-init" || return
+  release=$(ls "$stage/usr/lib/modules")
+  chroot "$stage" depmod "$release" || return
+  truncate -s 4097M "$1/disk"
+  printf '\x74\x77\x6f\x6c\0\0\0\x20\x21\0\x83\xfe\xff\xff\0\x08\0\0\0\0\x80\0' | dd of="$1/disk" bs=1 seek=440 conv=notrunc status=none
+  printf '\x55\xaa' | dd of="$1/disk" bs=1 seek=510 conv=notrunc status=none
+  mke2fs -q -F -t ext4 -O ^has_journal -E offset=1048576,lazy_itable_init=0,nodiscard -N 65536 -m 0 -d "$stage" "$1/disk" 4096M &&
+    rm -rf "$stage"
+}
+
+# ensure NAME MAKER ARGUMENT...: cache/NAME is there, made by MAKER if need be. Made beside it and renamed, so that what
+# was interrupted is never taken for whole, and a guest that runs keeps the files it has open.
+ensure() {
+  local name=$1 maker=$2 new=$cache/new-$1 status=0
+  shift 2
+  [ -d "$cache/$name" ] && return
+  say "preparing $name"
+  rm -rf "$new"
+  "$maker" "$new" "$@" || status=$?
+  if [ $status -ne 0 ]; then
+    rm -rf "$new"
+    return $status
+  fi
+  mv "$new" "$cache/$name"
+}
+
+key_of() { cat "$@" | sha256sum | head -c 8; }
+
+# prepare KERNEL: sets $qemu (a folder), $vmlinuz, $disk and $flusher. One at a time where something is missing.
+# shellcheck disable=SC2034 # the caller uses them
+prepare() {
+  local kernel=$1 image flush name missing='' lock status=0
+  suite_of "$kernel" >/dev/null || return
+  tree_key=$(key_of "$here/packages")
+  image=image-$kernel-$(key_of "$here/packages" "$here/guest/init.sh")
+  flush=flusher-$(key_of "$here/guest/flusher.c")
+  qemu=$cache/qemu vmlinuz=$cache/kernel-$kernel/vmlinuz disk=$cache/$image/disk flusher=$cache/$flush/flusher
+  for name in qemu "$flush" "kernel-$kernel" "$image"; do
+    [ -d "$cache/$name" ] || missing=$name
+  done
+  [ -n "$missing" ] || return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    say "needs root to prepare $missing, once: sudo LOWTIDE_VM_CACHE=$cache vm/run --kernel $kernel --prepare"
+    return $no_root
+  fi
+  mkdir -p "$cache" || return
+  exec {lock}>"$cache/lock"
+  flock "$lock"
+  {
+    ensure qemu make_qemu && ensure "$flush" make_flusher && ensure "tree-$tree_key" make_tree &&
+      ensure "kernel-$kernel" make_kernel "$kernel" && ensure "$image" make_image "$kernel"
+  } || status=$?
+  exec {lock}>&-
+  return $status
+}
