@@ -24,10 +24,10 @@ for test in "$@"; do
   tail -n +1 -s 0.2 -f --pid="$running" "$log"
   wait "$running"
   status=$?
-  if grep -q '^not ok - ' "$log"; then
-    failed=1
-  elif [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+  if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
     not_ok "$name: took longer than $limit s"
+  elif grep -q '^not ok - ' "$log"; then
+    failed=1
   elif [ "$status" -ne 0 ]; then
     not_ok "$name: status $status"
   elif ! grep -qE '^(ok|skip) - ' "$log"; then

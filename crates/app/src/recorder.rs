@@ -75,6 +75,7 @@ pub struct Recorder {
     cpu_at_start_s: f64,
     kdamond_s: f64,
     slow_spent_s: f64,
+    told_cost_s: f64,
     cohort: Slow,
     cache: Slow,
     map: Slow,
@@ -125,6 +126,7 @@ impl Recorder {
             cpu_at_start_s: sys::own_usage().0,
             kdamond_s: 0.0,
             slow_spent_s: 0.0,
+            told_cost_s: 0.0,
             cohort: Slow::default(),
             cache: Slow::default(),
             map: Slow::default(),
@@ -175,6 +177,12 @@ impl Recorder {
         slow.done_s.is_none() || self.governor.may_spend(now_s, self.slow_spent_s, slow.cost_s)
     }
 
+    /// The same for work that can wait: what the cohort needs to follow the target is kept back.
+    fn allows_later(&self, slow: &Slow, now_s: f64) -> bool {
+        let kept_back = self.cohort.cost_s + self.told_cost_s;
+        slow.done_s.is_none() || self.governor.may_spend(now_s, self.slow_spent_s, slow.cost_s + kept_back)
+    }
+
     /// Does slow work and notes what it cost.
     fn pay<T>(
         &mut self,
@@ -198,7 +206,7 @@ impl Recorder {
     pub fn tick(&mut self) -> anyhow::Result<Option<Usage>> {
         let now_s = self.now_s();
         let want_pss =
-            self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size) && self.allows(&self.pss, now_s) && now_s > 0.9;
+            self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size) && self.allows_later(&self.pss, now_s) && now_s > 0.9;
         let read = |recorder: &mut Self| recorder.accountant.read(want_pss);
         let Accounts { mut usage, target } =
             if want_pss { self.pay(|r| &mut r.pss, now_s, 0.0, read)? } else { read(self)? };
@@ -254,9 +262,6 @@ impl Recorder {
             self.governor.without_rhythm();
         }
         self.name_monitor();
-        for refusal in self.meta.monitor.refused.clone() {
-            self.note(format!("monitor {} cannot serve: {}", refusal.backend, refusal.why));
-        }
         let _ = self.writer.meta(&self.meta);
     }
 
@@ -272,7 +277,7 @@ impl Recorder {
         let (looked, background_s) = self.damon(|damon, _| Ok((damon.poll()?, damon.take_background_s())))?;
         self.slow_spent_s += background_s;
         if self.cohort.is_due(now_s, COHORT_EVERY_S, size) && self.allows(&self.cohort, now_s) {
-            let search = self.cache.is_due(now_s, CACHE_EVERY_S, 0.0) && self.allows(&self.cache, now_s);
+            let search = self.cache.is_due(now_s, CACHE_EVERY_S, 0.0) && self.allows_later(&self.cache, now_s);
             let slow: fn(&mut Self) -> &mut Slow = if search { |r| &mut r.cache } else { |r| &mut r.cohort };
             self.pay(slow, now_s, size, |recorder| {
                 recorder.damon(|damon, target| damon.refresh_cohort(target, now_s, search))
@@ -281,7 +286,7 @@ impl Recorder {
             self.cohort.size = size;
         }
         // The map comes second: a short program may end before it has anything to say.
-        if now_s > 0.9 && self.map.is_due(now_s, MAP_EVERY_S, size) && self.allows(&self.map, now_s) {
+        if now_s > 0.9 && self.map.is_due(now_s, MAP_EVERY_S, size) && self.allows_later(&self.map, now_s) {
             self.pay(
                 |r| &mut r.map,
                 now_s,
@@ -291,6 +296,7 @@ impl Recorder {
         }
         if let Monitor::Damon(damon) = &mut self.monitor {
             let tell = damon.wants_to_tell();
+            self.told_cost_s = tell.unwrap_or(self.told_cost_s);
             if tell.is_some_and(|cost_s| self.governor.may_spend(now_s, self.slow_spent_s, cost_s)) {
                 damon.tell(now_s);
             }

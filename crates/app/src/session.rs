@@ -107,27 +107,21 @@ pub fn discard(recorder: Recorder) {
 ///
 /// # Errors
 /// If the record could not be finished.
-pub fn finish(dir: &Path, json: bool, terminal: bool) -> anyhow::Result<()> {
-    let page = dir.join("report.html");
-    let mut draw = myself("report");
-    draw.arg(dir).args(["--format", "html", "--output"]).arg(&page).stdin(Stdio::null());
-    let drawn = draw.status().context("the report could not be drawn")?;
-    let mut print = myself("report");
-    print.arg(dir).stdin(Stdio::null());
+pub fn finish(dir: &Path, json: bool) -> anyhow::Result<()> {
+    let mut report = myself("report");
+    report.arg(dir).stdin(Stdio::null());
     if json {
-        print.args(["--format", "json"]);
+        report.args(["--format", "json"]);
     } else {
         eprintln!();
         // Child output goes where ours goes: stdout belongs to the program.
-        print.stdout(rustix::io::dup(std::io::stderr())?);
+        report.stdout(rustix::io::dup(std::io::stderr())?);
     }
-    let printed = print.status().context("the summary could not be printed")?;
-    if drawn.success() && printed.success() {
-        let link = if terminal { "Report" } else { "report" };
-        eprintln!("\n{link}: {}", page.display());
-        return Ok(());
+    if !report.status().context("the report could not be drawn")?.success() {
+        anyhow::bail!("{}: the record could not be finished; run `lowtide report {}`", dir.display(), dir.display());
     }
-    anyhow::bail!("{}: the record could not be finished; run `lowtide report {}`", dir.display(), dir.display())
+    eprintln!("\nreport: {}", dir.join("report.html").display());
+    Ok(())
 }
 
 fn myself(verb: &str) -> Command {

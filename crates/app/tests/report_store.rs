@@ -282,6 +282,24 @@ fn readers_do_not_keep_a_record_from_being_finished() {
 }
 
 #[test]
+fn many_may_finish_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Plan { seconds: 20, episodes: 100, ..Plan::default() });
+    let (rows, _) = Rows::read(dir.path());
+    let finishing: Vec<_> = (0..6)
+        .map(|_| {
+            let path = dir.path().to_path_buf();
+            std::thread::spawn(move || finish(&path))
+        })
+        .collect();
+    let done: Vec<_> = finishing.into_iter().map(|thread| thread.join().unwrap()).collect();
+    // Two may meet in the instant before the word is in the lock; that one is told to come back, nothing is lost.
+    assert!(done.iter().all(|done| matches!(done, Ok(_) | Err(StoreError::Live(_)))), "{done:?}");
+    assert_eq!(done.iter().flatten().filter(|done| done.now).count(), 1);
+    assert_eq!(Rows::read(dir.path()).0, rows);
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("notes.txt"), "mine").unwrap();

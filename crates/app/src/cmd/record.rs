@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let end = End { reason: reason.to_owned(), runtime_s: recorder.now_s(), ..End::default() };
     let dir = recorder.close(end);
     drop(journal);
-    session::finish(&dir?, args.common.json, std::io::stderr().is_terminal())?;
+    session::finish(&dir?, args.common.json)?;
     Ok(0)
 }
 

@@ -1,6 +1,5 @@
 //! `lowtide run -- CMD`: start a program and record it until its whole tree has ended.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -131,7 +130,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     drop(lease);
     drop(journal);
     // Scripts count on the program's own code, whatever became of its record.
-    let finished = dir.and_then(|dir| session::finish(&dir, args.common.json, std::io::stderr().is_terminal()));
+    let finished = dir.and_then(|dir| session::finish(&dir, args.common.json));
     if let Err(error) = finished {
         crate::failure::tell(&error);
     }

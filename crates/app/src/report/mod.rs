@@ -1,7 +1,7 @@
 //! Reports: what a record says, for people and for programs.
 //!
 //! A view is taken from a record's rows by a pure function, and then shown: as text, JSON, CSV, or a drawing that
-//! becomes SVG, PNG and a section of the page. A new view is one file and one line in [`View::ALL`].
+//! becomes SVG, PNG and a section of the page. A new view is one file and one line in `View::ALL`.
 
 mod ages;
 mod breakdown;

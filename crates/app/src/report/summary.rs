@@ -35,7 +35,9 @@ pub(super) struct Overview {
 
 /// The largest figure worth a headline.
 struct Headline {
-    /// What it needs.
+    /// What it touches at most half of the time.
+    usual: Option<u64>,
+    /// What it touches at most nearly all of the time.
     need: Option<u64>,
     /// Half-width of its interval in percent.
     ci95_percent: Option<f64>,
@@ -49,6 +51,7 @@ fn headline(summary: &Summary) -> Headline {
     let window = summary.working_set.iter().find(|set| set.window_s == NEED_WINDOW_S);
     let cold = summary.cold.iter().find(|cold| cold.age_s == COLD_S);
     Headline {
+        usual: window.and_then(|set| set.p50_bytes),
         need: window.and_then(|set| set.p95_bytes),
         ci95_percent: window.and_then(|set| set.ci95_percent),
         peak: summary.memory.rss.peak_bytes,
@@ -87,7 +90,8 @@ impl Overview {
         });
         match line.need {
             Some(_) => format!(
-                "Needs about {}: 95 % of the time it touched at most that much within {NEED_WINDOW_S} s{peak}{cold}.",
+                "Touched at most {} within {NEED_WINDOW_S} s half of the time, {} 95 % of the time{peak}{cold}.",
+                whole_bytes(line.usual),
                 whole_bytes(line.need)
             ),
             None => format!("How much it needs was not measured: {}{peak}.", self.why),

@@ -89,6 +89,12 @@ impl<'a> MainFile<'a> {
         self.writer.write(&batch).map_err(|error| StoreError::parquet(self.path, error))
     }
 
+    /// Takes away what was written so far.
+    pub(super) fn discard(path: &Path) {
+        // What cannot be removed is overwritten by the next try.
+        let _ = fs::remove_file(temporary(path));
+    }
+
     pub(super) fn commit(self) -> Result<()> {
         let file = self.writer.into_inner().map_err(|error| StoreError::parquet(self.path, error))?;
         file.sync_all().map_err(|error| StoreError::write(self.path, error))?;

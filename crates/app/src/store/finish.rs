@@ -1,6 +1,7 @@
 //! Finishing a record: many small files become one per table, and the summary is written.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use lowtide_model::summary::Summary;
@@ -34,7 +35,7 @@ pub struct Finished {
 /// [`StoreError::Live`] while it is being recorded; or what stood in the way of writing, in which case the record
 /// still reads as it is.
 pub fn finish(dir: &Path) -> Result<Finished> {
-    if !dir.join(PARTS).exists() && !dir.join(PARTS_DONE).exists() && dir.join(SUMMARY).exists() {
+    if is_finished(dir) {
         let record = Record::open(dir)?;
         return Ok(Finished { summary: record.summary(), now: false, warnings: record.warnings() });
     }
@@ -44,12 +45,16 @@ pub fn finish(dir: &Path) -> Result<Finished> {
         Try::Held(lock) => lock,
         Try::Recording => return Err(StoreError::Live(dir.to_path_buf())),
         Try::Unlockable => {
-            let source = std::io::ErrorKind::PermissionDenied.into();
+            let source = ErrorKind::PermissionDenied.into();
             return Err(StoreError::NotWritable { path: dir.join(LOCK), source });
         }
     };
-    // Read again under the lock: whoever held it may have changed it or be done.
+    // Read again under the lock: whoever held it may have changed the record, or be done with it.
     let record = Record::open_locked(dir)?;
+    if is_finished(dir) {
+        unlock(dir)?;
+        return Ok(Finished { summary: record.summary(), now: false, warnings: record.warnings() });
+    }
     let parts = dir.join(PARTS);
     if parts.exists() {
         merge::<UsageTable>(&record)?;
@@ -69,8 +74,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
         fs::rename(&parts, &done).map_err(|error| StoreError::write(&parts, error))?;
         remove(&done)?;
     }
-    let lock = dir.join(LOCK);
-    fs::remove_file(&lock).map_err(|error| StoreError::write(&lock, error))?;
+    unlock(dir)?;
     let mut warnings = record.warnings();
     // The summary reads some tables a second time.
     warnings.sort();
@@ -78,16 +82,33 @@ pub fn finish(dir: &Path) -> Result<Finished> {
     Ok(Finished { summary, now: true, warnings })
 }
 
+fn is_finished(dir: &Path) -> bool {
+    !dir.join(PARTS).exists() && !dir.join(PARTS_DONE).exists() && dir.join(SUMMARY).exists()
+}
+
+/// Removes the lock file, which someone who finished before us may have done.
+fn unlock(dir: &Path) -> Result<()> {
+    let lock = dir.join(LOCK);
+    match fs::remove_file(&lock) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::write(&lock, error)),
+        _ => Ok(()),
+    }
+}
+
 /// Streams the parts of a table into its main file.
 fn merge<T: Table>(record: &Record) -> Result<()> {
     let path = record.dir().join(format!("{}.parquet", T::NAME));
-    let mut file = MainFile::create::<T>(&path)?;
-    for rows in record.read::<T>() {
-        file.write::<T>(&rows)?;
-    }
-    // Rows that are damaged are lost; rows that could not be read this time are not given up.
-    record.failed().map_or(Ok(()), Err)?;
-    file.commit()
+    let stream = || {
+        let mut file = MainFile::create::<T>(&path)?;
+        for rows in record.read::<T>() {
+            file.write::<T>(&rows)?;
+        }
+        // Rows that are damaged are lost; rows that could not be read this time are not given up.
+        record.failed().map_or(Ok(()), Err)?;
+        file.commit()
+    };
+    // On a full disk half a file would only hold space that is scarce.
+    stream().inspect_err(|_| MainFile::discard(&path))
 }
 
 /// Makes renames in `dir` last through a power cut before the parts go.
@@ -97,7 +118,7 @@ fn sync(dir: &Path) -> Result<()> {
 
 fn remove(dir: &Path) -> Result<()> {
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(StoreError::write(dir, error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::write(dir, error)),
         _ => Ok(()),
     }
 }
