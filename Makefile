@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench build lint deny clean
+.PHONY: help demo test bench build lint deny clean vm
 
 help: ## Say what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -18,6 +18,9 @@ build: ## Build target/release/lowtide
 
 lint: ## Format check, clippy, shellcheck
 	@scripts/lint.sh
+
+vm: ## Run vm/tests in real kernels: make vm KERNEL=6.1 TEST=10-smoke
+	@KERNELS="$(KERNEL)" vm/test.sh $(TEST)
 
 deny: ## Check licences and advisories of the dependencies (cargo-deny)
 	@scripts/deny.sh

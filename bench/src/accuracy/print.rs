@@ -1,0 +1,128 @@
+//! The tables of `accuracy`.
+
+use std::collections::BTreeSet;
+
+use super::{Figures, Row, map, working_set};
+use crate::grid::{figure, percent, signed_percent, size, table, whole_size};
+
+const NOTES: &str = "\
+Truth is what the program's areas had touched; the estimate covers the whole process, whose code, stacks and tables
+(about 2.5 MiB) therefore count as error. Ticks of the first 3 s after populating are left out, for the map 10 s, and
+those whose window reaches before its end; the map is compared inside the areas only.
+in CI: share of the ticks whose 95 % interval holds the truth. settled: seconds after populating from which on errors
+stay within 10 %. wrong bin: share of the bytes that the idle-age histogram puts into a wrong bin. idle: ticks at
+which nothing was in use, and the estimate at those. hot: a region in which any sample saw an access; hot at 0.1: in
+which a tenth of the samples did.
+";
+
+/// All tables.
+pub fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for (at, window) in [(0, "1 s"), (1, "10 s")] {
+        let title = format!("Working set, window {window}");
+        let head = [
+            "pattern",
+            "monitor",
+            "ticks",
+            "truth",
+            "estimate",
+            "error p50",
+            "p90",
+            "bias",
+            "in CI",
+            "settled",
+            "idle",
+        ];
+        out += &table(&title, &head, &lines(rows, |figures| working_set_line(figures, &figures.working_set[at])));
+    }
+    let head = ["pattern", "ticks", "bins", "wrong bin p50", "p90"];
+    out += &table("Idle ages", &head, &lines(rows, ages_line));
+    if rows.iter().any(|row| row.figures.as_ref().is_some_and(|figures| figures.map.is_some())) {
+        let head = [
+            "pattern",
+            "snapshots",
+            "regions",
+            "hot: found",
+            "precise",
+            "ws error",
+            "hot at 0.1: found",
+            "precise",
+            "ws error",
+        ];
+        out += &table("Map", &head, &lines(rows, |figures| figures.map.as_ref().map_or_else(Vec::new, map_line)));
+    }
+    let head = ["pattern", "monitor CPU", "own peak RSS", "record per minute", "pattern late"];
+    out += &table("Cost (CPU: share of one)", &head, &lines(rows, cost_line));
+    for row in rows {
+        if let Some(why) = &row.skipped {
+            out += &format!("skip - accuracy of {}: {why}\n", row.pattern);
+        }
+    }
+    out + &notes(rows) + NOTES
+}
+
+/// What the records say about themselves, each sentence once.
+fn notes(rows: &[Row]) -> String {
+    let all = rows.iter().filter_map(|row| row.figures.as_ref()).flat_map(|figures| &figures.notes);
+    let distinct: BTreeSet<&String> = all.collect();
+    distinct.into_iter().map(|note| format!("note: {note}\n")).collect()
+}
+
+/// The measured patterns' lines, each with its name in front.
+fn lines(rows: &[Row], line: impl Fn(&Figures) -> Vec<String>) -> Vec<Vec<String>> {
+    let named = |row: &Row| {
+        let cells = line(row.figures.as_ref()?);
+        let cells = if cells.is_empty() { vec!["–".to_owned()] } else { cells };
+        Some(std::iter::once(row.pattern.clone()).chain(cells).collect())
+    };
+    rows.iter().filter_map(named).collect()
+}
+
+fn working_set_line(figures: &Figures, score: &working_set::Score) -> Vec<String> {
+    let idle = if score.idle_ticks > 0 {
+        format!("{}: {}", score.idle_ticks, size(score.idle_estimate_bytes))
+    } else {
+        "–".to_owned()
+    };
+    vec![
+        figures.backend.clone(),
+        score.ticks.to_string(),
+        size(score.truth_bytes),
+        size(score.estimate_bytes),
+        percent(score.error_median_percent),
+        percent(score.error_p90_percent),
+        signed_percent(score.bias_percent),
+        percent(score.interval_holds_percent),
+        figure(score.settled_s, 1, " s"),
+        idle,
+    ]
+}
+
+fn ages_line(figures: &Figures) -> Vec<String> {
+    let ages = &figures.ages;
+    vec![
+        ages.ticks.to_string(),
+        figure(ages.bins, 0, ""),
+        percent(ages.distance_median_percent),
+        percent(ages.distance_p90_percent),
+    ]
+}
+
+fn map_line(map: &map::Score) -> Vec<String> {
+    let mut cells = vec![map.snapshots.to_string(), figure(map.regions, 0, "")];
+    for found in [&map.any, &map.tenth] {
+        cells.push(percent(found.found_percent));
+        cells.push(percent(found.precise_percent));
+        cells.push(signed_percent(found.working_set_error_percent));
+    }
+    cells
+}
+
+fn cost_line(figures: &Figures) -> Vec<String> {
+    vec![
+        figure(figures.cost.cpu_percent, 2, " %"),
+        whole_size(figures.cost.own_peak_rss_bytes),
+        size(figures.cost.record_bytes_per_minute),
+        figure(figures.late_s, 2, " s"),
+    ]
+}

@@ -1,0 +1,256 @@
+//! Slowdown, in pairs of runs that follow each other, so that what else the machine does falls on both.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context;
+use lowtide::store::Record;
+use lowtide_model::stats::quantile;
+use serde::Serialize;
+
+use crate::bootstrap::median_interval;
+use crate::child::Running;
+use crate::fits;
+use crate::grid::{figure, percent, table, whole_size};
+use crate::tools::Tools;
+
+/// No run takes longer.
+const LIMIT: Duration = Duration::from_secs(600);
+/// A run this long tells how much work a second holds.
+const CALIBRATED_S: f64 = 0.5;
+/// Less than this tells nothing, however long it took.
+const FIRST_ROUNDS: u64 = 200;
+
+const NOTES: &str = "\
+time: what the program itself measured for a fixed amount of work, median over the runs; populating memory and the end
+of lowtide's own work are not in it. slowdown: median of the pairs' ratios with its 95 % interval (percentile
+bootstrap). CPU time: the same for the program's user and system time, populating included; what else the machine does
+disturbs it less. Runs follow each other without and with lowtide, in turn first. monitor CPU: share of one, lowtide
+and its kernel threads, over the run.
+";
+
+/// One program.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    program: &'static str,
+    backend: String,
+    rounds: u64,
+    pairs: Vec<Pair>,
+    time: Slowdown,
+    cpu: Slowdown,
+    monitor_cpu_percent: Option<f64>,
+    own_peak_rss_bytes: Option<u64>,
+}
+
+/// How much more of something the program took when it was watched.
+#[derive(Debug, Serialize)]
+struct Slowdown {
+    median_alone_s: Option<f64>,
+    median_watched_s: Option<f64>,
+    /// Median over the pairs.
+    percent: Option<f64>,
+    /// Its 95 % interval.
+    interval_percent: Option<(f64, f64)>,
+}
+
+/// Two runs of the same work.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Pair {
+    alone: Took,
+    watched: Took,
+}
+
+/// What one run took.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct Took {
+    /// As the program measured it.
+    seconds: f64,
+    /// User and system time of the program.
+    cpu_s: f64,
+}
+
+/// What one watched run told of lowtide.
+struct Own {
+    backend: String,
+    cpu_percent: f64,
+    peak_rss_bytes: u64,
+}
+
+/// A program that does a given amount of work and says how long it took.
+type Load<'a> = Box<dyn Fn(u64, &Path) -> anyhow::Result<Command> + 'a>;
+
+fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
+    let eighth = tools.pattern_file("eighth")?;
+    fits::check(&eighth)?;
+    let own = |verb: &'static str| -> Load<'_> {
+        Box::new(move |rounds, _| {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg(verb).arg(rounds.to_string());
+            Ok(command)
+        })
+    };
+    let memory: Load<'_> = Box::new(move |rounds, dir| {
+        let mut command = tools.pattern(&eighth, dir)?;
+        command.arg("--work").arg(rounds.to_string());
+        Ok(command)
+    });
+    Ok([("memory (2 GiB)", memory), ("computing", own("spin")), ("faults and processes", own("churn"))])
+}
+
+/// All three programs.
+pub fn run(tools: &Tools, count: u32, seconds: f64) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, load) in loads(tools)? {
+        let rounds = calibrate(tools, &load, seconds).with_context(|| format!("calibrating {name}"))?;
+        let (mut pairs, mut owns) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            eprintln!("cost: {name}, pair {} of {count}", number + 1);
+            // What the run before leaves behind falls on either kind alike.
+            let (first, second) = (number % 2 == 0, number % 2 == 1);
+            let mut pair = Pair { alone: Took::default(), watched: Took::default() };
+            for alone in [first, second] {
+                if alone {
+                    pair.alone = run_alone(tools, &load, rounds)?;
+                } else {
+                    let own;
+                    (pair.watched, own) = run_watched(tools, &load, rounds)?;
+                    owns.push(own);
+                }
+            }
+            pairs.push(pair);
+        }
+        rows.push(row(name, rounds, pairs, &owns));
+    }
+    Ok(rows)
+}
+
+fn row(program: &'static str, rounds: u64, pairs: Vec<Pair>, owns: &[Own]) -> Row {
+    Row {
+        program,
+        backend: owns.first().map_or_else(String::new, |own| own.backend.clone()),
+        rounds,
+        time: slowdown(&pairs, |took| took.seconds),
+        cpu: slowdown(&pairs, |took| took.cpu_s),
+        monitor_cpu_percent: quantile(&owns.iter().map(|own| own.cpu_percent).collect::<Vec<f64>>(), 0.5),
+        own_peak_rss_bytes: owns.iter().map(|own| own.peak_rss_bytes).max(),
+        pairs,
+    }
+}
+
+fn slowdown(pairs: &[Pair], get: fn(&Took) -> f64) -> Slowdown {
+    let alone: Vec<f64> = pairs.iter().map(|pair| get(&pair.alone)).collect();
+    let watched: Vec<f64> = pairs.iter().map(|pair| get(&pair.watched)).collect();
+    let ratios: Vec<f64> = alone.iter().zip(&watched).map(|(alone, watched)| 100.0 * (watched / alone - 1.0)).collect();
+    Slowdown {
+        median_alone_s: quantile(&alone, 0.5),
+        median_watched_s: quantile(&watched, 0.5),
+        percent: quantile(&ratios, 0.5),
+        interval_percent: median_interval(&ratios),
+    }
+}
+
+/// How many rounds take about so long.
+fn calibrate(tools: &Tools, load: &Load<'_>, seconds: f64) -> anyhow::Result<u64> {
+    let mut rounds = FIRST_ROUNDS;
+    loop {
+        let took_s = run_alone(tools, load, rounds)?.seconds;
+        if took_s >= CALIBRATED_S {
+            return Ok(scaled(rounds, seconds / took_s));
+        }
+        rounds = scaled(rounds, (1.5 * CALIBRATED_S / took_s.max(1e-9)).clamp(2.0, 1000.0));
+    }
+}
+
+fn scaled(rounds: u64, factor: f64) -> u64 {
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "work")]
+    let rounds = (rounds as f64 * factor).max(1.0) as u64;
+    rounds
+}
+
+/// The program, inside one that adds its CPU time.
+fn timed(program: &Command) -> anyhow::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("timed").arg(program.get_program()).args(program.get_args());
+    Ok(command)
+}
+
+fn took(told: &serde_json::Value) -> anyhow::Result<Took> {
+    let figure = |name: &str| told[name].as_f64().with_context(|| format!("the program did not tell {name}"));
+    Ok(Took { seconds: figure("seconds")?, cpu_s: figure("cpu_s")? })
+}
+
+fn run_alone(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<Took> {
+    let dir = tools.folder()?;
+    let command = timed(&load(rounds, dir.path())?)?;
+    took(&Running::start(command, dir.path())?.wait(LIMIT, || ())?.json()?)
+}
+
+fn run_watched(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<(Took, Own)> {
+    let dir = tools.folder()?;
+    let measured = tools.measure(&timed(&load(rounds, dir.path())?)?, dir.path(), LIMIT)?;
+    let record = Record::open(&measured.record)?;
+    let end = record.meta().end.clone().context("the record has no end")?;
+    let own = Own {
+        backend: record.meta().monitor.backend.clone(),
+        cpu_percent: 100.0 * end.monitor_cpu_s / end.runtime_s,
+        peak_rss_bytes: end.own_peak_rss_bytes,
+    };
+    Ok((took(&measured.program)?, own))
+}
+
+/// The table.
+pub fn text(rows: &[Row], others_percent: Option<f64>) -> String {
+    let head = [
+        "program",
+        "monitor",
+        "pairs",
+        "alone",
+        "watched",
+        "slowdown",
+        "95 % interval",
+        "CPU time",
+        "95 % interval",
+        "monitor CPU",
+        "own peak RSS",
+    ];
+    let lines: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let mut cells = vec![row.program.to_owned(), row.backend.clone(), row.pairs.len().to_string()];
+            cells.push(figure(row.time.median_alone_s, 3, " s"));
+            cells.push(figure(row.time.median_watched_s, 3, " s"));
+            cells.extend([&row.time, &row.cpu].into_iter().flat_map(shown));
+            cells.push(figure(row.monitor_cpu_percent, 2, " %"));
+            cells.push(whole_size(row.own_peak_rss_bytes));
+            cells
+        })
+        .collect();
+    let others = format!("Meanwhile other things took {} of all CPUs.\n", percent(others_percent));
+    table("Cost to the watched program", &head, &lines) + &others + NOTES
+}
+
+fn shown(slowdown: &Slowdown) -> [String; 2] {
+    [
+        slowdown.percent.map_or_else(|| percent(None), |value| format!("{value:+.2} %")),
+        slowdown.interval_percent.map_or_else(|| percent(None), |(low, high)| format!("{low:+.2} .. {high:+.2} %")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slowdown_is_the_median_of_the_pairs_not_of_the_runs() {
+        // The machine got three times slower half way: the pairs do not care.
+        let pairs = [(1.0, 1.1), (1.0, 1.1), (3.0, 3.3), (3.0, 3.3)];
+        let took = |seconds| Took { seconds, cpu_s: 1.0 };
+        let pair = |(alone, watched)| Pair { alone: took(alone), watched: took(watched) };
+        let row = row("x", 1, pairs.into_iter().map(pair).collect(), &[]);
+        assert!((row.time.percent.unwrap() - 10.0).abs() < 1e-9);
+        assert_eq!((row.cpu.percent, row.cpu.interval_percent), (Some(0.0), Some((0.0, 0.0))));
+        assert_eq!(row.own_peak_rss_bytes, None);
+        assert_eq!(scaled(200, 2.5), 500);
+    }
+}

@@ -1,0 +1,69 @@
+//! `lowtide-bench`: how exact lowtide is, what it costs, and how other tools fare on the same programs. It prints
+//! figures and passes no judgement: what a machine is capable of is not a test.
+
+mod accuracy;
+mod bootstrap;
+mod child;
+mod cost;
+mod fits;
+mod grid;
+mod histogram;
+mod loads;
+mod machine;
+mod peers;
+mod ranges;
+mod sys;
+mod tools;
+mod truth;
+
+use clap::Parser;
+
+/// Measures how exact lowtide is and what it costs
+#[derive(Debug, Parser)]
+#[command(name = "lowtide-bench", version, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Hold lowtide's figures against programs whose memory use is known exactly
+    Accuracy(accuracy::Args),
+    /// Time programs with and without lowtide
+    Cost(cost::Args),
+    /// Watch the same programs by other tools
+    Peers(peers::Args),
+    /// Compute for so many rounds (a program for `cost`)
+    Spin {
+        /// How many
+        rounds: u64,
+    },
+    /// Map memory and start processes, so many rounds (a program for `cost`)
+    Churn {
+        /// How many
+        rounds: u64,
+    },
+    /// Run a program and add its CPU time to what it tells (for `cost`)
+    #[command(hide = true)]
+    Timed {
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Do nothing (what `churn` starts)
+    #[command(hide = true)]
+    Nothing,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Accuracy(args) => accuracy::run(&args),
+        Command::Cost(args) => cost::run(&args),
+        Command::Peers(args) => peers::run(&args),
+        Command::Spin { rounds } => loads::spin(rounds),
+        Command::Churn { rounds } => loads::churn(rounds),
+        Command::Timed { command } => loads::timed(&command),
+        Command::Nothing => Ok(()),
+    }
+}
