@@ -65,7 +65,11 @@ fn ticks(rows: &[AgeRow]) -> Vec<Tick> {
             for row in bins {
                 let bin = row.bin;
                 let class = CLASSES.iter().rposition(|(from, _, _)| bin.min_s >= *from).unwrap_or(0);
-                let class = if bin.max_s.is_none() && class + 1 < CLASSES.len() { UNKNOWN } else { class };
+                // A bin that reaches into the next class was not measured finely enough to be put into either.
+                let last = bin.max_s.map_or(CLASSES.len() - 1, |max_s| {
+                    CLASSES.iter().rposition(|(from, _, _)| *from < max_s).unwrap_or(0)
+                });
+                let class = if class == last { class } else { UNKNOWN };
                 let side = if bin.anon { &mut tick.anon } else { &mut tick.file };
                 side[class] += bin.size.bytes;
             }
