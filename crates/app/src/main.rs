@@ -25,6 +25,9 @@ enum Command {
     Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
     Recover(cmd::recover::Args),
+    /// The program that `doctor --calibrate` measures
+    #[command(hide = true)]
+    CalibrationProgram,
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Command::Report(args) => cmd::report::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
+        Command::CalibrationProgram => cmd::calibrate::pattern(),
     };
     let code = result.unwrap_or_else(|error| {
         failure::tell(&error);

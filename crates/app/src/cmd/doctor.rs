@@ -1,7 +1,7 @@
 //! `lowtide doctor`: what this machine offers, how to get the rest, and what one refault costs here.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -12,9 +12,11 @@ use lowtide_kernel::swap;
 use lowtide_kernel::sys::Signals;
 use lowtide_kernel::zram::{Setup, Zram};
 use lowtide_model::capability::{Capability, State};
+use lowtide_model::units::human_bytes;
 use rustix::process::Signal;
 use serde::Serialize;
 
+use super::calibrate::{self, MonitorCost};
 use crate::session;
 
 /// Bytes of the zram device that is set up for `--with-zram`.
@@ -32,7 +34,8 @@ const PADDING: u16 = 2;
 /// `lowtide doctor`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Also measure what one refault costs: on each swap device, and on the disk of --dir
+    /// Also measure: each monitor against a known program (15 s each), and what one refault costs on each swap device
+    /// and on the disk of --dir
     #[arg(long)]
     calibrate: bool,
     /// The disk that holds this folder is measured; takes 64 MiB there for a moment
@@ -70,9 +73,10 @@ struct Row {
     capability: Capability,
 }
 
-/// Costs of one refault.
+/// What was measured on this machine.
 #[derive(Debug, Serialize)]
 struct Calibration {
+    monitors: Vec<MonitorCost>,
     disk: Refault,
     /// `None`: no swap device is on.
     swap: Option<Vec<Refault>>,
@@ -126,7 +130,8 @@ fn calibrate(
             vec![Refault::unmeasured(Medium::Swap, "/proc/swaps".to_owned(), error.to_string())]
         })),
     };
-    let mut answer = Calibration { disk, swap, zram: None };
+    let monitors = calibrate::monitors(std::io::stderr().is_terminal());
+    let mut answer = Calibration { monitors, disk, swap, zram: None };
     if let Some(algorithm) = with_zram {
         // An interrupted lowtide takes its device down like any other; it takes a fraction of a second.
         let signals = Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))?;
@@ -180,6 +185,7 @@ fn text(diagnosis: &Diagnosis, width: u16) -> String {
         let _ = writeln!(out, "\n{}\n{}", purpose.title(), table_of(&rows, width, name_width));
     }
     if let Some(calibration) = &diagnosis.calibration {
+        let _ = writeln!(out, "\nmonitors against a known program\n{}", exactness(calibration, width));
         let _ = writeln!(out, "\ncost of one refault\n{}", costs(calibration, width));
     }
     out
@@ -211,6 +217,27 @@ fn table_of(rows: &[&Row], width: u16, name_width: u16) -> String {
         } else {
             table.add_row([mark, capability.name, &format!("{}\n{found}", capability.gives)]);
         }
+    }
+    table.trim_fmt()
+}
+
+fn exactness(calibration: &Calibration, width: u16) -> String {
+    let mut table = plain(width);
+    table.set_header(["", "known", "measured", "error", "±", "CPU", "memory", ""]);
+    let percent = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"));
+    #[expect(clippy::cast_precision_loss, reason = "sizes for people")]
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| human_bytes(bytes as f64));
+    for cost in &calibration.monitors {
+        table.add_row([
+            cost.monitor.to_owned(),
+            size(Some(cost.known_bytes)),
+            size(cost.measured_bytes),
+            percent(cost.error_percent),
+            percent(cost.ci95_percent),
+            percent(cost.cpu_percent),
+            size(cost.own_peak_rss_bytes),
+            cost.why.clone(),
+        ]);
     }
     table.trim_fmt()
 }
@@ -292,7 +319,7 @@ mod tests {
                 row("damon-paddr", State::No, "a kernel with CONFIG_DAMON_PADDR=y"),
                 row("swap", State::Yes, ""),
             ],
-            calibration: Some(Calibration { disk, swap: None, zram: None }),
+            calibration: Some(Calibration { monitors: Vec::new(), disk, swap: None, zram: None }),
         }
     }
 

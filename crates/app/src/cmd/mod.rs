@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod calibrate;
 pub mod doctor;
 pub mod record;
 pub mod recover;
