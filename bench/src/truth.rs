@@ -11,8 +11,8 @@ use crate::ranges::{Range, normal};
 
 /// Lines are a second apart; over a longer hole (the program was held up) nothing is interpolated.
 const HOLE_S: f64 = 2.5;
-/// So far beyond its ends the log still speaks for a moment.
-const BEYOND_S: f64 = 0.5;
+/// In a hole a line still speaks for a moment so near to it.
+const NEAR_S: f64 = 0.5;
 
 /// The first line: the program and its memory.
 #[derive(Debug, Clone, Deserialize)]
@@ -133,9 +133,12 @@ impl Truth {
     }
 
     /// Everything touched in `from_s..=to_s`, as far as lines say so: each speaks of the second before it. Where no
-    /// line falls into that time, the nearest one speaks. `None` where ranges were not logged.
+    /// line falls into that time, the nearest one speaks. `None` where ranges were not logged, and after the last line.
     #[must_use]
     pub fn hot_within(&self, from_s: f64, to_s: f64) -> Option<Vec<Range>> {
+        if self.lines.last().is_none_or(|last| last.t_s < to_s) {
+            return None;
+        }
         let mut inside: Vec<&Line> = self.lines.iter().filter(|l| l.t_s > from_s && l.t_s <= to_s).collect();
         if inside.is_empty() {
             let nearest = self.lines.iter().min_by(|a, b| (a.t_s - to_s).abs().total_cmp(&(b.t_s - to_s).abs()))?;
@@ -158,16 +161,17 @@ impl Truth {
     }
 }
 
-/// The value at `t` of points ascending in time; `None` in a hole and beyond the ends.
+/// The value at `t` of points ascending in time; `None` in a hole and beyond the ends: what a program does before its
+/// first line and after its last is not known, and after the last it is on its way out.
 #[must_use]
 pub fn interpolate(points: &[(f64, f64)], t: f64) -> Option<f64> {
     let after = points.partition_point(|point| point.0 < t);
-    let near = |point: Option<&(f64, f64)>| point.filter(|(at, _)| (at - t).abs() <= BEYOND_S).map(|(_, value)| *value);
-    let (Some(a), Some(b)) = (after.checked_sub(1).and_then(|at| points.get(at)), points.get(after)) else {
-        return near(points.get(after)).or_else(|| near(points.last()));
+    let b = points.get(after)?;
+    let Some(a) = after.checked_sub(1).and_then(|at| points.get(at)) else {
+        return (b.0 <= t).then_some(b.1);
     };
     if b.0 - a.0 > HOLE_S {
-        return near(Some(a)).or_else(|| near(Some(b)));
+        return [a, b].into_iter().find(|point| (point.0 - t).abs() <= NEAR_S).map(|point| point.1);
     }
     Some(a.1 + (b.1 - a.1) * (t - a.0) / (b.0 - a.0))
 }
@@ -197,11 +201,14 @@ mod tests {
         assert_eq!(truth.lines.len(), 4, "the line that was cut short is left out");
         let ws = |t: f64| truth.at(t, |line| line.working_set.get(&1).copied());
         assert_eq!((ws(11.0), ws(11.5), ws(12.5)), (Some(4096.0), Some(6144.0), Some(8192.0)));
-        assert_eq!((ws(10.6), ws(10.4), ws(14.4), ws(14.6)), (Some(4096.0), None, Some(8192.0), None));
+        assert_eq!((ws(10.9), ws(14.0), ws(14.1)), (None, Some(8192.0), None));
+        assert_eq!(interpolate(&[(0.0, 5.0), (9.0, 7.0)], 8.7), Some(7.0), "near the end of a hole");
+        assert_eq!(interpolate(&[(0.0, 5.0), (9.0, 7.0)], 4.0), None);
         assert_eq!(truth.hot_within(10.5, 12.0), Some(vec![(4096, 8192), (12288, 16384)]));
         assert_eq!(truth.hot_within(11.5, 13.0), Some(vec![(4096, 16384)]));
         assert_eq!(truth.hot_within(12.3, 12.7), Some(vec![(8192, 12288)]), "the nearest line speaks");
         assert_eq!(truth.hot_within(12.5, 14.0), None, "one line has no ranges");
+        assert_eq!(truth.hot_within(14.5, 15.5), None, "the program has ended");
     }
 
     #[test]

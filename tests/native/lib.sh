@@ -138,10 +138,16 @@ damon_operations() {
 
 # What lowtide changes in a kernel, as text: equal before and after means nothing was left behind.
 kernel_state() {
-  local admin=/sys/kernel/mm/damon/admin/kdamonds
+  local admin=/sys/kernel/mm/damon/admin/kdamonds journal pid
   grep -s . "$admin/nr_kdamonds" "$admin"/*/state "$admin"/*/contexts/nr_contexts
-  find /sys/fs/cgroup -type d -name '*lowtide*' 2>/dev/null
-  ls -1 /run/lowtide 2>/dev/null
+  # Other lowtides may be at work on this machine; what they hold is not left behind.
+  find /sys/fs/cgroup -type d -name 'lowtide-*' 2>/dev/null | while IFS= read -r group; do
+    [ -e "/proc/${group##*-}" ] || echo "$group"
+  done
+  for journal in /run/lowtide/*.journal; do
+    pid=$(basename -- "$journal" .journal)
+    [ ! -e "$journal" ] || [ -e "/proc/$pid" ] || echo "$journal"
+  done
   awk '{ print $1 }' /proc/swaps
   # A mount of its own, as nobody need have mounted it; in a name space of its own, as nobody must see that.
   if have tracefs && have root; then

@@ -146,3 +146,6 @@ pub fn table_bytes(record: &Path) -> f64 {
     let bytes = tables.filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum::<u64>() as f64;
     bytes
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use lowtide_kernel::account::{Accountant, Accounts};
 use lowtide_kernel::monitor::Target;
+use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys;
 use lowtide_kernel::undo::Journal;
@@ -123,7 +124,7 @@ impl Recorder {
             monitor: Monitor::None,
             monitor_taken: false,
             epoch_ns,
-            cpu_at_start_s: sys::own_usage().0,
+            cpu_at_start_s: sys::own_cpu_s(),
             kdamond_s: 0.0,
             slow_spent_s: 0.0,
             told_cost_s: 0.0,
@@ -169,7 +170,7 @@ impl Recorder {
 
     /// CPU seconds spent on the record so far.
     fn spent_s(&self) -> f64 {
-        sys::own_usage().0 - self.cpu_at_start_s + self.kdamond_s
+        sys::own_cpu_s() - self.cpu_at_start_s + self.kdamond_s
     }
 
     /// Whether the price allows slow work that cost `slow.cost_s` the last time.
@@ -191,9 +192,9 @@ impl Recorder {
         size: f64,
         work: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let before = sys::own_usage().0;
+        let before = sys::own_cpu_s();
         let result = work(self);
-        let cost_s = sys::own_usage().0 - before;
+        let cost_s = sys::own_cpu_s() - before;
         self.slow_spent_s += cost_s;
         *slow(self) = Slow { done_s: Some(now_s), cost_s, size };
         result
@@ -354,7 +355,7 @@ impl Recorder {
         let period = now_s - self.governed_s;
         let seen = Observation {
             elapsed_s: now_s,
-            spent_s: sys::own_usage().0 - self.cpu_at_start_s + self.kdamond_s,
+            spent_s: sys::own_cpu_s() - self.cpu_at_start_s + self.kdamond_s,
             cohort: Part { looks_per_s: cohort_looks, cpu_per_s: cost.cohort_s / period },
             map: Part { looks_per_s: map_looks, cpu_per_s: cost.map_s / period },
         };
@@ -440,8 +441,8 @@ impl Recorder {
         }
         let monitor = std::mem::replace(&mut self.monitor, Monitor::None);
         drop(monitor);
-        let (_, peak) = sys::own_usage();
-        end.own_peak_rss_bytes = peak;
+        // Not from getrusage: that remembers what the process was before it became lowtide.
+        end.own_peak_rss_bytes = proc::status(&self.kernel, std::process::id()).map_or(0, |own| own.peak_rss);
         end.monitor_cpu_s = self.spent_s();
         self.meta.end = Some(end);
         let dir = self.options.out.clone();
