@@ -33,11 +33,13 @@ check "4 MiB in a tight loop are recorded" run tight tight 20
 between "their working set of 1 s" "$(median_of tight 1)" $((3 * mib)) $((6 * mib))
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"
 
-start "$LOWTIDE" run --max-overhead 100% --out first -- "$PATTERN" "$patterns/tight.toml" --seconds 20
-sleep 5
+start "$LOWTIDE" run --max-overhead 100% --out first -- "$PATTERN" "$patterns/tight.toml" --seconds 60
+check "a first lowtide takes DAMON" wait_for 30 grep -qsx on /sys/kernel/mm/damon/admin/kdamonds/0/state
 "$LOWTIDE" run --out second -- sleep 3 2>err
 contains "a second lowtide says who holds DAMON" "$(json second/meta.json '.monitor.refused[].why')" "another lowtide, pid"
 equals "and uses the next best monitor" "$(json second/meta.json .monitor.backend)" smaps
+# Only what was flushed can be read.
+wait_for 20 sh -c 'ls first/parts/usage-* >list 2>&1'
 kill -s KILL "$started"
 sleep 1
 check "what a killed lowtide left is taken back" "$LOWTIDE" recover first
