@@ -6,9 +6,12 @@ use lowtide_model::units::human_bytes;
 /// Stands for what does not apply or could not be measured.
 const NONE: &str = "–";
 
-/// A table whose first column is words and whose others are figures.
+/// A table whose first column is words and whose others are figures; nothing where it has no rows.
 #[must_use]
 pub fn table(title: &str, head: &[&str], rows: &[Vec<String>]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     // Wide tables stay whole: they are compared column by column, in logs as well.
@@ -65,6 +68,7 @@ mod tests {
         let rows = [vec!["fixed".to_owned(), percent(Some(1.25))], vec!["x".to_owned(), percent(None)]];
         let text = table("Title", &["pattern", "error"], &rows);
         assert_eq!(text, "Title\n  pattern  error\n  fixed    1.2 %\n  x            –\n\n");
+        assert_eq!(table("Title", &["pattern"], &[]), "");
         assert_eq!(signed_percent(Some(-3.0)), "-3.0 %");
     }
 }

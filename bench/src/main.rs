@@ -16,6 +16,8 @@ mod sys;
 mod tools;
 mod truth;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
 /// Measures how exact lowtide is and what it costs
@@ -56,8 +58,8 @@ enum Command {
     Nothing,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Peers(args) => peers::run(&args),
@@ -65,5 +67,12 @@ fn main() -> anyhow::Result<()> {
         Command::Churn { rounds } => loads::churn(rounds),
         Command::Timed { command } => loads::timed(&command),
         Command::Nothing => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lowtide-bench: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -45,6 +45,12 @@ pub struct Args {
     json: bool,
 }
 
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    accuracy: &'a [Row],
+}
+
 /// One pattern.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -91,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         rows.push(Row { pattern, skipped, figures });
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "accuracy": rows }))?);
+        println!("{}", serde_json::to_string_pretty(&Report { accuracy: &rows })?);
     } else {
         print!("{}", print::text(&rows));
     }

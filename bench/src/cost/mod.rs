@@ -3,7 +3,8 @@
 mod long;
 mod pairs;
 
-use crate::machine::Machine;
+use serde::Serialize;
+
 use crate::tools::Tools;
 
 /// `cost`
@@ -25,29 +26,26 @@ pub struct Args {
     json: bool,
 }
 
+/// Everything that was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    cost: Option<pairs::Pairs>,
+    long: Option<long::Long>,
+}
+
 /// Runs everything and prints what came of it.
 ///
 /// # Errors
-/// If a program is not found or fails.
+/// If a program or a pattern is not found, or the long watch fails. What cannot run here is skipped, with the reason.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let machine = Machine::new();
-    let rows = if args.pairs > 0 { pairs::run(&args.tools, args.pairs, args.seconds_per_run)? } else { Vec::new() };
-    let others_percent = machine.others_percent();
+    let cost = (args.pairs > 0).then(|| pairs::run(&args.tools, args.pairs, args.seconds_per_run)).transpose()?;
     let long = args.minutes.map(|minutes| long::run(&args.tools, minutes)).transpose()?;
+    let report = Report { cost, long };
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(
-                &serde_json::json!({ "cost": rows, "others_percent": others_percent, "long": long })
-            )?
-        );
+        println!("{}", serde_json::to_string_pretty(&report)?);
         return Ok(());
     }
-    if !rows.is_empty() {
-        print!("{}", pairs::text(&rows, others_percent));
-    }
-    if let Some(long) = long {
-        print!("{}", long::text(&long));
-    }
+    print!("{}", report.cost.as_ref().map_or_else(String::new, pairs::text));
+    print!("{}", report.long.as_ref().map_or_else(String::new, long::text));
     Ok(())
 }

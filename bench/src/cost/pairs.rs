@@ -13,6 +13,7 @@ use crate::bootstrap::median_interval;
 use crate::child::Running;
 use crate::fits;
 use crate::grid::{figure, percent, table, whole_size};
+use crate::machine::Machine;
 use crate::tools::Tools;
 
 /// No run takes longer.
@@ -30,9 +31,19 @@ disturbs it less. Runs follow each other without and with lowtide, in turn first
 and its kernel threads, over the run.
 ";
 
+/// What came of all programs.
+#[derive(Debug, Default, Serialize)]
+pub struct Pairs {
+    rows: Vec<Row>,
+    /// Programs that cannot run here, and why.
+    skipped: Vec<(&'static str, String)>,
+    /// Share of all CPUs that other things took meanwhile.
+    others_percent: Option<f64>,
+}
+
 /// One program.
 #[derive(Debug, Serialize)]
-pub struct Row {
+struct Row {
     program: &'static str,
     backend: String,
     rounds: u64,
@@ -82,7 +93,6 @@ type Load<'a> = Box<dyn Fn(u64, &Path) -> anyhow::Result<Command> + 'a>;
 
 fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
     let eighth = tools.pattern_file("eighth")?;
-    fits::check(&eighth)?;
     let own = |verb: &'static str| -> Load<'_> {
         Box::new(move |rounds, _| {
             let mut command = Command::new(std::env::current_exe()?);
@@ -91,6 +101,7 @@ fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
         })
     };
     let memory: Load<'_> = Box::new(move |rounds, dir| {
+        fits::check(&eighth)?;
         let mut command = tools.pattern(&eighth, dir)?;
         command.arg("--work").arg(rounds.to_string());
         Ok(command)
@@ -99,30 +110,37 @@ fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
 }
 
 /// All three programs.
-pub fn run(tools: &Tools, count: u32, seconds: f64) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
+pub fn run(tools: &Tools, count: u32, seconds: f64) -> anyhow::Result<Pairs> {
+    let (machine, mut result) = (Machine::new(), Pairs::default());
     for (name, load) in loads(tools)? {
-        let rounds = calibrate(tools, &load, seconds).with_context(|| format!("calibrating {name}"))?;
-        let (mut pairs, mut owns) = (Vec::new(), Vec::new());
-        for number in 0..count {
-            eprintln!("cost: {name}, pair {} of {count}", number + 1);
-            // What the run before leaves behind falls on either kind alike.
-            let (first, second) = (number % 2 == 0, number % 2 == 1);
-            let mut pair = Pair { alone: Took::default(), watched: Took::default() };
-            for alone in [first, second] {
-                if alone {
-                    pair.alone = run_alone(tools, &load, rounds)?;
-                } else {
-                    let own;
-                    (pair.watched, own) = run_watched(tools, &load, rounds)?;
-                    owns.push(own);
-                }
-            }
-            pairs.push(pair);
+        match one(tools, (name, &load), count, seconds) {
+            Ok(row) => result.rows.push(row),
+            Err(error) => result.skipped.push((name, format!("{error:#}"))),
         }
-        rows.push(row(name, rounds, pairs, &owns));
     }
-    Ok(rows)
+    result.others_percent = machine.others_percent();
+    Ok(result)
+}
+
+fn one(tools: &Tools, (name, load): (&'static str, &Load<'_>), count: u32, seconds: f64) -> anyhow::Result<Row> {
+    let rounds = calibrate(tools, load, seconds)?;
+    let (mut pairs, mut owns) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        eprintln!("cost: {name}, pair {} of {count}", number + 1);
+        let mut pair = Pair { alone: Took::default(), watched: Took::default() };
+        // In turn first: what the run before leaves behind falls on either kind alike.
+        for alone in [number % 2 == 0, number % 2 == 1] {
+            if alone {
+                pair.alone = run_alone(tools, load, rounds)?;
+            } else {
+                let own;
+                (pair.watched, own) = run_watched(tools, load, rounds)?;
+                owns.push(own);
+            }
+        }
+        pairs.push(pair);
+    }
+    Ok(row(name, rounds, pairs, &owns))
 }
 
 fn row(program: &'static str, rounds: u64, pairs: Vec<Pair>, owns: &[Own]) -> Row {
@@ -200,7 +218,7 @@ fn run_watched(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<(T
 }
 
 /// The table.
-pub fn text(rows: &[Row], others_percent: Option<f64>) -> String {
+pub fn text(pairs: &Pairs) -> String {
     let head = [
         "program",
         "monitor",
@@ -214,7 +232,8 @@ pub fn text(rows: &[Row], others_percent: Option<f64>) -> String {
         "monitor CPU",
         "own peak RSS",
     ];
-    let lines: Vec<Vec<String>> = rows
+    let lines: Vec<Vec<String>> = pairs
+        .rows
         .iter()
         .map(|row| {
             let mut cells = vec![row.program.to_owned(), row.backend.clone(), row.pairs.len().to_string()];
@@ -226,8 +245,11 @@ pub fn text(rows: &[Row], others_percent: Option<f64>) -> String {
             cells
         })
         .collect();
-    let others = format!("Meanwhile other things took {} of all CPUs.\n", percent(others_percent));
-    table("Cost to the watched program", &head, &lines) + &others + NOTES
+    let mut out = table("Cost to the watched program", &head, &lines);
+    for (program, why) in &pairs.skipped {
+        out += &format!("skip - cost on {program}: {why}\n");
+    }
+    out + &format!("Meanwhile other things took {} of all CPUs.\n", percent(pairs.others_percent)) + NOTES
 }
 
 fn shown(slowdown: &Slowdown) -> [String; 2] {

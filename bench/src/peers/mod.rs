@@ -68,6 +68,12 @@ struct Answer {
     watched: Option<(f64, f64)>,
 }
 
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    peers: &'a [Row],
+}
+
 /// One recorder on one pattern.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -104,7 +110,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "peers": rows }))?);
+        println!("{}", serde_json::to_string_pretty(&Report { peers: &rows })?);
     } else {
         print!("{}", print::text(&rows));
     }

@@ -80,6 +80,8 @@ pub fn exclusive_module(kernel: &Kernel) -> Option<&'static str> {
 pub struct Damon {
     kernel: Kernel,
     _lease: Lease,
+    // After the lease: other lowtides may only look once it is given back.
+    _lock: File,
 }
 
 impl Damon {
@@ -87,6 +89,7 @@ impl Damon {
     pub fn take(kernel: &Kernel, journal: &Journal, count: usize) -> Result<Self> {
         let nr = format!("{ADMIN}/nr_kdamonds");
         let before = kernel.read_number(&nr)?;
+        let lock = journal.lock_damon()?;
         let busy = || std::io::Error::from_raw_os_error(libc::EBUSY);
         if let Some(pid) = running(kernel).first() {
             return Err(Error::new(format!("take DAMON from kdamond {pid} in"), ADMIN, busy()));
@@ -100,7 +103,7 @@ impl Damon {
             .collect::<Result<Vec<u64>>>()?;
         let lease = journal.lease(Undo::Damon { kdamonds: before, contexts })?;
         kernel.write(&nr, &count.to_string())?;
-        Ok(Self { kernel: kernel.clone(), _lease: lease })
+        Ok(Self { kernel: kernel.clone(), _lease: lease, _lock: lock })
     }
 
     /// Operations this kernel offers. Reading it needs a context, so it is asked of a kdamond of ours.
@@ -184,14 +187,27 @@ pub(crate) fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Resul
     };
     for k in 0..now {
         let state = format!("{ADMIN}/{k}/state");
-        if kernel.read_text(&state)?.trim() == "on" {
+        if patiently(|| kernel.read_text(&state))?.trim() == "on" {
             // It may have ended by itself since, with its target.
-            let _ = kernel.write(&state, "off");
+            let _ = patiently(|| kernel.write(&state, "off"));
         }
     }
-    kernel.write(&nr, &kdamonds.to_string())?;
+    patiently(|| kernel.write(&nr, &kdamonds.to_string()))?;
     for (k, count) in contexts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        kernel.write(format!("{ADMIN}/{k}/contexts/nr_contexts"), &count.to_string())?;
+        patiently(|| kernel.write(format!("{ADMIN}/{k}/contexts/nr_contexts"), &count.to_string()))?;
     }
     Ok(())
+}
+
+/// Tries again while DAMON's files are locked: whoever reads or writes one, or waits with a commit, keeps others out for
+/// as long as that takes, at most a sampling interval.
+fn patiently<T>(operation: impl Fn() -> Result<T>) -> Result<T> {
+    let tries = 100;
+    for _ in 0..tries {
+        match operation() {
+            Err(e) if e.is_busy() => std::thread::sleep(Duration::from_millis(100)),
+            result => return result,
+        }
+    }
+    operation()
 }

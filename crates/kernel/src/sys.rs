@@ -421,10 +421,10 @@ mod tests {
     fn own_cpu_time_grows() {
         let before = own_cpu_s();
         let mut sum = 0u64;
-        while own_cpu_s() <= before {
+        while own_cpu_s() <= before && sum < 1 << 40 {
             sum = std::hint::black_box(sum + 1);
         }
-        assert!(sum > 0);
+        assert!(own_cpu_s() > before);
     }
 
     #[test]

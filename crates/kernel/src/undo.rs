@@ -112,6 +112,18 @@ impl Journal {
         file.write_all(text.as_bytes()).map_err(|e| Error::new("write", &self.0.path, e))
     }
 
+    /// Takes DAMON for this process, among lowtides: the kernel itself cannot tell whose kdamonds are, and between looking
+    /// and taking another could take them. Held as long as the file is open.
+    pub(crate) fn lock_damon(&self) -> Result<File> {
+        // The folder itself is locked: a lock file would be left behind.
+        let path = self.0.path.parent().unwrap_or(Path::new("/"));
+        let fail = |e| Error::new("lock", path, e);
+        let file = File::open(path).map_err(fail)?;
+        let busy = || std::io::Error::from_raw_os_error(libc::EBUSY);
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| fail(busy()))?;
+        Ok(file)
+    }
+
     /// Writes down how a change that is about to be made is taken back.
     pub fn lease(&self, undo: Undo) -> Result<Lease> {
         let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -227,7 +239,13 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
                 Err(_) => {}
             }
         }
-        found.undone = open.into_iter().rev().map(|(_, undo)| (undo.clone(), apply(kernel, &undo))).collect();
+        let live = damon_holder(folder).is_some();
+        let undo = |undo: Undo| match undo {
+            // Another lowtide has it by now, which it could only get once nothing of the dead one's was on.
+            Undo::Damon { .. } if live => (undo, Ok(())),
+            _ => (undo.clone(), apply(kernel, &undo)),
+        };
+        found.undone = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
         if found.undone.iter().all(|(_, result)| result.is_ok()) {
             let _ = std::fs::remove_file(&path);
         }
