@@ -259,8 +259,13 @@ impl Recorder {
             // A monitor that was asked for by name was tried before the program started; it can only have gone since.
             Err(failure) => self.note(failure.message),
         }
-        if !matches!(self.monitor, Monitor::Damon(_)) {
-            self.governor.without_rhythm();
+        match &self.monitor {
+            Monitor::Damon(damon) if !damon.sees_cache() => self.note(
+                "page cache used by read and write is in no working set or idle age: with the multi-generational LRU \
+                 on (/sys/kernel/mm/lru_gen/enabled), or without /proc/kpagecgroup, DAMON does not see its use",
+            ),
+            Monitor::Damon(_) => {}
+            _ => self.governor.without_rhythm(),
         }
         self.name_monitor();
         let _ = self.writer.meta(&self.meta);

@@ -213,6 +213,12 @@ impl CohortMonitor {
         self.wish = (needed && !frames.is_empty()).then_some(frames);
     }
 
+    /// Whether page cache that no process maps is watched.
+    #[must_use]
+    pub fn sees_cache(&self) -> bool {
+        self.frames.sees_cache()
+    }
+
     /// Whether DAMON should be told something.
     #[must_use]
     pub fn has_wish(&self) -> bool {
@@ -271,8 +277,13 @@ impl CohortMonitor {
     #[must_use]
     pub fn picture(&mut self, t_s: f64, target: &Target) -> Picture {
         let before = self.cohort.totals_at_refresh();
+        let sees_cache = self.frames.sees_cache();
         let totals = Kind::ALL.map(|kind| {
             let i = kind.index();
+            // What cannot be watched is neither used nor cold.
+            if kind == Kind::Cache && !sees_cache {
+                return 0.0;
+            }
             let grown = before[i] + target.totals[i] - self.accounts[i];
             if target.exact[i] { target.totals[i] } else { grown.max(0.0) }
         });

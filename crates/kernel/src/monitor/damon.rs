@@ -121,6 +121,12 @@ impl DamonMonitor {
         }
     }
 
+    /// Whether page cache that no process maps is watched; it is not where the multi-generational LRU is on.
+    #[must_use]
+    pub fn sees_cache(&self) -> bool {
+        self.cohort.sees_cache()
+    }
+
     /// Changes size and rhythm.
     pub fn set_rhythm(&mut self, rhythm: &Rhythm) {
         self.cohort.resize(rhythm.cohort_pages, rhythm.cohort_sampling_s);

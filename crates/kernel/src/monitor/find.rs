@@ -15,6 +15,8 @@ pub struct Frames {
     flags: FrameFile,
     counts: FrameFile,
     cgroups: Option<FrameFile>,
+    /// Whether accesses to unmapped page cache leave a trace that DAMON reads.
+    cache_is_seen: bool,
     /// Physical ranges of memory, as frame numbers.
     ram: Vec<(u64, u64)>,
 }
@@ -30,14 +32,15 @@ impl Frames {
             flags: FrameFile::flags(kernel)?,
             counts: FrameFile::counts(kernel)?,
             cgroups: FrameFile::cgroups(kernel).ok(),
+            cache_is_seen: !mglru_is_on(kernel),
             ram: ram.into_iter().map(|(start, end)| (start / PAGE, end / PAGE)).collect(),
         })
     }
 
-    /// Whether unmapped page cache of a cgroup can be found.
+    /// Whether unmapped page cache of a cgroup can be found and watched.
     #[must_use]
     pub fn sees_cache(&self) -> bool {
-        self.cgroups.is_some() && !self.ram.is_empty()
+        self.cgroups.is_some() && !self.ram.is_empty() && self.cache_is_seen
     }
 
     /// Frames of memory in all.
@@ -114,7 +117,8 @@ impl Frames {
     pub fn all(&self, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
         for frame in self.chosen(choice) {
             let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
-            out.extend(kind_of(flags).map(|kind| frame_found(frame, kind)));
+            let kind = kind_of(flags).filter(|kind| *kind != Kind::Cache || self.cache_is_seen);
+            out.extend(kind.map(|kind| frame_found(frame, kind)));
         }
         Ok(())
     }
@@ -122,6 +126,14 @@ impl Frames {
     fn chosen(&self, choice: Choice) -> impl Iterator<Item = u64> {
         self.ram.iter().flat_map(move |(start, end)| choice.pages_in(*start, *end))
     }
+}
+
+/// Whether the multi-generational LRU is on. With it, `read` and `write` count a use of the page cache in a way of its own
+/// (`folio_mark_accessed` returns before it clears the idle flag), and DAMON does not see it.
+#[must_use]
+pub fn mglru_is_on(kernel: &Kernel) -> bool {
+    let text = kernel.read_text("/sys/kernel/mm/lru_gen/enabled").unwrap_or_default();
+    u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).is_ok_and(|bits| bits & 1 == 1)
 }
 
 fn kind_of(flags: u64) -> Option<Kind> {
