@@ -239,7 +239,8 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
                 Err(_) => {}
             }
         }
-        let live = damon_holder(folder).is_some();
+        // Whoever has DAMON holds the folder's lock.
+        let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
         let undo = |undo: Undo| match undo {
             // Another lowtide has it by now, which it could only get once nothing of the dead one's was on.
             Undo::Damon { .. } if live => (undo, Ok(())),
