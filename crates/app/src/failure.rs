@@ -63,15 +63,20 @@ pub fn exit_code(error: &anyhow::Error) -> i32 {
     }
 }
 
-/// Writes an error to stderr in the form of the contract.
-pub fn tell(error: &anyhow::Error) {
+/// An error and its causes, each said once: errors of the kernel and the store say their cause themselves.
+#[must_use]
+pub fn words(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        // Errors of the kernel and the store say their cause themselves.
-        if !text.ends_with(&cause) {
+    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
+        if !text.contains(&cause) {
             text += if text.is_empty() { "" } else { ": " };
             text += &cause;
         }
     }
-    eprintln!("lowtide: {text}");
+    text
+}
+
+/// Writes an error to stderr in the form of the contract.
+pub fn tell(error: &anyhow::Error) {
+    eprintln!("lowtide: {}", words(error));
 }

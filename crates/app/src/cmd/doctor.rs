@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 use super::calibrate::{self, MonitorCost};
+use crate::failure::words as reason;
 use crate::session;
 
 /// Bytes of the zram device that is set up for `--with-zram`.
@@ -154,17 +155,6 @@ fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
     zram.take_down()?;
     let own = measured?.into_iter().find(|refault| refault.device == node);
     Ok(own.unwrap_or_else(|| Refault::unmeasured(Medium::Swap, node, "the kernel paged nothing out to it".to_owned())))
-}
-
-/// An error and its causes, without those that the text before them holds already.
-fn reason(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
-        if !text.contains(&cause) {
-            let _ = write!(text, "{}{cause}", if text.is_empty() { "" } else { ": " });
-        }
-    }
-    text
 }
 
 /// The diagnosis for people, at most `width` columns wide.

@@ -1,7 +1,5 @@
 //! Both instruments on DAMON: kdamond 0 looks at the cohort, kdamond 1 draws the map, one trace instance reads both.
 
-use std::sync::Arc;
-
 use lowtide_model::cohort::Picture;
 use lowtide_model::episode::Episode;
 use lowtide_model::region::Snapshot;
@@ -108,7 +106,7 @@ impl DamonMonitor {
             background_s: 0.0,
             told_cost_s: 0.0,
             trace,
-            teller: Teller::new(Arc::new(damon)),
+            teller: Teller::new(damon),
         })
     }
 

@@ -3,7 +3,6 @@
 //! A commit is answered only when the current sampling interval is over, and while it waits every other write to
 //! DAMON's files is refused with `EBUSY`: so nobody else may write, and the tick must not wait.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -65,7 +64,7 @@ fn work(damon: &Damon, job: &Job) -> Told {
 impl Teller {
     /// Starts the thread. It keeps DAMON until it is dropped.
     #[must_use]
-    pub fn new(damon: Arc<Damon>) -> Self {
+    pub fn new(damon: Damon) -> Self {
         let (jobs, inbox) = channel::<Job>();
         let (outbox, done) = channel();
         let thread = std::thread::spawn(move || {
