@@ -31,7 +31,7 @@ pub fn estimated(bins: &[AgeBin]) -> Idle {
 /// What really was at a moment.
 #[must_use]
 pub fn real(truth: &Truth, t_s: f64) -> Option<Idle> {
-    let mut idle = vec![(0.0, truth.at(t_s, |line| Some(line.resident))?)];
+    let mut idle = vec![(0.0, truth.at(t_s, |line| Some(line.resident))? + truth.header.own_bytes())];
     let ages: Vec<u32> = truth.lines.first()?.cold.keys().copied().collect();
     for age in ages {
         idle.push((f64::from(age), truth.at(t_s, |line| line.cold.get(&age).copied())?));

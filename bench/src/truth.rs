@@ -7,9 +7,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::ranges::{Range, normal};
+use crate::ranges::{Range, bytes, normal};
 
-/// Lines are a second apart; over a longer hole (the program was held up) nothing is interpolated.
+/// Lines are at most a second apart; over a longer hole (the program was held up) nothing is interpolated.
 const HOLE_S: f64 = 2.5;
 /// In a hole a line still speaks for a moment so near to it.
 const NEAR_S: f64 = 0.5;
@@ -21,8 +21,21 @@ pub struct Header {
     pub pid: u32,
     /// Its areas.
     pub areas: Vec<Area>,
+    /// Where its own tables are, from which every line is made.
+    #[serde(default)]
+    own: Vec<Range>,
     /// When the first phase began: everything populated. `CLOCK_MONOTONIC`, seconds.
     pub start_s: f64,
+}
+
+impl Header {
+    /// Bytes that the program uses for its own book-keeping: with every line it reads its tables from end to end.
+    #[must_use]
+    pub fn own_bytes(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+        let bytes = bytes(&normal(self.own.clone())) as f64;
+        bytes
+    }
 }
 
 /// Memory of the program.

@@ -37,6 +37,9 @@ pub struct Args {
     /// Run each so long [default: as long as the pattern says, 30 to 40]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
+    /// Time between two lines of the programs' logs
+    #[arg(long, value_name = "TIME", default_value = "250ms")]
+    every: String,
     /// Keep records and logs of the truth in this folder, one folder per pattern
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -112,7 +115,7 @@ fn one(args: &Args, file: &Path, pattern: &str) -> anyhow::Result<Figures> {
     std::fs::create_dir_all(dir)?;
     let truth = dir.join("truth.jsonl");
     let mut program = args.tools.pattern(file, temporary.path())?;
-    program.arg("--truth").arg(&truth).args(["--max-ranges", MAX_RANGES]);
+    program.arg("--truth").arg(&truth).args(["--max-ranges", MAX_RANGES, "--every", &args.every]);
     if let Some(seconds) = args.seconds {
         program.arg("--seconds").arg(seconds.to_string());
     }

@@ -6,11 +6,10 @@ use super::{Figures, Row, map, working_set};
 use crate::grid::{figure, percent, signed_percent, size, table, whole_size};
 
 const NOTES: &str = "\
-Truth is what the program's areas had touched; the estimate covers the whole process, whose code, stacks and tables
-(about 2.5 MiB) therefore count as error. Ticks of the first 3 s after populating are left out, for the map 10 s, and
-those whose window reaches before its end; the map is compared inside the areas only. Lines of the truth are a second
-apart: where use jumps (stairs, zigzag, phases), a tick between two lines can see more or less than either of them and
-still be right.
+Truth is what the program touched of its areas and of the tables it makes its log from; the estimate covers the whole
+process, whose code and stacks (0.3 MiB in use) therefore count as error. Ticks of the first 3 s after populating are left out, for the map 10 s, and
+those whose window reaches before its end; the map is compared inside the areas only. Where use jumps between
+two lines of the truth (stairs, zigzag, phases), a tick can see more or less than either of them and still be right.
 in CI: share of the ticks whose 95 % interval holds the truth. settled: seconds after populating from which on errors
 stay within 10 %. wrong bin: share of the bytes that the idle-age histogram puts into a wrong bin. idle: ticks at
 which nothing was in use, and the estimate at those. hot: a region in which any sample saw an access; hot at 0.1: in

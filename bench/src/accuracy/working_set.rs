@@ -44,7 +44,10 @@ struct Pair {
     /// Seconds since populating ended.
     since_s: f64,
     estimate: Estimate,
+    /// Areas and tables.
     truth: f64,
+    /// Nothing of the areas was in use.
+    idle: bool,
 }
 
 impl Pair {
@@ -58,7 +61,9 @@ pub fn score(usage: &[Usage], epoch_s: f64, truth: &Truth, window_s: u32) -> Sco
     let pairs = usage.iter().filter_map(|row| {
         let (estimate, t_s) = (row.working_set(window_s)?, epoch_s + row.t_s?);
         let truth_bytes = truth.at(t_s, |line| line.working_set.get(&window_s).copied())?;
-        Some(Pair { since_s: t_s - truth.header.start_s, estimate, truth: truth_bytes })
+        let idle = truth_bytes <= 0.0;
+        let truth_bytes = truth_bytes + truth.header.own_bytes();
+        Some(Pair { since_s: t_s - truth.header.start_s, estimate, truth: truth_bytes, idle })
     });
     // Before that populating is in the window, which is use as well but not what the pattern is about.
     let all: Vec<Pair> = pairs.filter(|pair| pair.since_s >= f64::from(window_s)).collect();
@@ -67,7 +72,7 @@ pub fn score(usage: &[Usage], epoch_s: f64, truth: &Truth, window_s: u32) -> Sco
 }
 
 fn of_pairs(window_s: u32, all: &[Pair], late: &[Pair]) -> Score {
-    let (used, idle): (Vec<Pair>, Vec<Pair>) = late.iter().partition(|pair| pair.truth > 0.0);
+    let (used, idle): (Vec<Pair>, Vec<Pair>) = late.iter().partition(|pair| !pair.idle);
     let errors: Vec<f64> = used.iter().map(Pair::error_percent).collect();
     let sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     let column = |pairs: &[Pair], get: fn(&Pair) -> f64| quantile(&pairs.iter().map(get).collect::<Vec<f64>>(), 0.5);
@@ -95,7 +100,7 @@ fn interval_holds(pairs: &[Pair]) -> Option<f64> {
 
 /// The first time after which no error is too large.
 fn settled(pairs: &[Pair]) -> Option<f64> {
-    let used: Vec<&Pair> = pairs.iter().filter(|pair| pair.truth > 0.0).collect();
+    let used: Vec<&Pair> = pairs.iter().filter(|pair| !pair.idle).collect();
     let off = used.iter().rposition(|pair| pair.error_percent().abs() > SETTLED_PERCENT);
     used.get(off.map_or(0, |at| at + 1)).map(|pair| pair.since_s)
 }
@@ -106,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn pair(since_s: f64, bytes: f64, ci95: f64, truth: f64) -> Pair {
-        Pair { since_s, estimate: Estimate { bytes, ci95 }, truth }
+        Pair { since_s, estimate: Estimate { bytes, ci95 }, truth, idle: truth <= 0.0 }
     }
 
     #[test]

@@ -380,17 +380,8 @@ impl Recorder {
         self.writer.episodes(episodes);
         for snapshot in damon.take_snapshots() {
             let (t_s, pid) = (snapshot.t_s, snapshot.pid);
-            self.writer.regions(snapshot.regions.iter().map(|region| RegionRow {
-                t_s,
-                pid,
-                start: region.start,
-                end: region.end,
-                #[expect(clippy::cast_possible_truncation, reason = "a share")]
-                access_rate: region.access_rate as f32,
-                #[expect(clippy::cast_possible_truncation, reason = "an age")]
-                age_s: region.age_s as f32,
-                mapping: damon.name_of(pid, region.start).to_owned(),
-            }));
+            let row = |region| RegionRow::new(t_s, pid, region, damon.name_of(pid, region.start));
+            self.writer.regions(snapshot.regions.iter().map(row));
         }
     }
 

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::episode::{Episode, Kind, PageKey};
+use crate::sharpen::Sample;
 use crate::stats::Z95;
 use crate::{AGE_EDGES_S, PAGE, WINDOWS_S};
 
@@ -253,6 +254,21 @@ impl Cohort {
         }
     }
 
+    /// What is known of the pages of one process over the `window_s` before the last look, in address order. Pages that
+    /// were not watched for so long are left out.
+    #[must_use]
+    pub fn samples(&self, process: u32, window_s: f64) -> Vec<Sample> {
+        let from = self.window_start(self.previous_tick_s, window_s);
+        let range = PageKey { space: process, page: 0 }..=PageKey { space: process, page: u64::MAX };
+        let known = self.pages.range(range).filter_map(|(key, page)| {
+            let touched = page.touched_since(from);
+            let watched = page.is_known(from, touched) && page.kind != Kind::Cache;
+            let idle_s = self.previous_tick_s - page.last_touch_s.unwrap_or(page.since_s);
+            watched.then_some(Sample { address: key.address(), touched, idle_s })
+        });
+        known.collect()
+    }
+
     /// Bytes the sample stands for, by kind: the Horvitz-Thompson estimate of the target's size, for where the
     /// target's own accounts do not tell it.
     #[must_use]
@@ -289,18 +305,22 @@ impl Cohort {
         picture
     }
 
+    /// When a window begins. Half a tick of slack: looks are not exactly a tick apart, and a window of n ticks holds n
+    /// looks.
+    fn window_start(&self, now_s: f64, window_s: f64) -> f64 {
+        now_s - window_s + 0.5 * self.tick_s
+    }
+
     /// Bytes touched within the last `window_s`: anonymous, and file of both kinds.
     fn touched_within(&self, now_s: f64, window_s: f64, totals: Totals) -> [Option<Estimate>; 2] {
         if window_s < 0.75 * self.tick_s {
             return [None, None];
         }
-        // Half a tick of slack: looks are not exactly a tick apart, and a window of n ticks holds n looks.
-        let from = now_s - window_s + 0.5 * self.tick_s;
+        let from = self.window_start(now_s, window_s);
         let mut tallies = [Tally::default(); 3];
         for page in self.pages.values() {
-            let touched = page.last_touch_s.is_some_and(|last| last >= from);
-            // Of a page that joined and was not looked at since, only its allocation is known.
-            if page.since_s <= from && (page.looked_at || touched) {
+            let touched = page.touched_since(from);
+            if page.is_known(from, touched) {
                 tallies[page.kind.index()].add(page.weight, touched);
             } else {
                 tallies[page.kind.index()].unknown += 1;
@@ -339,6 +359,16 @@ impl Watched {
             was_cut: false,
             looked_at: false,
         }
+    }
+
+    fn touched_since(&self, from_s: f64) -> bool {
+        self.last_touch_s.is_some_and(|last| last >= from_s)
+    }
+
+    /// Whether it was watched since `from_s`. Of a page that joined and was not looked at since, only its allocation is
+    /// known.
+    fn is_known(&self, from_s: f64, touched: bool) -> bool {
+        self.since_s <= from_s && (self.looked_at || touched)
     }
 
     fn touch(&mut self, key: PageKey, now_s: f64, previous_tick_s: f64, weight_bytes: f64, out: &mut Vec<Episode>) {

@@ -10,6 +10,7 @@ pub mod cohort;
 pub mod episode;
 pub mod meta;
 pub mod region;
+pub mod sharpen;
 pub mod stats;
 pub mod summary;
 pub mod units;

@@ -100,26 +100,35 @@ pub fn to_virtual(t_s: f64, physical: &[Region], extents: &[Extent]) -> Vec<Snap
     snapshots
 }
 
-/// The same picture in at most about `limit` regions: where there are more, blocks of the smallest power-of-two size
-/// that suffices are averaged, weighted by bytes.
+/// Rates that differ by less are as good as the same.
+const SAME_RATE: f64 = 0.05;
+
+/// The same picture in at most about `limit` regions: where there are more, neighbours of like rates are joined first,
+/// then blocks of the smallest power-of-two size that suffices are averaged, weighted by bytes.
 #[must_use]
 pub fn coarsen(regions: Vec<Region>, limit: usize) -> Vec<Region> {
+    let like = |a: &Region, b: &Region| {
+        (a.access_rate - b.access_rate).abs() < SAME_RATE && (a.access_rate > 0.0) == (b.access_rate > 0.0)
+    };
     let mut shift = 16;
-    let mut coarse = regions;
+    let mut coarse = if regions.len() > limit { join_if(&regions, like) } else { regions };
     while coarse.len() > limit && shift < 48 {
-        let mut next: Vec<Region> = Vec::with_capacity(limit);
-        for region in &coarse {
-            match next.last_mut() {
-                Some(last) if last.end == region.start && (last.start >> shift) == ((region.end - 1) >> shift) => {
-                    join(last, region);
-                }
-                _ => next.push(*region),
-            }
-        }
-        coarse = next;
+        coarse = join_if(&coarse, |last, next| (last.start >> shift) == ((next.end - 1) >> shift));
         shift += 1;
     }
     coarse
+}
+
+/// Joins each region to the one before where they touch and `together` says so.
+fn join_if(regions: &[Region], together: impl Fn(&Region, &Region) -> bool) -> Vec<Region> {
+    let mut out: Vec<Region> = Vec::new();
+    for region in regions {
+        match out.last_mut() {
+            Some(last) if last.end == region.start && together(last, region) => join(last, region),
+            _ => out.push(*region),
+        }
+    }
+    out
 }
 
 /// Appends `next` to `last`, averaging by bytes.

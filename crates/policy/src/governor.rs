@@ -21,8 +21,8 @@ const COHORT_SAMPLING_MAX_S: f64 = 8.0;
 const MAP_SAMPLING_MAX_S: f64 = 1.0;
 /// Samples in one aggregation of the map.
 const MAP_SAMPLES: f64 = 10.0;
-/// Work at the start that may be paid back later, as seconds of allowance: starting costs what it costs.
-const CREDIT_S: f64 = 10.0;
+/// Starting costs what it costs: the allowance of so many seconds may be spent at once. It is an advance, not a gift.
+const ADVANCE_S: f64 = 10.0;
 
 /// What is monitored, and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -107,7 +107,7 @@ impl Governor {
     /// A new plan, if the one in force is off by more than a fifth (a change costs too).
     pub fn adapt(&mut self, seen: &Observation) -> Option<Plan> {
         // Over the cap so far: everything is scaled down until it is paid back.
-        let allowed = self.cap * (seen.elapsed_s + CREDIT_S);
+        let allowed = self.cap * seen.elapsed_s.max(ADVANCE_S);
         let brake = if seen.spent_s > allowed { (allowed / seen.spent_s).max(0.25) } else { 1.0 };
         let mut next = self.plan;
         if let Some(looks) = affordable(&seen.cohort, self.cap * COHORT_SHARE * brake) {
@@ -133,7 +133,7 @@ impl Governor {
     /// Whether slow work that costs about `cost_s` may be done now, given what slow work has cost so far.
     #[must_use]
     pub fn may_spend(&self, elapsed_s: f64, slow_spent_s: f64, cost_s: f64) -> bool {
-        slow_spent_s + cost_s <= self.cap * (self.slow_share * elapsed_s + CREDIT_S)
+        slow_spent_s + cost_s <= self.cap * (self.slow_share * elapsed_s).max(ADVANCE_S)
     }
 }
 

@@ -12,9 +12,6 @@ use crate::sys;
 use crate::truth::{AGES, Account, Ranges, WINDOWS, stamp_of};
 use crate::units::PAGE;
 
-/// The time between lines.
-const LINE_NS: u64 = 1_000_000_000;
-
 /// The first line.
 #[derive(Serialize)]
 struct Header<'a> {
@@ -83,30 +80,34 @@ pub struct Log<W: Write> {
     previous: Ranges,
     lines: u64,
     epoch: u64,
+    /// Nanoseconds between lines.
+    every: u64,
     next: u64,
 }
 
 impl Log<File> {
-    /// Creates the file at `path`. Stamps count from `epoch`; no line has more than `limit` hot ranges.
-    pub fn create(path: &std::path::Path, epoch: u64, limit: usize) -> Result<Self, Error> {
+    /// Creates the file at `path`. Stamps count from `epoch`; lines are `every` nanoseconds apart, and none has more
+    /// than `limit` hot ranges.
+    pub fn create(path: &std::path::Path, epoch: u64, every: u64, limit: usize) -> Result<Self, Error> {
         let file = File::create(path).map_err(Error::io(format!("creating {}", path.display())))?;
-        Ok(Log::new(file, epoch, limit))
+        Ok(Log::new(file, epoch, every, limit))
     }
 }
 
 impl<W: Write> Log<W> {
-    fn new(out: W, epoch: u64, limit: usize) -> Self {
+    fn new(out: W, epoch: u64, every: u64, limit: usize) -> Self {
         Log {
             out: BufWriter::new(out),
             account: Account::new(limit),
             previous: Ranges::default(),
             lines: 0,
             epoch,
+            every,
             next: u64::MAX,
         }
     }
 
-    /// Writes the first line; others follow every second from `start` on.
+    /// Writes the first line; others follow at regular times from `start` on.
     pub fn header(&mut self, pattern: &Pattern, areas: &[Area], start: u64) -> Result<(), Error> {
         let header = Header {
             header: true,
@@ -118,7 +119,7 @@ impl<W: Write> Log<W> {
             own: areas.iter().map(|a| a.ledger().own_memory()).collect(),
             start_s: seconds(start),
         };
-        self.next = start + LINE_NS;
+        self.next = start + self.every;
         write_line(&mut self.out, &header)
     }
 
@@ -138,7 +139,7 @@ impl<W: Write> Log<W> {
         self.write(now, phase, (scanned - now) / 1000)?;
         // Lines missed while the program was stopped are left out, not made up for.
         while self.next <= now {
-            self.next += LINE_NS;
+            self.next += self.every;
         }
         Ok(())
     }
@@ -194,11 +195,13 @@ mod tests {
     use crate::truth::Ledger;
     use serde_json::{Value, json};
 
+    const SECOND_NS: u64 = 1_000_000_000;
+
     fn lines(limit: usize, touches: &[&[usize]]) -> Vec<Value> {
-        let mut log = Log::new(Vec::new(), 0, limit);
+        let mut log = Log::new(Vec::new(), 0, SECOND_NS, limit);
         let mut ledger = Ledger::new(16 * PAGE);
         for (n, pages) in touches.iter().enumerate() {
-            let now = (n as u64 + 1) * LINE_NS;
+            let now = (n as u64 + 1) * SECOND_NS;
             for page in *pages {
                 ledger.touch(page * PAGE, stamp_of(now - 1));
             }

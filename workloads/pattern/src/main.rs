@@ -37,9 +37,12 @@ use crate::units::{PAGE, Time, parse_seconds};
 struct Options {
     /// The pattern file.
     file: PathBuf,
-    /// Write the ground truth here, as JSON lines: a header once memory is populated, then one line every second.
+    /// Write the ground truth here, as JSON lines: a header once memory is populated, then one line every so often.
     #[arg(long, value_name = "PATH")]
     truth: Option<PathBuf>,
+    /// The time between two lines of the log. Every line costs a look at one number per page.
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "1s")]
+    every: Time,
     /// Where the files of `file` and `read` areas are made; they are removed in the end. [default: the temporary
     /// directory]
     #[arg(long)]
@@ -86,7 +89,7 @@ fn run(options: &Options) -> Result<Stats, Error> {
     sys::catch_stop_signals().map_err(Error::io("catching signals"))?;
     let epoch = sys::monotonic_ns();
     let log = match &options.truth {
-        Some(path) => Some(Log::create(path, epoch, options.max_ranges)?),
+        Some(path) => Some(Log::create(path, epoch, options.every.0, options.max_ranges)?),
         None => None,
     };
     let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);

@@ -232,7 +232,7 @@ impl DamonMonitor {
         let regions = events.len() as f64;
         self.regions = regions;
         if let Some(map) = &mut self.map {
-            self.snapshots.extend(map.snapshot(t_s, events));
+            self.snapshots.extend(map.snapshot(t_s, events, &self.cohort));
         }
         false
     }

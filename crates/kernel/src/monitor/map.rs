@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
+use lowtide_model::sharpen::sharpen;
 
+use super::cohort::CohortMonitor;
 use super::{Target, find};
 use crate::damon::{Operations, Setup};
 use crate::proc::Mapping;
@@ -117,8 +119,9 @@ impl MapMonitor {
         Some((self.told.replace(setup.clone()).is_none(), setup))
     }
 
-    /// One snapshot of the map's kdamond: all targets, each as many events as it has regions.
-    pub fn snapshot(&mut self, t_s: f64, events: &[Event]) -> Vec<Snapshot> {
+    /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; made sharper by what the
+    /// `cohort` saw meanwhile.
+    pub fn snapshot(&mut self, t_s: f64, events: &[Event], cohort: &CohortMonitor) -> Vec<Snapshot> {
         self.settled += 1;
         if self.settled <= UNSETTLED {
             return Vec::new();
@@ -142,8 +145,11 @@ impl MapMonitor {
                 .map(|(events, pid)| Snapshot { t_s, pid: *pid, regions: events.iter().map(region).collect() })
                 .collect(),
         };
+        // A page that is used once between two looks of the cohort is seen by one sample of the map in so many.
+        let floor = (self.sampling_s / cohort.sampling_s()).min(1.0);
         for snapshot in &mut snapshots {
-            snapshot.regions = coarsen(std::mem::take(&mut snapshot.regions), KEPT);
+            let samples = cohort.cohort.samples(snapshot.pid, self.aggregation_s);
+            snapshot.regions = coarsen(sharpen(&snapshot.regions, &samples, floor), KEPT);
         }
         snapshots
     }
