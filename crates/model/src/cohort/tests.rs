@@ -161,3 +161,53 @@ proptest! {
         prop_assert!(out.iter().all(|e| e.start_s <= e.end_s && e.key.page < periods.len() as u64));
     }
 }
+
+/// Pages swept round and round, each touched once in `period_s`, looked at every `tick_s`.
+fn swept(period_s: f64, tick_s: f64, ticks: u32) -> (Cohort, Totals, f64) {
+    let pages = 1u32 << 15;
+    let found: Vec<Found> = (0..u64::from(pages))
+        .step_by(16)
+        .map(|page| Found {
+            key: PageKey { space: 1, page },
+            kind: Kind::Anon,
+            frame: page,
+            weight: 1.0,
+            allocated_s: Some(0.0),
+        })
+        .collect();
+    let totals = [f64::from(pages) * 4096.0, 0.0, 0.0];
+    let mut cohort = Cohort::new(1.0);
+    let mut out = Vec::new();
+    cohort.refresh(0.0, &found, [16; 3], totals.map(Some), &mut out);
+    for tick in 1..=ticks {
+        let now = f64::from(tick) * tick_s;
+        #[expect(clippy::cast_precision_loss)]
+        let phase = |frame: u64| frame as f64 / f64::from(pages);
+        let rounds = |frame: u64, t: f64| (t / period_s - phase(frame)).floor();
+        cohort.tick(now, |frame| Some(rounds(frame, now) > rounds(frame, now - tick_s)), &mut out);
+    }
+    (cohort, totals, f64::from(ticks) * tick_s)
+}
+
+#[test]
+fn looks_that_are_not_quite_a_second_apart_measure_a_second() {
+    for tick_s in [1.024, 0.97, 1.1] {
+        let (cohort, totals, now_s) = swept(8.0, tick_s, 40);
+        let picture = cohort.picture(now_s, totals);
+        for (window, at) in [(1.0, 0), (5.0, 1)] {
+            let (estimate, truth) = (picture.working_set[at].unwrap(), totals[0] * window / 8.0);
+            let off = (estimate.bytes - truth).abs();
+            assert!(off <= 0.005 * truth, "{tick_s}, {window}: {} of {truth}", estimate.bytes);
+            assert!(off <= estimate.ci95, "{tick_s}, {window}: {off}, {}", estimate.ci95);
+        }
+    }
+}
+
+#[test]
+fn after_a_long_gap_nothing_is_said_of_a_second() {
+    let (mut cohort, totals, now_s) = swept(8.0, 1.0, 20);
+    cohort.tick(now_s + 2.05, |_| Some(true), &mut Vec::new());
+    let picture = cohort.picture(now_s + 2.05, totals);
+    assert_eq!(picture.working_set[0], None);
+    assert!(picture.working_set[1].is_some());
+}
