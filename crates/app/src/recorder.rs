@@ -269,6 +269,8 @@ impl Recorder {
         }
         self.name_monitor();
         let _ = self.writer.meta(&self.meta);
+        // What follows is the same few functions again and again, for hours.
+        sys::forget_code();
     }
 
     fn name_monitor(&mut self) {

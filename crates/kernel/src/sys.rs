@@ -62,22 +62,24 @@ pub fn reap() -> io::Result<Reaped> {
 /// User plus system CPU seconds of this process.
 #[must_use]
 pub fn own_cpu_s() -> f64 {
-    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a live local; RUSAGE_SELF with a valid pointer cannot fail.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    cpu_of(&usage)
+    cpu_of(&usage_of(libc::RUSAGE_SELF))
 }
 
 /// Minor and major faults, and CPU seconds, of the children of this process that ended and were waited for.
 #[must_use]
 pub fn children_usage() -> ([u64; 2], f64) {
-    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a live local; RUSAGE_CHILDREN with a valid pointer cannot fail.
-    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    let usage = usage_of(libc::RUSAGE_CHILDREN);
     let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
     ([count(usage.ru_minflt), count(usage.ru_majflt)], cpu_of(&usage))
+}
+
+/// What `who`, one of the `RUSAGE_*` constants, has used.
+fn usage_of(who: libc::c_int) -> libc::rusage {
+    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local; with a valid pointer and one of the constants the call cannot fail.
+    unsafe { libc::getrusage(who, &raw mut usage) };
+    usage
 }
 
 #[expect(clippy::cast_precision_loss, reason = "CPU seconds are far below 2^52")]
@@ -272,14 +274,26 @@ pub fn process_madvise(process: BorrowedFd<'_>, ranges: &[(usize, usize)], advic
     usize::try_from(advised).map_err(|_| io::Error::last_os_error())
 }
 
+/// Gives back the memory of this program's code: what is still needed comes back from the page cache, page by page, and
+/// what only served to start does not.
+pub fn forget_code() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for line in maps.lines().filter(|line| line.contains(" r-xp ") && line.contains(" /")) {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let address = |text: &str| usize::from_str_radix(text, 16).ok();
+        if let Some((start, end)) = range.and_then(|(a, b)| address(a).zip(address(b))) {
+            let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(start);
+            // SAFETY: pages of a file mapping that nobody can write to are the file's; dropping them changes nothing that
+            // could be read. It is advice: a failure leaves everything as it was.
+            unsafe { libc::madvise(start, end - start.addr(), libc::MADV_DONTNEED) };
+        }
+    }
+}
+
 /// Page faults with I/O of the calling thread so far.
 #[must_use]
 pub fn thread_major_faults() -> u64 {
-    // SAFETY: an all-zero rusage is a valid value of that plain C struct.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a live local; RUSAGE_THREAD with a valid pointer cannot fail.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    u64::try_from(usage.ru_majflt).unwrap_or(0)
+    u64::try_from(usage_of(libc::RUSAGE_THREAD).ru_majflt).unwrap_or(0)
 }
 
 /// Pages of this process that are mapped only to be evicted and touched again; unmapped when dropped.
