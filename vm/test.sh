@@ -27,8 +27,8 @@ failed=0
 
 # In the guest the tests have the folders of the repository around them, so that they find the harness of tests/native.
 puts=(--put vm/tests:/lowtide/vm/tests --put vm/guest/tests.sh:/vm/tests.sh)
-for folder in tests workloads/patterns; do
-  [ ! -d "$folder" ] || puts+=(--put "$folder:/lowtide/$folder")
+for path in tests workloads/patterns workloads/violent.py; do
+  [ ! -e "$path" ] || puts+=(--put "$path:/lowtide/$path")
 done
 
 for kernel in $kernels; do

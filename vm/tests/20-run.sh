@@ -31,6 +31,11 @@ check "sixteen islands of 4 MiB are recorded" run islands islands 25
 between "their working set of 1 s" "$(median_of islands 1)" $((55 * mib)) $((75 * mib))
 check "4 MiB in a tight loop are recorded" run tight tight 20
 between "their working set of 1 s" "$(median_of tight 1)" $((3 * mib)) $((6 * mib))
+# Under emulation everything takes longer than the program is told.
+"$LOWTIDE" run --monitor damon --max-overhead 100% --out violent -- python3 "$repository/workloads/violent.py" 12 2>err
+equals "a program that changes its address space violently ends well" $? 0
+equals "and DAMON follows it to its end" "$(json violent/meta.json '.notes[] | select(test("stopped|had not set"))')" ""
+between "with a working set" "$(median_of violent 1)" 100000 1000000000
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"
 
 start "$LOWTIDE" run --max-overhead 100% --out first -- "$PATTERN" "$patterns/tight.toml" --seconds 60

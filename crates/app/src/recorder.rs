@@ -10,6 +10,7 @@ use lowtide_kernel::sys;
 use lowtide_kernel::undo::Journal;
 use lowtide_model::cohort::Picture;
 use lowtide_model::meta::{End, Meta};
+use lowtide_model::units::human_bytes;
 use lowtide_model::usage::Usage;
 use lowtide_policy::governor::{Governor, Observation, Part};
 
@@ -294,6 +295,9 @@ impl Recorder {
             self.cohort.size = size;
         }
         // The map comes second: a short program may end before it has anything to say.
+        if matches!(&self.monitor, Monitor::Damon(damon) if damon.map_is_lost()) {
+            self.map.size = 0.0;
+        }
         if now_s > 0.9 && self.map.is_due(now_s, MAP_EVERY_S, size) && self.allows_later(&self.map, now_s) {
             self.pay(
                 |r| &mut r.map,
@@ -417,9 +421,14 @@ impl Recorder {
             let _ = damon.poll();
             let cost = damon.cost();
             self.kdamond_s += cost.cohort_s + cost.map_s;
-            if damon.foreign() > 0 {
-                let text = format!("DAMON reported {} regions that lowtide had not set", damon.foreign());
-                self.note(text);
+            let (foreign, unmapped) = (damon.foreign(), damon.unmapped_bytes());
+            if foreign > 0 {
+                self.note(format!("DAMON reported {foreign} regions that lowtide had not set"));
+            }
+            if unmapped > 0 {
+                #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+                let size = human_bytes(unmapped as f64);
+                self.note(format!("the map leaves out {size} that lie in too many pieces of physical memory"));
             }
         }
         self.drain(true);

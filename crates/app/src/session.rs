@@ -25,8 +25,14 @@ pub fn default_folder(name: &str) -> PathBuf {
 /// Takes back what dead lowtides left, then opens a journal for this one.
 ///
 /// # Errors
-/// If the journal cannot be written: nothing may be changed that could not be taken back.
+/// If the journal cannot be written: nothing may be changed that could not be taken back. On a kernel with pages of
+/// another size.
 pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
+    let page = rustix::param::page_size();
+    if page as u64 != lowtide_model::PAGE {
+        let message = format!("this kernel's pages have {page} bytes; lowtide knows those of 4096 only: boot such a kernel");
+        return Err(Failure::new(code::IMPOSSIBLE, message).into());
+    }
     let folder = undo::folder();
     for recovered in undo::recover(kernel, &folder)? {
         let (pid, command) = (recovered.pid, &recovered.command);

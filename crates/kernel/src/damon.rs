@@ -116,26 +116,31 @@ impl Damon {
 
     /// Writes a set-up and switches the kdamond on.
     pub fn start(&self, kdamond: usize, setup: &Setup) -> Result<()> {
-        self.kernel.write(format!("{ADMIN}/{kdamond}/contexts/nr_contexts"), "1")?;
+        self.write(&format!("{kdamond}/contexts/nr_contexts"), "1")?;
         self.configure(kdamond, setup)?;
-        self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "on")
+        self.write(&format!("{kdamond}/state"), "on")
     }
 
     /// Gives a kdamond that is on a new set-up. The kernel answers when the current sampling interval is over.
     pub fn commit(&self, kdamond: usize, setup: &Setup) -> Result<()> {
         self.configure(kdamond, setup)?;
-        self.kernel.write(format!("{ADMIN}/{kdamond}/state"), "commit")
+        self.write(&format!("{kdamond}/state"), "commit")
+    }
+
+    /// Writes a file of DAMON's, which anybody who reads one may lock for a moment.
+    fn write(&self, file: &str, value: &str) -> Result<()> {
+        patiently(|| self.kernel.write(format!("{ADMIN}/{file}"), value))
     }
 
     /// The pid of a kdamond's thread; `None` when it is off.
     #[must_use]
     pub fn pid(&self, kdamond: usize) -> Option<u32> {
-        self.kernel.read_text(format!("{ADMIN}/{kdamond}/pid")).ok()?.trim().parse().ok()
+        patiently(|| self.kernel.read_text(format!("{ADMIN}/{kdamond}/pid"))).ok()?.trim().parse().ok()
     }
 
     fn configure(&self, kdamond: usize, setup: &Setup) -> Result<()> {
         let context = format!("{ADMIN}/{kdamond}/contexts/0");
-        let write = |file: &str, value: &str| self.kernel.write(format!("{context}/{file}"), value);
+        let write = |file: &str, value: &str| self.write(&format!("{kdamond}/contexts/0/{file}"), value);
         write("operations", setup.operations.name())?;
         for (file, time) in [("sample", setup.sampling), ("aggr", setup.aggregation), ("update", setup.update)] {
             write(&format!("monitoring_attrs/intervals/{file}_us"), &time.as_micros().to_string())?;
@@ -161,8 +166,8 @@ impl Damon {
     /// Thousands of files may be written here, so they are opened relative to an open folder.
     fn regions(&self, folder: PathBuf, ranges: &[(u64, u64)]) -> Result<()> {
         let count = folder.join("nr_regions");
-        if self.kernel.read_number(&count)? != ranges.len() as u64 {
-            self.kernel.write(&count, &ranges.len().to_string())?;
+        if patiently(|| self.kernel.read_number(&count))? != ranges.len() as u64 {
+            patiently(|| self.kernel.write(&count, &ranges.len().to_string()))?;
         }
         let dir = File::open(self.kernel.path(&folder)).map_err(|e| Error::new("open", &folder, e))?;
         for (index, (start, end)) in ranges.iter().enumerate() {

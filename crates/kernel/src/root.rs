@@ -47,6 +47,12 @@ impl Error {
         matches!(self.errno(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
     }
 
+    /// Whether the kernel refused what was written.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.errno() == Some(libc::EINVAL)
+    }
+
     /// Whether the thing is gone or was never there.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -23,5 +23,5 @@ pub const WINDOWS_S: [u32; 6] = [1, 5, 10, 30, 60, 120];
 /// Every window of [`WINDOWS_S`] is an edge, so a working set is a sum of bins.
 pub const AGE_EDGES_S: [u32; 9] = [0, 1, 2, 5, 10, 20, 30, 60, 120];
 
-/// Bytes of a base page. lowtide supports kernels with 4 KiB base pages; the kernel crate refuses others.
+/// Bytes of a base page. lowtide supports kernels with 4 KiB base pages; `run` and `record` refuse others.
 pub const PAGE: u64 = 4096;

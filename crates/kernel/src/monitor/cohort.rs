@@ -225,8 +225,8 @@ impl CohortMonitor {
         self.wish.is_some()
     }
 
-    /// What DAMON shall be told now, if anything; and whether that switches it on.
-    pub fn take_wish(&mut self, now_s: f64) -> Option<(bool, Setup)> {
+    /// What DAMON shall be told now, if anything.
+    pub fn take_wish(&mut self, now_s: f64) -> Option<Setup> {
         let frames = self.wish.take()?;
         self.new = frames.iter().copied().filter(|frame| self.told.binary_search(frame).is_err()).collect();
         (self.new_from_s, self.told_s, self.stale) = (f64::INFINITY, now_s, false);
@@ -243,8 +243,8 @@ impl CohortMonitor {
             pids: Vec::new(),
             ranges: self.told.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
         };
-        let start = !std::mem::replace(&mut self.on, true);
-        Some((start, setup))
+        self.on = true;
+        Some(setup)
     }
 
     /// DAMON has taken what it was told.

@@ -146,6 +146,12 @@ impl DamonMonitor {
         Ok(())
     }
 
+    /// Whether the map needs another walk over the target at once.
+    #[must_use]
+    pub fn map_is_lost(&self) -> bool {
+        self.map.as_ref().is_some_and(MapMonitor::is_lost)
+    }
+
     /// Whether DAMON should be told something, and what that cost the last time (CPU seconds).
     #[must_use]
     pub fn wants_to_tell(&self) -> Option<f64> {
@@ -162,9 +168,9 @@ impl DamonMonitor {
             let map = self.map.as_mut();
             let wish =
                 if kdamond == COHORT { self.cohort.take_wish(now_s) } else { map.and_then(MapMonitor::take_wish) };
-            if let Some((start, setup)) = wish {
+            if let Some(setup) = wish {
                 self.kdamonds[kdamond].busy = true;
-                self.teller.tell(kdamond, start, setup);
+                self.teller.tell(kdamond, setup);
             }
         }
     }
@@ -175,11 +181,19 @@ impl DamonMonitor {
             let slot = &mut self.kdamonds[told.kdamond];
             slot.busy = false;
             slot.pid = told.pid.or(slot.pid);
-            let cost_s = told.result?;
-            self.background_s += cost_s;
-            self.told_cost_s = cost_s;
-            if told.kdamond == COHORT {
-                self.cohort.was_told(told.start, self.seconds(told.at_ns));
+            self.background_s += told.cost_s;
+            self.told_cost_s = told.cost_s;
+            let at_s = self.seconds(told.at_ns);
+            let Err(error) = told.result else {
+                match &mut self.map {
+                    Some(map) if told.kdamond == MAP => map.was_told(),
+                    _ => self.cohort.was_told(told.start, at_s),
+                }
+                continue;
+            };
+            let map = self.map.as_mut().filter(|_| told.kdamond == MAP && error.is_invalid());
+            if map.is_none_or(MapMonitor::was_refused) {
+                return Err(error);
             }
         }
         Ok(())

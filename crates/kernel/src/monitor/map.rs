@@ -19,6 +19,9 @@ const PROCESSES: usize = 32;
 /// Regions of one snapshot that are kept, at most; more than a screen has rows.
 const KEPT: usize = 500;
 
+/// So many refusals in a row are not explained by processes that ended.
+const REFUSALS: u32 = 20;
+
 /// Snapshots after a start that are left out: DAMON begins with few regions and needs some rounds to find the shape.
 const UNSETTLED: u32 = 3;
 
@@ -38,6 +41,9 @@ pub struct MapMonitor {
     /// What it shall be told next.
     wish: Option<Setup>,
     settled: u32,
+    /// How often in a row DAMON has refused what it was told.
+    refusals: u32,
+    is_lost: bool,
     /// Bytes of the target that are too scattered to be mapped, at the last refresh.
     pub lost_bytes: u64,
 }
@@ -57,6 +63,8 @@ impl MapMonitor {
             told: None,
             wish: None,
             settled: 0,
+            refusals: 0,
+            is_lost: false,
             lost_bytes: 0,
         }
     }
@@ -99,7 +107,6 @@ impl MapMonitor {
             setup.ranges = coalesce(&self.extents, limit / 2);
         } else {
             setup.pids = target.pids.iter().copied().take(PROCESSES).collect();
-            self.pids.clone_from(&setup.pids);
             self.names = setup.pids.iter().flat_map(|pid| named(kernel, *pid)).collect();
         }
         let monitors_something = !setup.ranges.is_empty() || !setup.pids.is_empty();
@@ -113,10 +120,32 @@ impl MapMonitor {
         self.wish.is_some()
     }
 
-    /// What DAMON shall be told now, if anything; and whether that switches it on.
-    pub fn take_wish(&mut self) -> Option<(bool, Setup)> {
+    /// What DAMON shall be told now, if anything.
+    pub fn take_wish(&mut self) -> Option<Setup> {
         let setup = self.wish.take()?;
-        Some((self.told.replace(setup.clone()).is_none(), setup))
+        self.told = Some(setup.clone());
+        Some(setup)
+    }
+
+    /// DAMON has taken what it was told.
+    pub fn was_told(&mut self) {
+        (self.refusals, self.is_lost) = (0, false);
+        self.pids = self.told.as_ref().map_or_else(Vec::new, |setup| setup.pids.clone());
+    }
+
+    /// DAMON has refused what it was told, which happens when a process ends between being listed and being told. True
+    /// if it happens too often to be that.
+    pub fn was_refused(&mut self) -> bool {
+        self.told = None;
+        self.is_lost = true;
+        self.refusals += 1;
+        self.refusals > REFUSALS
+    }
+
+    /// Whether another walk over the target is needed before DAMON can be told.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost && self.wish.is_none()
     }
 
     /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; made sharper by what the

@@ -20,14 +20,15 @@ pub struct Told {
     pub pid: Option<u32>,
     /// When the kernel had taken it, `CLOCK_MONOTONIC` nanoseconds.
     pub at_ns: u64,
-    /// CPU seconds it took; or why it failed.
-    pub result: Result<f64>,
+    /// CPU seconds it took.
+    pub cost_s: f64,
+    /// Why it failed, if it did.
+    pub result: Result<()>,
 }
 
 #[derive(Debug)]
 struct Job {
     kdamond: usize,
-    start: bool,
     setup: Setup,
 }
 
@@ -49,15 +50,18 @@ fn thread_cpu_s() -> f64 {
 
 fn work(damon: &Damon, job: &Job) -> Told {
     let before = thread_cpu_s();
-    let result = if job.start { damon.start(job.kdamond, &job.setup) } else { damon.commit(job.kdamond, &job.setup) };
+    // A kdamond that follows processes ends with the last of them.
+    let start = damon.pid(job.kdamond).is_none();
+    let result = if start { damon.start(job.kdamond, &job.setup) } else { damon.commit(job.kdamond, &job.setup) };
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ns = |value: i64| u64::try_from(value).unwrap_or(0);
     Told {
         kdamond: job.kdamond,
-        start: job.start,
-        pid: if job.start { damon.pid(job.kdamond) } else { None },
+        start,
+        pid: if start { damon.pid(job.kdamond) } else { None },
         at_ns: ns(now.tv_sec) * 1_000_000_000 + ns(now.tv_nsec),
-        result: result.map(|()| thread_cpu_s() - before),
+        cost_s: thread_cpu_s() - before,
+        result,
     }
 }
 
@@ -78,10 +82,10 @@ impl Teller {
     }
 
     /// Hands over something to tell.
-    pub fn tell(&self, kdamond: usize, start: bool, setup: Setup) {
+    pub fn tell(&self, kdamond: usize, setup: Setup) {
         if let Some(jobs) = &self.jobs {
             // The thread only ends when this does.
-            let _ = jobs.send(Job { kdamond, start, setup });
+            let _ = jobs.send(Job { kdamond, setup });
         }
     }
 
