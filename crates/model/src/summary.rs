@@ -232,7 +232,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
 fn memory(live: &[Usage]) -> MemorySummary {
     MemorySummary {
         rss: level(live, |row| row.rss_bytes),
-        pss: level(live, |row| row.pss_bytes),
+        pss: proportional(live),
         demand: level(live, |row| row.demand_bytes),
         swap: level(live, |row| row.swap_bytes),
         anon: level(live, |row| row.anon_bytes),
@@ -240,6 +240,19 @@ fn memory(live: &[Usage]) -> MemorySummary {
         kernel: level(live, |row| row.kernel_bytes),
         cgroup: level(live, |row| row.cgroup_bytes),
         system_used: level(live, |row| row.system_used_bytes),
+    }
+}
+
+/// Proportional sizes are dear to read, so few rows have one. They speak for the run as far as the resident sizes of
+/// those rows do: within a tenth.
+fn proportional(live: &[Usage]) -> Level {
+    let read: Vec<Usage> = live.iter().filter(|row| row.pss_bytes.is_some()).cloned().collect();
+    let (all, seen) = (level(live, |row| row.rss_bytes), level(&read, |row| row.rss_bytes));
+    let pss = level(&read, |row| row.pss_bytes);
+    let alike = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| a.abs_diff(b) <= b / 10);
+    Level {
+        peak_bytes: pss.peak_bytes.filter(|_| alike(seen.peak_bytes, all.peak_bytes)),
+        avg_bytes: pss.avg_bytes.filter(|_| alike(seen.avg_bytes, all.avg_bytes)),
     }
 }
 
@@ -286,6 +299,15 @@ mod tests {
             ws_1s_ci95_bytes: Some(ws / 10.0),
             ..Usage::default()
         }
+    }
+
+    #[test]
+    fn proportional_sizes_speak_only_for_what_they_saw() {
+        let with = |t_s: f64, rss: f64, pss: Option<f64>| Usage { pss_bytes: pss, ..row(t_s, 0.0, rss) };
+        let rows = [with(1.0, 100.0, Some(50.0)), with(2.0, 900.0, None), with(3.0, 1000.0, None)];
+        assert_eq!(proportional(&rows), Level { peak_bytes: None, avg_bytes: None });
+        let rows = [with(1.0, 980.0, Some(490.0)), with(2.0, 1000.0, None), with(3.0, 990.0, Some(480.0))];
+        assert_eq!(proportional(&rows), Level { peak_bytes: Some(490), avg_bytes: Some(485) });
     }
 
     #[test]
