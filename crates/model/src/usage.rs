@@ -66,7 +66,7 @@ macro_rules! fields {
 fields! {
     t_s Seconds Gauge "Time since the start of the record.";
     rss_bytes Bytes Gauge "Resident set: the sum over the processes of the tree.";
-    pss_bytes Bytes Gauge "Proportional set: shared pages divided by the number of mappings. Read now and then, as a walk over all pages is dear.";
+    pss_bytes Bytes Gauge "Proportional set: shared pages divided by the number of mappings. Read now and then, as a walk over all pages is dear; `summary.json` says null where the ticks that have it do not stand for the run.";
     swap_bytes Bytes Gauge "Swapped-out memory of the tree's processes.";
     demand_bytes Bytes Gauge "Memory allocation demand (MAD): what the processes asked for and touched, resident or swapped.";
     anon_bytes Bytes Gauge "Anonymous memory: charged to the cgroup, or else resident in the processes.";
