@@ -3,6 +3,7 @@
 use lowtide_kernel::damon;
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::damon::{DamonMonitor, Rhythm};
+use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::monitor::smaps::SmapsMonitor;
 use lowtide_kernel::root::{Error, Kernel};
 use lowtide_kernel::undo::{self, Journal};
@@ -18,6 +19,8 @@ pub enum Wish {
     Auto,
     /// DAMON: cohort and map.
     Damon,
+    /// Generations of the multi-generational LRU, of a cgroup or the whole system.
+    Mglru,
     /// `clear_refs` and smaps.
     Smaps,
     /// Accounts only.
@@ -29,6 +32,8 @@ pub enum Wish {
 pub enum Monitor {
     /// Cohort and map.
     Damon(Box<DamonMonitor>),
+    /// Generations.
+    Mglru(MglruMonitor),
     /// Referenced bytes.
     Smaps(SmapsMonitor),
     /// None.
@@ -41,6 +46,7 @@ impl Monitor {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Damon(damon) => damon.backend(),
+            Self::Mglru(_) => "mglru",
             Self::Smaps(_) => "smaps",
             Self::None => "none",
         }
@@ -87,6 +93,12 @@ pub fn choose(
             Err(error) => refuse(wish, "damon", why_not_damon(kernel, &error), &error, &mut refused)?,
         }
     }
+    if matches!(wish, Wish::Auto | Wish::Mglru) {
+        match MglruMonitor::new(kernel, target) {
+            Ok(mglru) => return Ok(Choice { monitor: Monitor::Mglru(mglru), refused }),
+            Err(error) => refuse(wish, "mglru", why_not_mglru(&error), &error, &mut refused)?,
+        }
+    }
     if matches!(wish, Wish::Auto | Wish::Smaps) && !target.system {
         match SmapsMonitor::new(kernel, target) {
             Ok(smaps) => return Ok(Choice { monitor: Monitor::Smaps(smaps), refused }),
@@ -110,6 +122,13 @@ fn refuse(wish: Wish, name: &str, why: String, error: &Error, refused: &mut Vec<
         _ => code::IMPOSSIBLE,
     };
     Err(Failure::new(code, format!("--monitor {name}: {why}; use --monitor auto for the next best")))
+}
+
+fn why_not_mglru(error: &Error) -> String {
+    if error.is_gone() {
+        return "this kernel has no multi-generational LRU (CONFIG_LRU_GEN), or no debugfs".to_owned();
+    }
+    error.to_string()
 }
 
 /// Why DAMON could not be had, and who has it.

@@ -238,7 +238,7 @@ impl Recorder {
         let size: f64 = self.target.totals.iter().sum();
         let result = match self.monitor {
             Monitor::Damon(_) => self.damon_tick(now_s, size, usage),
-            Monitor::Smaps(_) => self.smaps_tick(now_s, size, usage),
+            Monitor::Mglru(_) | Monitor::Smaps(_) => self.round_tick(now_s, size, usage),
             Monitor::None => Ok(()),
         };
         if let Err(error) = result {
@@ -334,14 +334,20 @@ impl Recorder {
         }
     }
 
-    fn smaps_tick(&mut self, now_s: f64, size: f64, usage: &mut Usage) -> anyhow::Result<()> {
-        let Monitor::Smaps(smaps) = &self.monitor else { return Ok(()) };
-        if !smaps.is_due(now_s) || !self.allows(&self.cohort, now_s) {
+    /// Monitors that work in rounds: now and then a step, each of which costs a walk over the target.
+    fn round_tick(&mut self, now_s: f64, size: f64, usage: &mut Usage) -> anyhow::Result<()> {
+        let due = match &self.monitor {
+            Monitor::Mglru(mglru) => mglru.is_due(now_s),
+            Monitor::Smaps(smaps) => smaps.is_due(now_s),
+            Monitor::Damon(_) | Monitor::None => false,
+        };
+        if !due || !self.allows(&self.cohort, now_s) {
             return Ok(());
         }
         let step = |recorder: &mut Self| match &mut recorder.monitor {
+            Monitor::Mglru(mglru) => mglru.step(now_s),
             Monitor::Smaps(smaps) => smaps.step(now_s, &recorder.target),
-            _ => Ok(None),
+            Monitor::Damon(_) | Monitor::None => Ok(None),
         };
         if let Some(picture) = self.pay(|r| &mut r.cohort, now_s, size, step)? {
             self.picture(now_s, &picture, usage);

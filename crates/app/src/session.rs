@@ -30,7 +30,8 @@ pub fn default_folder(name: &str) -> PathBuf {
 pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
     let page = rustix::param::page_size();
     if page as u64 != lowtide_model::PAGE {
-        let message = format!("this kernel's pages have {page} bytes; lowtide knows those of 4096 only: boot such a kernel");
+        let message =
+            format!("this kernel's pages have {page} bytes; lowtide knows those of 4096 only: boot such a kernel");
         return Err(Failure::new(code::IMPOSSIBLE, message).into());
     }
     let folder = undo::folder();

@@ -126,6 +126,12 @@ impl Cgroup {
         Self::open(kernel, mount.version, full)
     }
 
+    /// Where the memory controller is mounted.
+    pub fn mount_point(kernel: &Kernel) -> Result<PathBuf> {
+        let none = || std::io::Error::new(std::io::ErrorKind::NotFound, "no memory cgroup is mounted");
+        mount(kernel)?.map(|mount| mount.point).ok_or_else(|| Error::new("find", "the memory controller", none()))
+    }
+
     fn open(kernel: &Kernel, version: Version, path: PathBuf) -> Result<Self> {
         let meta = std::fs::metadata(kernel.path(&path)).map_err(|e| Error::new("open cgroup", &path, e))?;
         Ok(Self { version, path, inode: meta.ino() })
@@ -162,6 +168,12 @@ impl Cgroup {
         let lease = journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
         kernel.make_dir(&path)?;
         Ok(Some((Self::open(kernel, here.version, path)?, lease)))
+    }
+
+    /// Its path in the hierarchy, as the kernel prints it.
+    pub fn hierarchy_path(&self, kernel: &Kernel) -> Result<String> {
+        let point = Self::mount_point(kernel)?;
+        Ok(format!("/{}", self.path.strip_prefix(&point).unwrap_or(&self.path).display()))
     }
 
     /// The file by which a process moves itself (by writing `0`) or others in.

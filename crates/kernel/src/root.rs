@@ -53,6 +53,12 @@ impl Error {
         self.errno() == Some(libc::EINVAL)
     }
 
+    /// Whether the kernel answered with one of these numbers.
+    #[must_use]
+    pub fn is_any_of(&self, numbers: &[i32]) -> bool {
+        self.errno().is_some_and(|errno| numbers.contains(&errno))
+    }
+
     /// Whether the thing is gone or was never there.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -5,12 +5,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-
+use crate::mounts::Mounted;
 use crate::root::{Error, Kernel, Result};
 use crate::undo::{Journal, Lease, Undo};
 
@@ -158,44 +156,24 @@ fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
     Some(())
 }
 
-/// The trace file system: where it is mounted, or a mount of our own that no path leads to and that ends with us.
-#[derive(Debug)]
-struct TraceFs {
-    base: PathBuf,
-    _mount: Option<OwnedFd>,
+fn tracefs(kernel: &Kernel) -> Result<Mounted> {
+    Mounted::open(kernel, "tracefs", &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"], "instances")
 }
 
-impl TraceFs {
-    fn open(kernel: &Kernel) -> Result<Self> {
-        for base in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
-            if kernel.exists(PathBuf::from(base).join("instances")) {
-                return Ok(Self { base: base.into(), _mount: None });
-            }
-        }
-        let mount = || -> rustix::io::Result<OwnedFd> {
-            let fs = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-            rustix::mount::fsconfig_create(&fs)?;
-            rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
-        };
-        let fd = mount().map_err(|e| Error::new("mount", "tracefs", e))?;
-        Ok(Self { base: format!("/proc/self/fd/{}", fd.as_raw_fd()).into(), _mount: Some(fd) })
-    }
-
-    fn instance(&self, name: &str) -> PathBuf {
-        self.base.join("instances").join(name)
-    }
+fn instance(fs: &Mounted, name: &str) -> PathBuf {
+    fs.path("instances").join(name)
 }
 
 /// Removes a trace instance that may be there.
 pub(crate) fn remove_instance(kernel: &Kernel, name: &str) -> Result<()> {
-    let fs = TraceFs::open(kernel)?;
-    kernel.remove_dir(fs.instance(name))
+    let fs = tracefs(kernel)?;
+    kernel.remove_dir(instance(&fs, name))
 }
 
 /// Whether the tracepoint is there; else why not.
 pub fn probe(kernel: &Kernel) -> Result<()> {
-    let fs = TraceFs::open(kernel)?;
-    kernel.read_text(fs.base.join("events/damon/damon_aggregated/format")).map(|_| ())
+    let fs = tracefs(kernel)?;
+    kernel.read_text(fs.path("events/damon/damon_aggregated/format")).map(|_| ())
 }
 
 /// A trace instance that collects `damon_aggregated` events.
@@ -205,16 +183,16 @@ pub struct Trace {
     format: Format,
     page: Vec<u8>,
     _lease: Lease,
-    _fs: TraceFs,
+    _fs: Mounted,
 }
 
 impl Trace {
     /// Makes the instance and switches the tracepoint on in it. `buffer_bytes`: size of each CPU's buffer; it should
     /// hold what is traced between two reads.
     pub fn open(kernel: &Kernel, journal: &Journal, buffer_bytes: usize) -> Result<Self> {
-        let fs = TraceFs::open(kernel)?;
+        let fs = tracefs(kernel)?;
         let name = format!("lowtide-{}", std::process::id());
-        let base = fs.instance(&name);
+        let base = instance(&fs, &name);
         let lease = journal.lease(Undo::TraceInstance { name })?;
         kernel.make_dir(&base)?;
         let event = base.join("events/damon/damon_aggregated");

@@ -8,6 +8,7 @@ pub mod capability;
 pub mod choice;
 pub mod cohort;
 pub mod episode;
+pub mod generations;
 pub mod meta;
 pub mod region;
 pub mod sharpen;

@@ -4,6 +4,7 @@ pub mod cohort;
 pub mod damon;
 pub mod find;
 pub mod map;
+pub mod mglru;
 pub mod smaps;
 pub mod teller;
 

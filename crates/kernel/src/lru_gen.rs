@@ -1,0 +1,153 @@
+//! The multi-generational LRU through debugfs: generations by cgroup and node, and making new ones.
+//! (Documentation/admin-guide/mm/multigen_lru.rst.)
+
+use std::path::PathBuf;
+
+use lowtide_model::PAGE;
+use lowtide_model::generations::Generation;
+
+use crate::mounts::Mounted;
+use crate::root::{Error, Kernel, Result};
+
+/// The generations of one cgroup on one node: pages charged to itself, not to its children.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Lruvec {
+    /// The kernel's number of the cgroup; only good for commands.
+    pub memcg: u64,
+    /// Path of the cgroup; `/` for the root.
+    pub path: String,
+    /// The node.
+    pub node: u64,
+    /// Oldest first. Only those that could be evicted are listed.
+    pub generations: Vec<Generation>,
+}
+
+impl Lruvec {
+    /// Number of the youngest generation.
+    #[must_use]
+    pub fn youngest(&self) -> Option<u64> {
+        self.generations.last().map(|generation| generation.seq)
+    }
+}
+
+/// Parses the file: `memcg ID PATH`, ` node NID`, and a line `SEQ AGE_MS ANON FILE` (pages) for each generation. Lines of
+/// any other form are passed over. Numbers are updated in batches and may be below zero for a moment.
+#[must_use]
+pub fn parse(text: &str) -> Vec<Lruvec> {
+    let mut all: Vec<Lruvec> = Vec::new();
+    let (mut memcg, mut path) = (0, "");
+    for line in text.lines() {
+        let line = line.trim_start();
+        if let Some(rest) = line.strip_prefix("memcg ") {
+            // Older kernels pad the number; a path may hold spaces.
+            let (id, name) = rest.trim_start().split_once(' ').unwrap_or((rest.trim(), ""));
+            (memcg, path) = (id.parse().unwrap_or(0), name.trim_start());
+        } else if let Some(rest) = line.strip_prefix("node ") {
+            let node = rest.trim().parse().unwrap_or(0);
+            let path = if path.is_empty() { "/" } else { path }.to_owned();
+            all.push(Lruvec { memcg, path, node, generations: Vec::new() });
+        } else if let (Some(lruvec), Some(generation)) = (all.last_mut(), generation(line)) {
+            lruvec.generations.push(generation);
+        }
+    }
+    all
+}
+
+fn generation(line: &str) -> Option<Generation> {
+    let mut words = line.split_whitespace();
+    let seq = words.next()?.parse().ok()?;
+    let age_ms: u32 = words.next()?.parse().ok()?;
+    let mut bytes = || {
+        let pages: i64 = words.next()?.parse().ok()?;
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory are below 2^53")]
+        let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE) as f64;
+        Some(bytes)
+    };
+    Some(Generation { seq, age_s: f64::from(age_ms) / 1e3, anon: bytes()?, file: bytes()? })
+}
+
+/// What became of a request for a new generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aged {
+    /// The kernel says that it was made. Older kernels say so too when it was not.
+    Yes,
+    /// Somebody else made one first; the file tells which there are.
+    ByOthers,
+}
+
+/// The interface.
+#[derive(Debug)]
+pub struct LruGen {
+    kernel: Kernel,
+    file: PathBuf,
+    _debugfs: Mounted,
+}
+
+impl LruGen {
+    /// Opens it; fails where the kernel lacks it, it is switched off, or debugfs is locked down.
+    pub fn open(kernel: &Kernel) -> Result<Self> {
+        let switch = "/sys/kernel/mm/lru_gen/enabled";
+        let text = kernel.read_text(switch)?;
+        let bits = text.trim().strip_prefix("0x").and_then(|bits| u32::from_str_radix(bits, 16).ok());
+        if bits.is_none_or(|bits| bits & 1 == 0) {
+            let why = std::io::Error::other("the multi-generational LRU is switched off (echo y to it)");
+            return Err(Error::new("use", switch, why));
+        }
+        let debugfs = Mounted::open(kernel, "debugfs", &["/sys/kernel/debug"], "lru_gen")?;
+        let file = debugfs.path("lru_gen");
+        kernel.check_writable(&file)?;
+        Ok(Self { kernel: kernel.clone(), file, _debugfs: debugfs })
+    }
+
+    /// All cgroups' generations.
+    pub fn read(&self) -> Result<Vec<Lruvec>> {
+        Ok(parse(&self.kernel.read_text(&self.file)?))
+    }
+
+    /// Makes a new generation: the kernel walks the page tables of the cgroup's processes, and what was used since the
+    /// last walk goes to the generation that was the youngest until now. `youngest`: its number. Anonymous pages are aged
+    /// too, also without swap.
+    pub fn age(&self, memcg: u64, node: u64, youngest: u64) -> Result<Aged> {
+        // can_swap (swappiness on newer kernels) and force_scan: 1 says yes to both in both dialects.
+        let command = format!("+ {memcg} {node} {youngest} 1 1\n");
+        match self.kernel.write(&self.file, &command) {
+            Ok(()) => Ok(Aged::Yes),
+            // EEXIST: no new one was made. EINVAL: there is a younger one already, or the cgroup is gone. ERANGE: the
+            // oldest cannot be given up yet.
+            Err(e) if e.is_any_of(&[libc::EEXIST, libc::EINVAL, libc::ERANGE, libc::EINTR]) => Ok(Aged::ByOthers),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Both dialects: padded numbers (6.1), and not (6.12); a path with a space; a size below zero.
+    const TEXT: &str = "memcg     1 /\n node     0\n          0     141290      30720          0\n          1     121004        128          7\nmemcg 38 /a b/c\n node 0\n 4 9000 100 -3\n 5 1000 20 1\n node 1\n 4 9000 0 0\n";
+
+    #[test]
+    fn cgroups_nodes_and_generations() {
+        let all = parse(TEXT);
+        let heads: Vec<_> = all.iter().map(|l| (l.memcg, l.path.as_str(), l.node, l.generations.len())).collect();
+        assert_eq!(heads, [(1, "/", 0, 2), (38, "/a b/c", 0, 2), (38, "/a b/c", 1, 1)]);
+        assert_eq!(all[0].generations[0].anon, 30720.0 * 4096.0);
+        assert_eq!((all[1].generations[0].age_s, all[1].generations[0].file), (9.0, 0.0));
+        assert_eq!(all[1].youngest(), Some(5));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\PC|\\n)*") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn near_misses_are_survived(cut in 0usize..200, junk in "\\PC{0,3}") {
+            let cut = cut.min(TEXT.len());
+            let _ = parse(&format!("{}{junk}{}", &TEXT[..cut], &TEXT[cut..]));
+        }
+    }
+}

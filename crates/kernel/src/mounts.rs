@@ -1,0 +1,39 @@
+//! File systems of the kernel that may not be mounted: where one is, or a mount of our own that no path leads to and that
+//! ends with us.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::root::{Error, Kernel, Result};
+
+/// A file system at hand.
+#[derive(Debug)]
+pub struct Mounted {
+    base: PathBuf,
+    _own: Option<OwnedFd>,
+}
+
+impl Mounted {
+    /// The file system `kind`: at one of `places`, known by `mark` being below it, or else mounted for this process alone.
+    pub fn open(kernel: &Kernel, kind: &str, places: &[&str], mark: &str) -> Result<Self> {
+        let usual = places.iter().find(|base| kernel.exists(Path::new(base).join(mark)));
+        if let Some(base) = usual {
+            return Ok(Self { base: base.into(), _own: None });
+        }
+        let mount = || -> rustix::io::Result<OwnedFd> {
+            let fs = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+            rustix::mount::fsconfig_create(&fs)?;
+            rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+        };
+        let fd = mount().map_err(|e| Error::new("mount", kind, e))?;
+        Ok(Self { base: format!("/proc/self/fd/{}", fd.as_raw_fd()).into(), _own: Some(fd) })
+    }
+
+    /// A path in it.
+    #[must_use]
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.base.join(below)
+    }
+}
