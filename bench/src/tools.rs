@@ -17,6 +17,8 @@ pub enum Monitor {
     Auto,
     /// DAMON: cohort and map.
     Damon,
+    /// Generations of the multi-generational LRU.
+    Mglru,
     /// The fallback.
     Smaps,
     /// Accounts only.
@@ -28,6 +30,7 @@ impl Monitor {
         match self {
             Self::Auto => "auto",
             Self::Damon => "damon",
+            Self::Mglru => "mglru",
             Self::Smaps => "smaps",
             Self::None => "none",
         }
@@ -52,6 +55,9 @@ pub struct Tools {
     /// Monitor of lowtide
     #[arg(long, value_enum, default_value = "auto")]
     pub monitor: Monitor,
+    /// `--map` of lowtide: auto, vaddr or paddr
+    #[arg(long, value_name = "ADDRESSES", default_value = "auto")]
+    map: String,
     /// Price cap of lowtide, a share of one CPU [default: lowtide's own]
     #[arg(long, value_name = "SHARE")]
     max_overhead: Option<String>,
@@ -120,7 +126,7 @@ impl Tools {
     /// If the program is not found.
     pub fn lowtide(&self, verb: &str, record: &Path) -> anyhow::Result<Command> {
         let mut command = Command::new(found(self.lowtide.as_deref(), "lowtide")?);
-        command.args([verb, "--monitor", self.monitor.name(), "--out"]).arg(record);
+        command.args([verb, "--monitor", self.monitor.name(), "--map", &self.map, "--out"]).arg(record);
         if let Some(share) = &self.max_overhead {
             command.args(["--max-overhead", share]);
         }

@@ -42,7 +42,7 @@ start "$LOWTIDE" run --max-overhead 100% --out first -- "$PATTERN" "$patterns/ti
 check "a first lowtide takes DAMON" wait_for 30 grep -qsx on /sys/kernel/mm/damon/admin/kdamonds/0/state
 "$LOWTIDE" run --out second -- sleep 3 2>err
 contains "a second lowtide says who holds DAMON" "$(json second/meta.json '.monitor.refused[].why')" "another lowtide, pid"
-equals "and uses the next best monitor" "$(json second/meta.json .monitor.backend)" smaps
+equals "and uses the next best monitor" "$(json second/meta.json .monitor.backend)" mglru
 # Only what was flushed can be read.
 wait_for 20 sh -c 'ls first/parts/usage-* >list 2>&1'
 kill -s KILL "$started"

@@ -1,6 +1,6 @@
 //! Which monitor serves: the best this machine has, and why the better ones could not.
 
-use lowtide_kernel::damon;
+use lowtide_kernel::damon::{self, Operations};
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::damon::{DamonMonitor, Rhythm};
 use lowtide_kernel::monitor::mglru::MglruMonitor;
@@ -25,6 +25,17 @@ pub enum Wish {
     Smaps,
     /// Accounts only.
     None,
+}
+
+/// `--map`: which addresses DAMON's map works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Map {
+    /// Virtual addresses where the kernel has them.
+    Auto,
+    /// Virtual addresses.
+    Vaddr,
+    /// Page frames, mapped back.
+    Paddr,
 }
 
 /// The monitor at work.
@@ -55,13 +66,18 @@ impl Monitor {
 
 /// The governor's plan as the kernel crate wants it.
 #[must_use]
-pub fn rhythm(plan: &Plan) -> Rhythm {
+pub fn rhythm(plan: &Plan, map: Map) -> Rhythm {
     Rhythm {
         cohort_pages: plan.cohort_pages,
         cohort_sampling_s: plan.cohort_sampling_s,
         map_regions: plan.map_regions,
         map_sampling_s: plan.map_sampling_s,
         map_aggregation_s: plan.map_aggregation_s(),
+        map_on: match map {
+            Map::Auto => None,
+            Map::Vaddr => Some(Operations::Vaddr),
+            Map::Paddr => Some(Operations::Paddr),
+        },
     }
 }
 
@@ -116,15 +132,23 @@ fn refuse(wish: Wish, name: &str, why: String, error: &Error, refused: &mut Vec<
         refused.push(Refusal { backend: name.to_owned(), why });
         return Ok(());
     }
+    Err(refusal(name, &why, error))
+}
+
+/// The failure of a monitor that was asked for by name.
+#[must_use]
+pub fn refusal(name: &str, why: &str, error: &Error) -> Failure {
     let code = match error {
         e if e.is_busy() => code::BUSY,
         e if e.is_permission() => code::PERMISSION,
         _ => code::IMPOSSIBLE,
     };
-    Err(Failure::new(code, format!("--monitor {name}: {why}; use --monitor auto for the next best")))
+    Failure::new(code, format!("--monitor {name}: {why}; use --monitor auto for the next best"))
 }
 
-fn why_not_mglru(error: &Error) -> String {
+/// Why generations cannot be had.
+#[must_use]
+pub fn why_not_mglru(error: &Error) -> String {
     if error.is_gone() {
         return "this kernel has no multi-generational LRU (CONFIG_LRU_GEN), or no debugfs".to_owned();
     }

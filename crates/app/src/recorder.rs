@@ -14,7 +14,7 @@ use lowtide_model::units::human_bytes;
 use lowtide_model::usage::Usage;
 use lowtide_policy::governor::{Governor, Observation, Part};
 
-use crate::monitors::{self, Monitor, Wish};
+use crate::monitors::{self, Map, Monitor, Wish};
 use crate::store::{RegionRow, Writer};
 
 /// Rows are flushed at least so often, seconds: what a killed recorder loses.
@@ -36,6 +36,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Which monitor.
     pub monitor: Wish,
+    /// Addresses that the map works on.
+    pub map: Map,
     /// Seconds between two ticks.
     pub interval_s: f64,
     /// Upper bound of the price, as a share of one CPU.
@@ -250,7 +252,7 @@ impl Recorder {
 
     fn take_monitor(&mut self) {
         self.monitor_taken = true;
-        let rhythm = monitors::rhythm(&self.governor.plan());
+        let rhythm = monitors::rhythm(&self.governor.plan(), self.options.map);
         let (wish, attached) = (self.options.monitor, self.options.attached);
         match monitors::choose(wish, &self.kernel, &self.journal, &self.target, &rhythm, self.epoch_ns, attached) {
             Ok(choice) => {
@@ -266,7 +268,13 @@ impl Recorder {
                  on (/sys/kernel/mm/lru_gen/enabled), or without /proc/kpagecgroup, DAMON does not see its use",
             ),
             Monitor::Damon(_) => {}
-            _ => self.governor.without_rhythm(),
+            Monitor::Mglru(_) => self.note(
+                "page cache used by read and write counts as idle: generations tell the use of mapped pages alone",
+            ),
+            _ => {}
+        }
+        if !matches!(self.monitor, Monitor::Damon(_)) {
+            self.governor.without_rhythm();
         }
         self.name_monitor();
         let _ = self.writer.meta(&self.meta);
@@ -378,7 +386,7 @@ impl Recorder {
         };
         self.governed_s = now_s;
         if let Some(plan) = self.governor.adapt(&seen) {
-            damon.set_rhythm(&monitors::rhythm(&plan));
+            damon.set_rhythm(&monitors::rhythm(&plan, self.options.map));
             self.cohort.size = 0.0;
             self.map.size = 0.0;
             self.name_monitor();
@@ -428,13 +436,25 @@ impl Recorder {
             let cost = damon.cost();
             self.kdamond_s += cost.cohort_s + cost.map_s;
             let (foreign, unmapped) = (damon.foreign(), damon.unmapped_bytes());
+            let processes = damon.unmapped_processes();
             if foreign > 0 {
                 self.note(format!("DAMON reported {foreign} regions that lowtide had not set"));
+            }
+            if processes > 0 {
+                self.note(format!("the map left out up to {processes} processes: DAMON would need too many regions"));
             }
             if unmapped > 0 {
                 #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
                 let size = human_bytes(unmapped as f64);
                 self.note(format!("the map leaves out {size} that lie in too many pieces of physical memory"));
+            }
+        }
+        if let Monitor::Mglru(mglru) = &self.monitor {
+            let (asked, by_others) = mglru.asked();
+            if by_others * 10 > asked {
+                self.note(format!(
+                    "something else made {by_others} of {asked} generations first: windows between theirs are missing"
+                ));
             }
         }
         self.drain(true);

@@ -5,13 +5,14 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use lowtide_kernel::cgroup::{Cgroup, Version};
+use lowtide_kernel::lru_gen::LruGen;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_kernel::{damon, system, trace};
 use lowtide_model::meta::{Host, Meta, SCHEMA};
 
 use crate::failure::{Failure, code};
-use crate::monitors::Wish;
+use crate::monitors::{self, Wish};
 use crate::recorder::{Options, Recorder};
 
 /// `lowtide-NAME-20261120-193000` in the current folder.
@@ -52,6 +53,11 @@ pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
 /// # Errors
 /// With what is missing.
 pub fn check_monitor(wish: Wish, kernel: &Kernel) -> Result<(), Failure> {
+    if wish == Wish::Mglru {
+        return LruGen::open(kernel)
+            .map(drop)
+            .map_err(|error| monitors::refusal("mglru", &monitors::why_not_mglru(&error), &error));
+    }
     if wish != Wish::Damon {
         return Ok(());
     }

@@ -232,6 +232,12 @@ impl Cohort {
         known.collect()
     }
 
+    /// Bytes of a process' memory of which one page is in the sample.
+    #[must_use]
+    pub fn block_bytes(&self) -> f64 {
+        self.pages_each[Kind::Anon.index()] * PAGE_F
+    }
+
     /// Bytes the sample stands for, by kind: the Horvitz-Thompson estimate of the target's size, for where the
     /// target's own accounts do not tell it.
     #[must_use]

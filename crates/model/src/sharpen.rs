@@ -1,5 +1,5 @@
-//! The map made sharper by the cohort: where a region holds sampled pages of which neighbours were used and others were
-//! not, it is cut between them.
+//! The map made sharper by the cohort: where neighbouring sampled pages were used and the next ones were not, it is cut
+//! between them.
 //!
 //! Problem: DAMON finds the shape of an address space by splitting regions at random and merging those that look alike.
 //! Within a price cap that takes minutes where use lies in many small islands, and until then an island and its
@@ -19,86 +19,111 @@ pub struct Sample {
     pub idle_s: f64,
 }
 
-/// So many neighbours must agree before a region is cut for them: a lone page says nothing of those around it.
+/// So many neighbours must agree before anything is cut for them: a lone page says nothing of those around it.
 const AGREE: usize = 2;
 
-/// A run of samples that agree.
+/// A stretch of addresses whose samples agree.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     touched: bool,
     count: usize,
     start: u64,
+    end: u64,
     idle_s: f64,
 }
 
-/// `regions` cut where `samples` (ascending by address) say that use begins or ends. Each piece's rate is the region's,
-/// shared out to the pieces that were used, so that the mean over the region stays; where the map saw nothing at all but
-/// the cohort did, it is `floor`: the rate of a page touched once between two looks of the cohort.
+/// `regions` cut where `samples` (ascending by address, one from every block of `block` bytes that is in memory) say that
+/// use begins or ends. What lies among untouched samples has rate 0. A region's rate goes to the pieces that are left, so
+/// that its mean stays; among touched samples it is `floor` at least: the rate of a page touched once between two looks of
+/// the cohort.
+///
+/// `drawn`: DAMON drew the regions on these addresses, so that one smaller than a block shows what the samples are too
+/// far apart to see. Regions of frames are cut into small ones merely by being mapped back.
 #[must_use]
-pub fn sharpen(regions: &[Region], samples: &[Sample], floor: f64) -> Vec<Region> {
+pub fn sharpen(regions: &[Region], drawn: bool, samples: &[Sample], block: u64, floor: f64) -> Vec<Region> {
+    let runs = runs(samples, block.max(PAGE));
     let mut out = Vec::with_capacity(regions.len());
     for region in regions {
-        let first = samples.partition_point(|sample| sample.address < region.start);
-        let end = samples.partition_point(|sample| sample.address < region.end);
-        pieces(region, &runs(&samples[first..end.max(first)]), floor, &mut out);
+        if drawn && region.access_rate > 0.0 && region.end - region.start < block {
+            out.push(*region);
+            continue;
+        }
+        let first = runs.partition_point(|run| run.end <= region.start);
+        let end = runs.partition_point(|run| run.start < region.end);
+        pieces(region, &runs[first..end.max(first)], floor.clamp(0.0, 1.0), &mut out);
     }
     out
 }
 
-/// The runs of a region: neighbours that agree, those too few to be believed taken to their predecessor.
-fn runs(samples: &[Sample]) -> Vec<Run> {
+/// Neighbours that agree; those too few to be believed are taken to the run before, or else after them.
+fn runs(samples: &[Sample], block: u64) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    let mut at = 0;
-    let mut last = 0;
-    while let Some(head) = samples.get(at) {
-        let count = samples[at..].iter().take_while(|sample| sample.touched == head.touched).count();
-        let idle_s = samples[at..at + count].iter().map(|sample| sample.idle_s).fold(f64::INFINITY, f64::min);
-        match runs.last_mut() {
-            Some(run) if count < AGREE || run.touched == head.touched => {
-                run.count += count;
-                if run.touched == head.touched {
-                    run.idle_s = run.idle_s.min(idle_s);
+    // In blocks next to each other, samples are at most two blocks apart.
+    for stretch in samples.chunk_by(|a, b| b.address - a.address < 2 * block) {
+        let from = runs.len();
+        for alike in stretch.chunk_by(|a, b| a.touched == b.touched) {
+            let (head, last) = (alike[0], alike[alike.len() - 1]);
+            let idle_s = alike.iter().map(|sample| sample.idle_s).fold(f64::INFINITY, f64::min);
+            let end = (last.address / block + 1) * block;
+            match runs[from..].last_mut() {
+                Some(run) if alike.len() < AGREE || run.touched == head.touched => {
+                    (run.count, run.end) = (run.count + alike.len(), end);
+                    if run.touched == head.touched {
+                        run.idle_s = run.idle_s.min(idle_s);
+                    }
+                }
+                Some(run) if run.count < AGREE => {
+                    *run = Run { touched: head.touched, count: run.count + alike.len(), end, idle_s, ..*run };
+                }
+                before => {
+                    // Use begins or ends somewhere between two sampled pages: in the middle, for want of knowing better.
+                    let start = before.map_or(head.address / block * block, |run| {
+                        let at = stretch.partition_point(|sample| sample.address < head.address);
+                        let middle = stretch[at.saturating_sub(1)].address.midpoint(head.address) / PAGE * PAGE;
+                        run.end = middle;
+                        middle
+                    });
+                    runs.push(Run { touched: head.touched, count: alike.len(), start, end, idle_s });
                 }
             }
-            _ => {
-                // Use begins or ends somewhere between two sampled pages: in the middle, for want of knowing better.
-                let middle = last + (head.address - last) / 2;
-                runs.push(Run { touched: head.touched, count, start: middle / PAGE * PAGE, idle_s });
-            }
         }
-        at += count;
-        last = samples[at - 1].address;
     }
-    // The first run was not preceded by anything; if it is a lone page, it goes to the one after.
-    if runs.len() > 1 && runs[0].count < AGREE {
-        runs.remove(0);
-    }
+    runs.retain(|run| run.count >= AGREE);
     runs
 }
 
+/// The pieces of one region; `runs` are those that reach into it.
 fn pieces(region: &Region, runs: &[Run], floor: f64, out: &mut Vec<Region>) {
-    let used = runs.iter().any(|run| run.touched);
-    if runs.len() < 2 && !(used && region.access_rate < floor) {
-        out.push(*region);
-        return;
+    let mut list: Vec<(u64, u64, Option<&Run>)> = Vec::new();
+    let mut at = region.start;
+    for run in runs {
+        let (start, end) = (run.start.clamp(at, region.end), run.end.clamp(at, region.end));
+        list.extend([(at, start, None), (start, end, Some(run))]);
+        at = end;
     }
-    let end_of = |at: usize| runs.get(at + 1).map_or(region.end, |next| next.start.clamp(region.start, region.end));
-    let start_of = |at: usize| if at == 0 { region.start } else { runs[at].start.clamp(region.start, region.end) };
+    list.push((at, region.end, None));
+    list.retain(|(start, end, _)| start < end);
     #[expect(clippy::cast_precision_loss, reason = "region sizes are far below 2^53")]
-    let size = |at: usize| (end_of(at) - start_of(at)) as f64;
-    let used_bytes: f64 = (0..runs.len()).filter(|at| runs[*at].touched).map(size).sum();
-    let all: f64 = (0..runs.len()).map(size).sum();
-    let rate = if used_bytes > 0.0 { (region.access_rate * all / used_bytes).clamp(floor.min(1.0), 1.0) } else { 0.0 };
-    for (at, run) in runs.iter().enumerate().filter(|(at, _)| size(*at) > 0.0) {
-        let (access_rate, age_s) = if run.touched { (rate, region.age_s) } else { (0.0, run.idle_s) };
-        out.push(Region { start: start_of(at), end: end_of(at), access_rate, age_s });
-    }
+    let size = |(start, end, _): &(u64, u64, Option<&Run>)| (end - start) as f64;
+    let all: f64 = list.iter().map(size).sum();
+    let used: f64 = list.iter().filter(|(.., run)| run.is_none_or(|run| run.touched)).map(size).sum();
+    let rate = if used > 0.0 { (region.access_rate * all / used).min(1.0) } else { 0.0 };
+    out.extend(list.iter().map(|(start, end, run)| {
+        let (access_rate, age_s) = match run {
+            None => (rate, region.age_s),
+            Some(run) if run.touched => (rate.max(floor), region.age_s),
+            Some(run) => (0.0, run.idle_s),
+        };
+        Region { start: *start, end: *end, access_rate, age_s }
+    }));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const BLOCK: u64 = 10 * PAGE;
 
     fn region(start: u64, end: u64, access_rate: f64) -> Region {
         Region { start: start * PAGE, end: end * PAGE, access_rate, age_s: 4.0 }
@@ -111,7 +136,7 @@ mod tests {
     #[test]
     fn an_island_is_cut_out_and_keeps_the_mean_rate() {
         let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, (4..6).contains(&n))).collect();
-        let cut = sharpen(&[region(0, 100, 0.1)], &samples, 0.2);
+        let cut = sharpen(&[region(0, 100, 0.1)], true, &samples, BLOCK, 0.2);
         let at: Vec<(u64, u64, f64)> = cut.iter().map(|r| (r.start / PAGE, r.end / PAGE, r.access_rate)).collect();
         assert_eq!(at, [(0, 40, 0.0), (40, 60, 0.5), (60, 100, 0.0)]);
         assert_eq!((cut[0].age_s, cut[1].age_s), (9.0, 4.0));
@@ -121,14 +146,29 @@ mod tests {
     fn a_lone_page_cuts_nothing() {
         let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, n == 4)).collect();
         let whole = [region(0, 100, 0.0)];
-        assert_eq!(sharpen(&whole, &samples, 0.2), whole);
-        assert_eq!(sharpen(&whole, &[], 0.2), whole);
+        let cut = sharpen(&whole, true, &samples, BLOCK, 0.2);
+        assert_eq!((cut.len(), cut[0].access_rate), (1, 0.0));
+        assert_eq!(sharpen(&whole, true, &[], BLOCK, 0.2), whole);
+    }
+
+    #[test]
+    fn small_regions_follow_the_samples_around_them() {
+        // Regions smaller than a block, as those are that were scattered over physical memory.
+        let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, n < 5)).collect();
+        let small: Vec<Region> = (0..25).map(|n| region(n * 4, n * 4 + 4, 0.3)).collect();
+        for piece in sharpen(&small, false, &samples, BLOCK, 0.2) {
+            assert_eq!(piece.access_rate > 0.0, piece.end <= 50 * PAGE, "{piece:?}");
+        }
+        assert_eq!(sharpen(&small, true, &samples, BLOCK, 0.2), small, "as DAMON drew them");
+        // Of what no sample is near, nothing is said.
+        let far = [region(500, 600, 0.3)];
+        assert_eq!(sharpen(&far, false, &samples, BLOCK, 0.2), far);
     }
 
     #[test]
     fn what_the_map_missed_gets_the_floor() {
         let samples = [sample(10, true), sample(20, true)];
-        let cut = sharpen(&[region(0, 40, 0.0)], &samples, 0.2);
+        let cut = sharpen(&[region(10, 30, 0.0)], true, &samples, BLOCK, 0.2);
         assert_eq!((cut.len(), cut[0].access_rate), (1, 0.2));
     }
 
@@ -147,9 +187,9 @@ mod tests {
     proptest! {
         /// The pieces cover exactly what the regions covered, in order, and rates stay shares.
         #[test]
-        fn pieces_tile_the_regions(regions in any_regions(), pages in prop::collection::btree_map(0u64..600, any::<bool>(), 0..80), floor in 0.0f64..1.0) {
+        fn pieces_tile_the_regions(regions in any_regions(), pages in prop::collection::btree_map(0u64..600, any::<bool>(), 0..80), drawn in any::<bool>(), block in 0u64..40, floor in 0.0f64..1.0) {
             let samples: Vec<Sample> = pages.into_iter().map(|(page, touched)| sample(page, touched)).collect();
-            let cut = sharpen(&regions, &samples, floor);
+            let cut = sharpen(&regions, drawn, &samples, block * PAGE, floor);
             let mut rest = cut.iter();
             for whole in &regions {
                 let mut at = whole.start;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::{Failure, code};
 use crate::launch;
-use crate::monitors::Wish;
+use crate::monitors::{Map, Wish};
 use crate::recorder::{Options, Recorder};
 use crate::session;
 
@@ -30,6 +30,9 @@ pub struct Common {
     /// Time between two ticks
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub interval: Span,
+    /// Addresses that DAMON's map works on
+    #[arg(long, value_enum, default_value = "auto", hide_possible_values = true, value_name = "auto|vaddr|paddr")]
+    pub map: Map,
     /// Upper bound of the price of monitoring, as a share of one CPU
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     pub max_overhead: Share,
@@ -54,7 +57,14 @@ impl Common {
             return Err(Failure::new(code::USAGE, message).into());
         }
         let out = self.out.clone().unwrap_or_else(|| session::default_folder(name));
-        Ok(Options { out, monitor: self.monitor, interval_s, max_overhead: self.max_overhead.0, attached })
+        Ok(Options {
+            out,
+            monitor: self.monitor,
+            map: self.map,
+            interval_s,
+            max_overhead: self.max_overhead.0,
+            attached,
+        })
     }
 }
 

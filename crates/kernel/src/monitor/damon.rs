@@ -35,6 +35,8 @@ pub struct Rhythm {
     pub map_sampling_s: f64,
     /// Seconds over which the map counts.
     pub map_aggregation_s: f64,
+    /// Addresses that the map works on; `None`: the best that this kernel has.
+    pub map_on: Option<Operations>,
 }
 
 /// What is known of one kdamond.
@@ -88,7 +90,12 @@ impl DamonMonitor {
             let why = std::io::Error::other("this kernel's DAMON has no paddr (CONFIG_DAMON_PADDR)");
             return Err(Error::new("set up the cohort with", "DAMON", why));
         }
-        let operations = if offered.contains(&Operations::Vaddr) { Operations::Vaddr } else { Operations::Paddr };
+        let best = if offered.contains(&Operations::Vaddr) { Operations::Vaddr } else { Operations::Paddr };
+        let operations = rhythm.map_on.unwrap_or(best);
+        if !offered.contains(&operations) {
+            let why = std::io::Error::other(format!("this kernel's DAMON has no {}", operations.name()));
+            return Err(Error::new("set up the map with", "DAMON", why));
+        }
         let map = MapMonitor::new(operations, rhythm.map_regions, rhythm.map_sampling_s, rhythm.map_aggregation_s);
         let seed = epoch_ns;
         Ok(Self {
@@ -315,6 +322,12 @@ impl DamonMonitor {
     #[must_use]
     pub fn foreign(&self) -> usize {
         self.foreign
+    }
+
+    /// Processes of the target beyond those that the map follows, at most so far.
+    #[must_use]
+    pub fn unmapped_processes(&self) -> usize {
+        self.map.as_ref().map_or(0, |map| map.lost_processes)
     }
 
     /// Bytes too scattered for the map.

@@ -46,6 +46,8 @@ pub struct MapMonitor {
     is_lost: bool,
     /// Bytes of the target that are too scattered to be mapped, at the last refresh.
     pub lost_bytes: u64,
+    /// Processes of the target beyond those that are followed, at most so far.
+    pub lost_processes: usize,
 }
 
 impl MapMonitor {
@@ -66,6 +68,7 @@ impl MapMonitor {
             refusals: 0,
             is_lost: false,
             lost_bytes: 0,
+            lost_processes: 0,
         }
     }
 
@@ -107,6 +110,7 @@ impl MapMonitor {
             setup.ranges = coalesce(&self.extents, limit / 2);
         } else {
             setup.pids = target.pids.iter().copied().take(PROCESSES).collect();
+            self.lost_processes = self.lost_processes.max(target.pids.len() - setup.pids.len());
             self.names = setup.pids.iter().flat_map(|pid| named(kernel, *pid)).collect();
         }
         let monitors_something = !setup.ranges.is_empty() || !setup.pids.is_empty();
@@ -176,9 +180,12 @@ impl MapMonitor {
         };
         // A page that is used once between two looks of the cohort is seen by one sample of the map in so many.
         let floor = (self.sampling_s / cohort.sampling_s()).min(1.0);
+        let drawn = self.operations == Operations::Vaddr;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a power of two")]
+        let block = cohort.cohort.block_bytes() as u64;
         for snapshot in &mut snapshots {
             let samples = cohort.cohort.samples(snapshot.pid, self.aggregation_s);
-            snapshot.regions = coarsen(sharpen(&snapshot.regions, &samples, floor), KEPT);
+            snapshot.regions = coarsen(sharpen(&snapshot.regions, drawn, &samples, block, floor), KEPT);
         }
         snapshots
     }

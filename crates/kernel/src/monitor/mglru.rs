@@ -19,9 +19,10 @@ const SHORT: Round = (1, 5);
 const MIDDLE: Round = (10, 30);
 const LONG: Round = (60, 120);
 
-/// The rounds in turn. The middle ones come early: many programs live for a minute.
+/// The rounds in turn. Many programs live for a minute: a middle one comes early, after enough short ones to see past
+/// the start.
 const ROUNDS: [Round; 16] =
-    [SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, SHORT, LONG];
+    [SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, LONG];
 
 /// When the next generation is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
