@@ -2,6 +2,7 @@
 
 pub mod cmd;
 pub mod failure;
+pub mod interchange;
 pub mod launch;
 pub mod monitors;
 pub mod recorder;

@@ -21,6 +21,10 @@ enum Command {
     Record(cmd::record::Args),
     /// Show a record
     Report(cmd::report::Args),
+    /// Make a record of another tool's recording
+    Import(cmd::import::Args),
+    /// Write a record in another tool's format
+    Export(cmd::export::Args),
     /// Tell what this machine can do
     Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
@@ -35,6 +39,8 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args),
         Command::Record(args) => cmd::record::run(&args),
         Command::Report(args) => cmd::report::run(&args),
+        Command::Import(args) => cmd::import::run(&args),
+        Command::Export(args) => cmd::export::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::CalibrationProgram => cmd::calibrate::pattern(),

@@ -2,6 +2,8 @@
 
 pub mod calibrate;
 pub mod doctor;
+pub mod export;
+pub mod import;
 pub mod record;
 pub mod recover;
 pub mod report;

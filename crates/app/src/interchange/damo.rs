@@ -1,0 +1,374 @@
+//! damo's `damon.data`: a JSON list of records, one per target, as it is or as one zlib stream. Numbers may be text, with
+//! commas and units; older files lack fields, and what is lacking has a default.
+
+use std::fmt;
+use std::io::{Read, Write};
+
+use lowtide_model::region::{Region, Snapshot};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::{Error, Recording, Targets, backend_of, counted, samples_for};
+use crate::store::RegionRow;
+
+/// A number, however it is written: 7, 7.5, "7", "94,827,419,009,024", "5 ms", "4.000 KiB"; `{samples: 7}`,
+/// `{aggr_intervals: "3"}`; or null. Times are in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Number {
+    value: Option<f64>,
+    /// Exactly, where it is a whole number: addresses do not fit into the other.
+    whole: Option<u64>,
+}
+
+impl Number {
+    fn text(text: &str) -> Self {
+        let plain: String = text.trim().chars().filter(|c| *c != ',').collect();
+        if let Ok(whole) = plain.parse::<u64>() {
+            return Self::whole(whole);
+        }
+        let digits = plain.find(|c: char| !(c.is_ascii_digit() || ".-+eE".contains(c))).unwrap_or(plain.len());
+        let (number, unit) = plain.split_at(digits);
+        let scale = match unit.trim() {
+            "ns" => 1e-3,
+            "ms" => 1e3,
+            "s" => 1e6,
+            "m" => 60e6,
+            "h" => 3_600e6,
+            "KiB" => 1024.0,
+            "MiB" => 1_048_576.0,
+            "GiB" => 1_073_741_824.0,
+            _ => 1.0,
+        };
+        Self { value: number.trim().parse::<f64>().ok().map(|value| value * scale), whole: None }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "the exact number is kept beside it")]
+    fn whole(whole: u64) -> Self {
+        Self { value: Some(whole as f64), whole: Some(whole) }
+    }
+
+    fn u64(self) -> Option<u64> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked: a share of the range")]
+        let rounded = self.value.filter(|value| (0.0..1.8e19).contains(value)).map(|value| value as u64);
+        self.whole.or(rounded)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Number;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a number")
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
+                Ok(Number::whole(value))
+            }
+
+            #[expect(clippy::cast_precision_loss, reason = "negative numbers mean nothing here")]
+            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
+                Ok(Number { value: Some(value as f64), whole: u64::try_from(value).ok() })
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
+                Ok(Number { value: Some(value), whole: None })
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Number, E> {
+                Ok(Number::text(text))
+            }
+
+            fn visit_unit<E>(self) -> Result<Number, E> {
+                Ok(Number::default())
+            }
+
+            /// Of several writings of one thing, the one in DAMON's own units.
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
+                let mut found = Number::default();
+                while let Some((key, value)) = map.next_entry::<String, Number>()? {
+                    if matches!(key.as_str(), "samples" | "aggr_intervals") && value.value.is_some() {
+                        found = value;
+                    }
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct InRecord {
+    intervals: Option<InIntervals>,
+    target_id: Number,
+    snapshots: Vec<InSnapshot>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct InIntervals {
+    sample_us: Number,
+    aggr_us: Number,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct InSnapshot {
+    start_time: Number,
+    end_time: Number,
+    regions: Vec<InRegion>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct InRegion {
+    start: Number,
+    end: Number,
+    nr_accesses: Number,
+    age: Number,
+}
+
+/// Reads the JSON.
+pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
+    let records: Vec<InRecord> = serde_json::from_reader(from).map_err(|error| match error.classify() {
+        serde_json::error::Category::Eof => {
+            Error::Broken(format!("the file ends in the middle (line {}): it was cut short", error.line()))
+        }
+        serde_json::error::Category::Io => Error::Broken(format!("damaged: {error}")),
+        _ => Error::Broken(format!("not what damo writes: {error}")),
+    })?;
+    let shots = || records.iter().flat_map(|record| &record.snapshots);
+    let start_ns = shots().filter_map(|shot| shot.start_time.value).fold(f64::INFINITY, f64::min);
+    if !start_ns.is_finite() {
+        return Err(Error::Broken("it holds no snapshot".to_owned()));
+    }
+    let mut recording = Recording { source: "damo", ..Recording::default() };
+    let intervals = records.iter().find_map(|record| record.intervals.as_ref());
+    let told = |get: fn(&InIntervals) -> Number| intervals.and_then(|i| get(i).value).map(|us| us / 1e6);
+    let highest = shots().flat_map(|shot| &shot.regions).filter_map(|r| r.nr_accesses.value).fold(0.0, f64::max);
+    let lengths: Vec<f64> =
+        shots().filter_map(|shot| Some((shot.end_time.value? - shot.start_time.value?) / 1e9)).collect();
+    let length = lowtide_model::stats::quantile(&lengths, 0.5).filter(|length| *length > 0.0).unwrap_or(0.1);
+    recording.aggregation_s = told(|i| i.aggr_us).unwrap_or(length);
+    recording.sampling_s = told(|i| i.sample_us).unwrap_or_else(|| {
+        recording
+            .notes
+            .push("the file does not tell the sampling interval: a twentieth of the aggregation is assumed".into());
+        recording.aggregation_s / samples_for(highest)
+    });
+    let mut targets = Targets::default();
+    for record in &records {
+        let pid = targets.number(record.target_id.u64().unwrap_or(0));
+        for shot in &record.snapshots {
+            let at_ns = shot.end_time.value.or(shot.start_time.value).unwrap_or(start_ns);
+            let regions = shot.regions.iter().filter_map(|r| region(r, &recording)).collect();
+            recording.snapshots.push(Snapshot { t_s: (at_ns - start_ns) / 1e9, pid, regions });
+        }
+    }
+    recording.snapshots.sort_by(|a, b| a.t_s.total_cmp(&b.t_s).then(a.pid.cmp(&b.pid)));
+    recording.notes.extend(targets.note("damo's target_id"));
+    recording.backend = backend_of(&recording.snapshots);
+    recording.usage = counted(&recording.snapshots);
+    Ok(recording)
+}
+
+/// A region; damo writes an empty one where there was none.
+fn region(from: &InRegion, recording: &Recording) -> Option<Region> {
+    let (start, end) = (from.start.u64()?, from.end.u64()?);
+    let samples = (recording.aggregation_s / recording.sampling_s).max(1.0);
+    (start < end).then(|| Region {
+        start,
+        end,
+        access_rate: (from.nr_accesses.value.unwrap_or(0.0) / samples).clamp(0.0, 1.0),
+        age_s: from.age.value.unwrap_or(0.0).max(0.0) * recording.aggregation_s,
+    })
+}
+
+#[derive(Serialize)]
+struct OutRecord {
+    kdamond_idx: u32,
+    context_idx: u32,
+    intervals: OutIntervals,
+    scheme_idx: Option<u32>,
+    target_id: u32,
+    scheme_filters: [u8; 0],
+    snapshots: Vec<OutSnapshot>,
+}
+
+#[derive(Serialize, Clone)]
+struct OutIntervals {
+    sample_us: String,
+    aggr_us: String,
+    ops_update_us: String,
+}
+
+#[derive(Serialize)]
+struct OutSnapshot {
+    start_time: String,
+    end_time: String,
+    regions: Vec<OutRegion>,
+    total_bytes: String,
+    damos_stats: Option<u8>,
+    sample_interval_us: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct OutRegion {
+    start: String,
+    end: String,
+    nr_accesses: OutAccesses,
+    age: OutAge,
+    sz_filter_passed: String,
+}
+
+#[derive(Serialize)]
+struct OutAccesses {
+    samples: u64,
+    percent: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct OutAge {
+    usec: Option<u64>,
+    aggr_intervals: String,
+}
+
+/// Seconds in other units, as a whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times are not negative, and f64 as u64 saturates"
+)]
+fn whole(value: f64) -> u64 {
+    value.max(0.0).round() as u64
+}
+
+/// Writes a record's map as damo's compressed JSON. Returns how many snapshots there were.
+///
+/// # Errors
+/// If `out` fails.
+pub fn write(
+    rows: impl Iterator<Item = RegionRow>,
+    sampling_s: f64,
+    aggregation_s: f64,
+    out: impl Write,
+) -> Result<usize, Error> {
+    let (samples, aggregation_s) = ((aggregation_s / sampling_s).max(1.0), aggregation_s.max(1e-6));
+    let intervals = OutIntervals {
+        sample_us: whole(sampling_s * 1e6).to_string(),
+        aggr_us: whole(aggregation_s * 1e6).to_string(),
+        ops_update_us: "1000000".to_owned(),
+    };
+    let mut records: Vec<OutRecord> = Vec::new();
+    let mut last: Option<(u32, u64)> = None;
+    let mut count = 0;
+    for row in rows {
+        let at = records.iter().position(|record| record.target_id == row.pid).unwrap_or_else(|| {
+            records.push(OutRecord {
+                kdamond_idx: 0,
+                context_idx: 0,
+                intervals: intervals.clone(),
+                scheme_idx: None,
+                target_id: row.pid,
+                scheme_filters: [],
+                snapshots: Vec::new(),
+            });
+            records.len() - 1
+        });
+        let snapshots = &mut records[at].snapshots;
+        if last != Some((row.pid, row.t_s.to_bits())) {
+            last = Some((row.pid, row.t_s.to_bits()));
+            count += 1;
+            snapshots.push(OutSnapshot {
+                start_time: whole((row.t_s - aggregation_s) * 1e9).to_string(),
+                end_time: whole(row.t_s * 1e9).to_string(),
+                regions: Vec::new(),
+                total_bytes: "0".to_owned(),
+                damos_stats: None,
+                sample_interval_us: None,
+            });
+        }
+        let Some(snapshot) = snapshots.last_mut() else { continue };
+        snapshot.regions.push(OutRegion {
+            start: row.start.to_string(),
+            end: row.end.to_string(),
+            nr_accesses: OutAccesses { samples: whole(f64::from(row.access_rate) * samples), percent: None },
+            age: OutAge { usec: None, aggr_intervals: whole(f64::from(row.age_s) / aggregation_s).to_string() },
+            sz_filter_passed: "0 B".to_owned(),
+        });
+    }
+    for snapshot in records.iter_mut().flat_map(|record| &mut record.snapshots) {
+        let size = |r: &OutRegion| r.end.parse().unwrap_or(0u64).saturating_sub(r.start.parse().unwrap_or(0));
+        snapshot.total_bytes = snapshot.regions.iter().map(size).sum::<u64>().to_string();
+    }
+    let mut packed = flate2::write::ZlibEncoder::new(out, flate2::Compression::default());
+    serde_json::to_writer(&mut packed, &records).map_err(std::io::Error::from)?;
+    packed.finish()?;
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NEW: &str = r#"[{"kdamond_idx":0,"context_idx":0,"intervals":{"sample_us":"5 ms","aggr_us":"100 ms","ops_update_us":"1 s"},
+        "scheme_idx":null,"target_id":18446623435582458880,"scheme_filters":[],"snapshots":[{"start_time":"1,000,000,000","end_time":"1,100,000,000",
+        "regions":[{"start":"94,827,419,009,024","end":"94,827,419,013,120","nr_accesses":{"samples":5,"percent":null},"age":{"usec":null,"aggr_intervals":"3"},"probe_hits":[],"sz_filter_passed":"143.027 MiB"}],
+        "total_bytes":"4096","damos_stats":null,"sample_interval_us":null}]}]"#;
+    const OLD: &str = r#"[{"target_id":7,"snapshots":[{"start_time":0,"end_time":200000000,"regions":[{"start":4096,"end":8192,"nr_accesses":40,"age":2},{"start":0,"end":0,"nr_accesses":-1,"age":-1}]}]}]"#;
+
+    #[test]
+    fn both_generations_of_the_format() {
+        let new = read(NEW.as_bytes()).unwrap();
+        assert_eq!((new.sampling_s, new.aggregation_s, new.backend), (0.005, 0.1, "damon-vaddr"));
+        let region = new.snapshots[0].regions[0];
+        assert_eq!((region.start, region.access_rate), (94_827_419_009_024, 0.25));
+        assert!((region.age_s - 0.3).abs() < 1e-12 && (new.snapshots[0].t_s - 0.1).abs() < 1e-12);
+        assert!(new.notes[0].contains("1 is 18446623435582458880"), "{:?}", new.notes);
+        let old = read(OLD.as_bytes()).unwrap();
+        assert_eq!((old.aggregation_s, old.snapshots[0].regions.len(), old.snapshots[0].pid), (0.2, 1, 1));
+        assert_eq!(old.snapshots[0].regions[0].access_rate, 1.0, "as many samples as were counted");
+        assert!(old.notes[0].contains("does not tell"));
+    }
+
+    #[test]
+    fn damage_is_told_apart() {
+        let complain = |text: &str| read(text.as_bytes()).unwrap_err().to_string();
+        assert!(complain(&NEW[..200]).contains("cut short"));
+        assert!(complain("[3]").contains("not what damo writes"));
+        assert!(complain("[]").contains("no snapshot"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "\\PC*", cut in 0usize..600) {
+            let _ = (read(&bytes[..]), Number::text(&text), read(&NEW.as_bytes()[..cut.min(NEW.len())]));
+        }
+
+        /// What is written is read back: addresses, counts and ages exactly.
+        #[test]
+        fn written_is_read(list in prop::collection::vec((1u64..1 << 35, 1u64..1 << 20, 0u32..=20, 0u32..500), 1..20)) {
+            let mut at = 0;
+            let rows: Vec<RegionRow> = list.iter().map(|(gap, pages, count, age)| {
+                let start = at + gap * 4096;
+                at = start + pages * 4096;
+                let region = Region { start, end: at, access_rate: f64::from(*count) / 20.0, age_s: f64::from(*age) * 0.1 };
+                RegionRow::new(0.5, 3, &region, "")
+            }).collect();
+            let mut bytes = Vec::new();
+            write(rows.clone().into_iter(), 0.005, 0.1, &mut bytes).unwrap();
+            let back = read(flate2::bufread::ZlibDecoder::new(&bytes[..])).unwrap();
+            prop_assert_eq!(back.snapshots.len(), 1);
+            for (row, region) in rows.iter().zip(&back.snapshots[0].regions) {
+                prop_assert_eq!((row.start, row.end), (region.start, region.end));
+                prop_assert!((f64::from(row.access_rate) - region.access_rate).abs() < 1e-6);
+                prop_assert!((f64::from(row.age_s) - region.age_s).abs() < 1e-3);
+            }
+        }
+    }
+}
