@@ -40,10 +40,13 @@ pub struct Monitor {
     pub refused: Vec<Refusal>,
 }
 
+/// [`End::reason`] of a record that was made of another tool's recording.
+pub const IMPORTED: &str = "imported";
+
 /// How the record ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// Why recording stopped: `ended`, `interrupted`, `duration` or `disk full`.
+    /// Why recording stopped: `ended`, `interrupted`, `duration`, `disk full` or [`IMPORTED`].
     pub reason: String,
     /// Exit code of the command; 128 + n after signal n.
     pub exit_code: Option<i32>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::meta::{Host, Meta};
+use crate::meta::{Host, IMPORTED, Meta};
 use crate::stats;
 use crate::usage::Usage;
 use crate::{AGE_EDGES_S, WINDOWS_S};
@@ -180,7 +180,9 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
     let last_t = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
     let runtime_s = if meta.end.is_some() { end.runtime_s } else { last_t };
     let percent_of_run = |seconds: f64| (runtime_s > 0.0).then(|| 100.0 * seconds / runtime_s);
-    let cpu_s = meta.end.as_ref().map(|end| end.monitor_cpu_s).or(rows.last().and_then(|row| row.monitor_cpu_s));
+    // What another tool's recording cost is not known.
+    let own = meta.end.as_ref().filter(|end| end.reason != IMPORTED);
+    let cpu_s = own.map(|end| end.monitor_cpu_s).or(rows.last().and_then(|row| row.monitor_cpu_s));
     let live = rows.get(1..).unwrap_or_default();
     let mut memory = memory(live);
     memory.cgroup.peak_bytes = memory.cgroup.peak_bytes.max(end.cgroup_peak_bytes);
@@ -199,7 +201,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
             coverage_percent: stats::mean(&column(live, coverage)),
             cpu_s,
             cpu_percent: cpu_s.and_then(percent_of_run),
-            own_peak_rss_bytes: meta.end.as_ref().map(|end| end.own_peak_rss_bytes),
+            own_peak_rss_bytes: own.map(|end| end.own_peak_rss_bytes),
         },
         memory,
         faults: Faults {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use lowtide_model::units::Span;
 
 use crate::failure::{Failure, code};
-use crate::report::{self, Format, Look, Options, ReportError, View};
+use crate::report::{self, Format, Look, Options, ReportError, Rule, View};
 use crate::store::{Record, StoreError};
 
 /// `lowtide report`
@@ -35,6 +35,10 @@ pub struct Args {
     /// Only this process (heatmap, regions)
     #[arg(long)]
     pid: Option<u32>,
+
+    /// By whose rule the working set is taken (workingset)
+    #[arg(long, value_enum, default_value_t = Rule::Lowtide)]
+    rule: Rule,
 
     /// The snapshot at this time since the start, for example 30s or 2m (regions)
     #[arg(long, value_name = "TIME")]
@@ -69,6 +73,7 @@ fn show(args: &Args) -> Result<(), ReportError> {
     let options = Options {
         pid: args.pid,
         at_s: args.at.map(|at| at.0.as_secs_f64()),
+        rule: args.rule,
         look: if args.output.is_some() { Look::default() } else { terminal() },
     };
     match &args.output {

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use lowtide_model::cohort::AgeBin;
-use lowtide_model::meta::{End, Host, Meta, Monitor, SCHEMA};
+use lowtide_model::meta::{End, Host, IMPORTED, Meta, Monitor, SCHEMA};
 use lowtide_model::region::Snapshot;
 use lowtide_model::usage::Usage;
 
@@ -116,7 +116,7 @@ pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Resu
             writer.flush()?;
         }
     }
-    let end = End { reason: "imported".to_owned(), runtime_s, ..End::default() };
+    let end = End { reason: IMPORTED.to_owned(), runtime_s, ..End::default() };
     writer.close(&Meta { end: Some(end), ..meta })?;
     Ok(())
 }

@@ -15,6 +15,7 @@ mod summary;
 mod text;
 mod timeline;
 mod workingset;
+mod wss;
 
 use std::fs;
 use std::io::{self, Write};
@@ -62,6 +63,16 @@ pub enum Format {
     Png,
 }
 
+/// By whose rule a figure is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Rule {
+    /// The cohort's estimate for windows of 1 s to 2 min
+    #[default]
+    Lowtide,
+    /// As `damo report wss`: bytes in regions of the map with any access, per aggregation
+    Damo,
+}
+
 /// What a reader may choose.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Options {
@@ -69,6 +80,8 @@ pub struct Options {
     pub pid: Option<u32>,
     /// The snapshot at or before this time; else the last.
     pub at_s: Option<f64>,
+    /// By whose rule the working set is taken.
+    pub rule: Rule,
     /// For text.
     pub look: Look,
 }

@@ -107,8 +107,13 @@ impl Overview {
             (None, Some(reason)) if reason != "ended" => format!(", {reason}"),
             _ => String::new(),
         };
+        let runtime = human_seconds(summary.runtime_s);
+        // Recordings of other tools do not tell the machine.
+        if host.kernel.is_empty() {
+            return format!("{runtime}{exit}");
+        }
         let memory = whole_bytes(Some(host.memory_bytes));
-        format!("{} on Linux {} ({} CPUs, {memory}){exit}", human_seconds(summary.runtime_s), host.kernel, host.cpus)
+        format!("{runtime} on Linux {} ({} CPUs, {memory}){exit}", host.kernel, host.cpus)
     }
 
     fn memory(&self) -> Grid {

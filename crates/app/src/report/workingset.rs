@@ -10,7 +10,8 @@ use serde::Serialize;
 use super::draw::axis::{Frame, MARKS, Tick, byte_ticks};
 use super::draw::{Anchor, Ink, Page, Scene};
 use super::text::{Grid, bytes, figure};
-use super::{DRAWN, Entry, Missing, Report, View};
+use super::wss::Wss;
+use super::{DRAWN, Entry, Missing, Report, Rule, View};
 
 pub(super) const ENTRY: Entry = Entry {
     view: View::Workingset,
@@ -19,7 +20,10 @@ pub(super) const ENTRY: Entry = Entry {
     meaning: "How much memory was touched within the last second, 5 s, and so on up to two minutes. Read a curve at 95 % \
               to see how much sufficed 95 % of the time. Bands are 95 % intervals of one tick's estimate.",
     formats: DRAWN,
-    take: |source, _| {
+    take: |source, options| {
+        if options.rule == Rule::Damo {
+            return Ok(Box::new(Wss::of(source, options)?));
+        }
         let view = WorkingSet::of(source.ticks());
         if view.windows.is_empty() {
             return Err(Missing::Unmeasured("working set"));
