@@ -7,5 +7,6 @@ pub mod launch;
 pub mod monitors;
 pub mod recorder;
 pub mod report;
+pub mod serve;
 pub mod session;
 pub mod store;

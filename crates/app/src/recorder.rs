@@ -15,6 +15,7 @@ use lowtide_model::usage::Usage;
 use lowtide_policy::governor::{Governor, Observation, Part};
 
 use crate::monitors::{self, Map, Monitor, Wish};
+use crate::serve::Shared;
 use crate::store::{RegionRow, Writer};
 
 /// Rows are flushed at least so often, seconds: what a killed recorder loses.
@@ -86,6 +87,8 @@ pub struct Recorder {
     pss: Slow,
     governed_s: f64,
     flushed_s: f64,
+    /// Where the newest figures are served from, if they are.
+    pub served: Option<Shared>,
     /// The disk is full: recording has stopped.
     pub full: bool,
     target: Target,
@@ -137,6 +140,7 @@ impl Recorder {
             pss: Slow::default(),
             governed_s: 0.0,
             flushed_s: 0.0,
+            served: None,
             full: false,
             target: Target::default(),
         };
@@ -221,6 +225,9 @@ impl Recorder {
         usage.t_s = Some(now_s);
         self.monitor_tick(now_s, &mut usage);
         usage.monitor_cpu_s = Some(self.spent_s());
+        if let Some(served) = &self.served {
+            served.with(|figures| figures.take(&usage, self.monitor.name()));
+        }
         self.writer.usage(usage.clone());
         if now_s - self.flushed_s >= FLUSH_S - self.options.interval_s.min(FLUSH_S) {
             self.flush(now_s);
@@ -369,6 +376,9 @@ impl Recorder {
         usage.cohort_pages = Some(pages);
         usage.set_working_sets(&picture.working_set);
         self.writer.ages(t_s, &picture.ages);
+        if let Some(served) = &self.served {
+            served.with(|figures| figures.take_ages(&picture.ages));
+        }
     }
 
     /// Holds the price: measures what each part cost since the last time and adapts size and rhythm.

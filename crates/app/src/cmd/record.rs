@@ -1,6 +1,7 @@
 //! `lowtide record`: record a process tree, a cgroup or the whole system that is already running.
 
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
@@ -18,6 +19,7 @@ use rustix::process::Signal;
 use super::run::Common;
 use crate::failure::{Failure, code};
 use crate::recorder::Recorder;
+use crate::serve::{self, Figures, Shared};
 use crate::session;
 
 /// `lowtide record`
@@ -28,6 +30,9 @@ pub struct Args {
     /// Stop after this time (default: until Ctrl-C, or until the target is gone)
     #[arg(long, value_name = "TIME")]
     duration: Option<Span>,
+    /// Serve the newest figures as OpenMetrics at this address, under /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
     #[command(flatten)]
     common: Common,
 }
@@ -60,7 +65,10 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let command = vec!["lowtide".to_owned(), "record".to_owned(), name];
     let meta = session::meta(&kernel, command, &options, cgroup.as_ref());
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    // After the signals: a thread that was started before would die of them, and the program with it.
+    let served = args.listen.map(|address| serve_at(address, &args.target)).transpose()?;
     let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
+    recorder.served = served;
     if let Some(note) = note {
         recorder.note(note);
     }
@@ -70,6 +78,20 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     drop(journal);
     session::finish(&dir?, args.common.json)?;
     Ok(0)
+}
+
+/// Serves figures of the target.
+fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> {
+    let label = match (target.pid, &target.cgroup) {
+        (Some(pid), _) => ("pid".to_owned(), pid.to_string()),
+        (None, Some(path)) => ("cgroup".to_owned(), path.clone()),
+        (None, None) => ("system".to_owned(), "all".to_owned()),
+    };
+    let shared = Shared::default();
+    shared.with(|figures| *figures = Figures::of(label));
+    let bound = serve::start(address, shared.clone())?;
+    eprintln!("lowtide: metrics at http://{bound}/metrics");
+    Ok(shared)
 }
 
 /// What to record: a name for it, whose accounts, its cgroup, and what to say about that.

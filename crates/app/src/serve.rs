@@ -1,0 +1,221 @@
+//! `--listen`: the figures of a recording under way as OpenMetrics, at `/metrics`.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use lowtide_model::WINDOWS_S;
+use lowtide_model::cohort::AgeBin;
+use lowtide_model::usage::{FIELDS, Shape, Unit as FieldUnit, Usage};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What `/metrics` says.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The newest figures of one target. What was not measured in the last tick stays as it was measured last.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// `cgroup="…"`, `pid="…"` or `system="…"`.
+    pub target: (String, String),
+    /// The monitor's name.
+    pub monitor: String,
+    usage: Usage,
+    ages: Vec<AgeBin>,
+}
+
+impl Figures {
+    /// Figures of a target, none of them measured yet.
+    #[must_use]
+    pub fn of(target: (String, String)) -> Self {
+        Self { target, ..Self::default() }
+    }
+
+    /// Takes over what a tick measured.
+    pub fn take(&mut self, usage: &Usage, monitor: &str) {
+        monitor.clone_into(&mut self.monitor);
+        for field in FIELDS {
+            if let Some(value) = (field.get)(usage) {
+                (field.set)(&mut self.usage, Some(value));
+            }
+        }
+    }
+
+    /// Takes over an idle-age histogram.
+    pub fn take_ages(&mut self, ages: &[AgeBin]) {
+        ages.clone_into(&mut self.ages);
+    }
+
+    fn labels(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        std::iter::once(self.target.clone()).chain(more).collect()
+    }
+}
+
+/// Figures that the recorder writes and scrapes read.
+#[derive(Debug, Clone, Default)]
+pub struct Shared(Arc<Mutex<Figures>>);
+
+impl Shared {
+    /// Does something with the figures.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Figures) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Collector for Shared {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let figures = self.with(|figures| figures.clone());
+        // Working sets and idle ages have metrics of their own.
+        for field in FIELDS.iter().filter(|field| field.name != "t_s" && !field.name.starts_with("ws_")) {
+            let Some(value) = (field.get)(&figures.usage) else { continue };
+            let (unit, suffix) = match field.unit {
+                FieldUnit::Bytes => (Some(Unit::Bytes), "_bytes"),
+                FieldUnit::Seconds => (Some(Unit::Seconds), "_s"),
+                FieldUnit::Count => (None, ""),
+            };
+            let name = format!("lowtide_{}", field.name.strip_suffix(suffix).unwrap_or(field.name));
+            let kind = if field.shape == Shape::Counter { MetricType::Counter } else { MetricType::Gauge };
+            let doc = field.doc.trim_end_matches('.');
+            let mut family = encoder.encode_descriptor(&name, doc, unit.as_ref(), kind)?;
+            let labels = figures.labels(&[]);
+            let mut metric = family.encode_family(&labels)?;
+            match field.shape {
+                Shape::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?,
+                Shape::Gauge => metric.encode_gauge(&value)?,
+            }
+        }
+        let mut sets = encoder.encode_descriptor(
+            "lowtide_workingset",
+            "Bytes touched within the window",
+            Some(&Unit::Bytes),
+            MetricType::Gauge,
+        )?;
+        for (window, side, bytes) in by_type(&figures.ages) {
+            let labels = figures.labels(&[("type", side), ("window", &format!("{window}s"))]);
+            sets.encode_family(&labels)?.encode_gauge(&bytes)?;
+        }
+        let mut errors = encoder.encode_descriptor(
+            "lowtide_workingset_ci95",
+            "Half-width of the 95 % interval of the working set, both types together",
+            Some(&Unit::Bytes),
+            MetricType::Gauge,
+        )?;
+        for window in WINDOWS_S {
+            if let Some(set) = figures.usage.working_set(window) {
+                let labels = figures.labels(&[("window", &format!("{window}s"))]);
+                errors.encode_family(&labels)?.encode_gauge(&set.ci95)?;
+            }
+        }
+        let mut idle = encoder.encode_descriptor(
+            "lowtide_idle",
+            "Bytes not touched for at least the age",
+            Some(&Unit::Bytes),
+            MetricType::Gauge,
+        )?;
+        for bin in figures.ages.iter().filter(|bin| bin.min_s > 0.0) {
+            let older = figures.ages.iter().filter(|other| other.anon == bin.anon && other.min_s >= bin.min_s);
+            let bytes: f64 = older.map(|bin| bin.size.bytes).sum();
+            let labels = figures.labels(&[("type", side(bin.anon)), ("age", &format!("{}s", bin.min_s))]);
+            idle.encode_family(&labels)?.encode_gauge(&bytes)?;
+        }
+        let mut monitor =
+            encoder.encode_descriptor("lowtide_monitor", "The monitor at work", None, MetricType::Info)?;
+        monitor.encode_family(&figures.labels(&[]))?.encode_info(&[("backend", figures.monitor.as_str())])
+    }
+}
+
+fn side(anon: bool) -> &'static str {
+    if anon { "anon" } else { "file" }
+}
+
+/// Working sets by window and type, as far as the histogram has such edges.
+fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + '_ {
+    WINDOWS_S.into_iter().flat_map(move |window| {
+        [true, false].into_iter().filter_map(move |anon| {
+            let edge = f64::from(window);
+            let bins = || ages.iter().filter(move |bin| bin.anon == anon);
+            let known = bins().any(|bin| bin.max_s == Some(edge));
+            let used = || bins().filter(|bin| bin.max_s.is_some_and(|max| max <= edge)).map(|bin| bin.size.bytes).sum();
+            known.then(|| (window, side(anon), used()))
+        })
+    })
+}
+
+/// The text of one scrape.
+fn exposition(shared: &Shared) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(shared.clone()));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Serves the figures until the process ends; in a thread of its own, so that a slow reader delays no tick.
+///
+/// # Errors
+/// If the address cannot be listened on.
+pub fn start(address: SocketAddr, shared: Shared) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
+    listener.set_nonblocking(true)?;
+    let bound = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let metrics = move || async move {
+        let text = exposition(&shared).map_err(|error| {
+            (axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("the figures could not be written: {error}"))
+        });
+        ([(CONTENT_TYPE, OPENMETRICS)], text)
+    };
+    let routes = axum::Router::new().route("/metrics", get(metrics));
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                // It ends with the process.
+                let _ = axum::serve(listener, routes).await;
+            }
+        });
+    })?;
+    Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowtide_model::cohort::Estimate;
+
+    #[test]
+    fn a_scrape_holds_figures_with_their_types_and_labels() {
+        let shared = Shared::default();
+        let bin = |anon, min_s, max_s, bytes| AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } };
+        shared.with(|figures| {
+            *figures = Figures::of(("cgroup".into(), "/a \"b\"".into()));
+            let usage =
+                Usage { rss_bytes: Some(4096.0), minor_faults: Some(7.0), cpu_s: Some(1.5), ..Usage::default() };
+            figures.take(&usage, "mglru");
+            figures.take(&Usage { swap_bytes: Some(0.0), ..Usage::default() }, "mglru");
+            figures.take_ages(&[
+                bin(true, 0.0, Some(1.0), 10.0),
+                bin(true, 1.0, Some(5.0), 5.0),
+                bin(true, 5.0, None, 85.0),
+            ]);
+        });
+        let text = exposition(&shared).unwrap();
+        for line in [
+            "# TYPE lowtide_rss_bytes gauge",
+            "# UNIT lowtide_rss_bytes bytes",
+            r#"lowtide_rss_bytes{cgroup="/a \"b\""} 4096.0"#,
+            r#"lowtide_minor_faults_total{cgroup="/a \"b\""} 7.0"#,
+            r#"lowtide_cpu_seconds_total{cgroup="/a \"b\""} 1.5"#,
+            r#"lowtide_workingset_bytes{cgroup="/a \"b\"",type="anon",window="5s"} 15.0"#,
+            r#"lowtide_idle_bytes{cgroup="/a \"b\"",type="anon",age="1s"} 90.0"#,
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\nin\n{text}");
+        }
+    }
+}
