@@ -460,11 +460,9 @@ impl Recorder {
             }
         }
         if let Monitor::Mglru(mglru) = &self.monitor {
-            let (asked, by_others) = mglru.asked();
-            if by_others * 10 > asked {
-                self.note(format!(
-                    "something else made {by_others} of {asked} generations first: windows between theirs are missing"
-                ));
+            let (asked, missing) = mglru.asked();
+            if missing * 10 > asked {
+                self.note(format!("{missing} of {asked} generations asked for were not made: windows are missing"));
             }
         }
         self.drain(true);

@@ -23,6 +23,12 @@ pub struct Lruvec {
 }
 
 impl Lruvec {
+    /// Whether no page is in any generation.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.generations.iter().all(|generation| generation.anon + generation.file == 0.0)
+    }
+
     /// Number of the youngest generation.
     #[must_use]
     pub fn youngest(&self) -> Option<u64> {
@@ -66,15 +72,6 @@ fn generation(line: &str) -> Option<Generation> {
     Some(Generation { seq, age_s: f64::from(age_ms) / 1e3, anon: bytes()?, file: bytes()? })
 }
 
-/// What became of a request for a new generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Aged {
-    /// The kernel says that it was made. Older kernels say so too when it was not.
-    Yes,
-    /// Somebody else made one first; the file tells which there are.
-    ByOthers,
-}
-
 /// The interface.
 #[derive(Debug)]
 pub struct LruGen {
@@ -104,17 +101,33 @@ impl LruGen {
         Ok(parse(&self.kernel.read_text(&self.file)?))
     }
 
-    /// Makes a new generation: the kernel walks the page tables of the cgroup's processes, and what was used since the
-    /// last walk goes to the generation that was the youngest until now. `youngest`: its number. Anonymous pages are aged
-    /// too, also without swap.
-    pub fn age(&self, memcg: u64, node: u64, youngest: u64) -> Result<Aged> {
+    /// Makes a new generation in each of these: the kernel walks the page tables of the cgroup's processes, and what was
+    /// used since the last walk goes to the generation that was the youngest until now. Anonymous pages are aged too, also
+    /// without swap.
+    ///
+    /// That it succeeds means little: older kernels say so also where nothing was done, and where somebody else made a
+    /// generation first, it is refused. What there is now, [`LruGen::read`] tells.
+    pub fn age<'a>(&self, lruvecs: impl Iterator<Item = &'a Lruvec>) -> Result<()> {
         // can_swap (swappiness on newer kernels) and force_scan: 1 says yes to both in both dialects.
-        let command = format!("+ {memcg} {node} {youngest} 1 1\n");
-        match self.kernel.write(&self.file, &command) {
-            Ok(()) => Ok(Aged::Yes),
+        let command = |lruvec: &Lruvec| {
+            let youngest = lruvec.youngest()?;
+            Some(format!("+ {} {} {youngest} 1 1\n", lruvec.memcg, lruvec.node))
+        };
+        let commands: Vec<String> = lruvecs.filter_map(command).collect();
+        if commands.is_empty() || self.write(&commands.concat())? {
+            return Ok(());
+        }
+        // The kernel stopped at the first that it refused; asking again for those before it does nothing.
+        commands.iter().try_for_each(|command| self.write(command).map(drop))
+    }
+
+    /// False where something was refused, which is no failure.
+    fn write(&self, commands: &str) -> Result<bool> {
+        match self.kernel.write(&self.file, commands) {
+            Ok(()) => Ok(true),
             // EEXIST: no new one was made. EINVAL: there is a younger one already, or the cgroup is gone. ERANGE: the
             // oldest cannot be given up yet.
-            Err(e) if e.is_any_of(&[libc::EEXIST, libc::EINVAL, libc::ERANGE, libc::EINTR]) => Ok(Aged::ByOthers),
+            Err(e) if e.is_any_of(&[libc::EEXIST, libc::EINVAL, libc::ERANGE, libc::EINTR]) => Ok(false),
             Err(e) => Err(e),
         }
     }

@@ -9,7 +9,7 @@ use lowtide_model::cohort::{Estimate, Picture};
 use lowtide_model::generations::{Generation, histogram};
 
 use super::Target;
-use crate::lru_gen::{Aged, LruGen, Lruvec};
+use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
 
 /// One round: two windows (s), known when it ends, after the longer one.
@@ -23,6 +23,9 @@ const LONG: Round = (60, 120);
 /// the start.
 const ROUNDS: [Round; 16] =
     [SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, LONG];
+
+/// A generation of so few seconds was made just now; the walk over a large target takes its time.
+const NOW_S: f64 = 0.6;
 
 /// When the next generation is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,7 +65,7 @@ pub struct MglruMonitor {
     schedule: Option<Schedule>,
     /// What was read last.
     lruvecs: Vec<Lruvec>,
-    /// New generations that were asked for, and those that others had made first.
+    /// New generations that were asked for, and those that were not made.
     asked: (u64, u64),
 }
 
@@ -93,15 +96,14 @@ impl MglruMonitor {
         if self.schedule.is_none() {
             self.read()?;
         }
-        for lruvec in &self.lruvecs {
-            if let Some(youngest) = lruvec.youngest() {
-                self.asked.0 += 1;
-                let aged = self.lru.age(lruvec.memcg, lruvec.node, youngest)?;
-                self.asked.1 += u64::from(aged == Aged::ByOthers);
-            }
-        }
+        // Thousands of cgroups of a machine hold nothing: they have nothing to age.
+        self.lru.age(self.lruvecs.iter().filter(|lruvec| !lruvec.is_empty()))?;
         // The kernel's word is not taken for it: the ages in the file are what the picture is made from.
         self.read()?;
+        let full = || self.lruvecs.iter().filter(|lruvec| !lruvec.is_empty());
+        let young = |lruvec: &&Lruvec| lruvec.generations.last().is_some_and(|youngest| youngest.age_s < NOW_S);
+        self.asked.0 += full().count() as u64;
+        self.asked.1 += full().filter(|lruvec| !young(lruvec)).count() as u64;
         let Some(schedule) = &mut self.schedule else {
             self.schedule = Some(Schedule { started_s: now_s, round: 0, second_half: false });
             return Ok(None);
@@ -129,8 +131,8 @@ impl MglruMonitor {
         picture
     }
 
-    /// New generations asked for, and how many of them others had made first: with another ager about, births are not
-    /// where they were wanted, and windows are missing.
+    /// New generations asked for, and how many of them were not made: births are not where they were wanted then, and
+    /// windows are missing.
     #[must_use]
     pub fn asked(&self) -> (u64, u64) {
         self.asked
