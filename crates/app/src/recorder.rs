@@ -1,5 +1,7 @@
 //! The tick: accounts, monitor and governor become rows of a record. `run` and `record` differ only in their target.
 
+mod slow;
+
 use std::path::PathBuf;
 
 use lowtide_kernel::account::{Accountant, Accounts};
@@ -7,6 +9,7 @@ use lowtide_kernel::monitor::Target;
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys;
+use lowtide_kernel::system::monotonic_ns;
 use lowtide_kernel::undo::Journal;
 use lowtide_model::cohort::Picture;
 use lowtide_model::meta::{End, Meta};
@@ -14,6 +17,7 @@ use lowtide_model::units::human_bytes;
 use lowtide_model::usage::Usage;
 use lowtide_policy::governor::{Governor, Observation, Part};
 
+use self::slow::Slow;
 use crate::monitors::{self, Map, Monitor, Wish};
 use crate::serve::Shared;
 use crate::store::{RegionRow, Writer};
@@ -27,9 +31,6 @@ const COHORT_EVERY_S: f64 = 5.0;
 const MAP_EVERY_S: f64 = 15.0;
 const CACHE_EVERY_S: f64 = 15.0;
 const PSS_EVERY_S: f64 = 10.0;
-/// A change of the target's size that calls for another walk over it.
-const GROWTH: f64 = 0.05;
-
 /// How to record.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -45,22 +46,6 @@ pub struct Options {
     pub max_overhead: f64,
     /// The target was running before.
     pub attached: bool,
-}
-
-/// Slow work: when it was last done, and what it cost then.
-#[derive(Debug, Clone, Copy, Default)]
-struct Slow {
-    done_s: Option<f64>,
-    cost_s: f64,
-    size: f64,
-}
-
-impl Slow {
-    fn is_due(&self, now_s: f64, every_s: f64, size: f64) -> bool {
-        let Some(done) = self.done_s else { return true };
-        let grown = (size - self.size).abs() > GROWTH * self.size.max(1.0);
-        now_s - done >= every_s || (grown && now_s - done >= 0.15)
-    }
 }
 
 /// A record being made.
@@ -92,13 +77,6 @@ pub struct Recorder {
     /// The disk is full: recording has stopped.
     pub full: bool,
     target: Target,
-}
-
-/// Nanoseconds on `CLOCK_MONOTONIC`.
-#[must_use]
-pub fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 impl Recorder {

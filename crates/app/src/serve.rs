@@ -8,7 +8,7 @@ use anyhow::Context;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use lowtide_model::WINDOWS_S;
-use lowtide_model::cohort::AgeBin;
+use lowtide_model::cohort::{AgeBin, used_within};
 use lowtide_model::usage::{FIELDS, Shape, Unit as FieldUnit, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
@@ -90,44 +90,42 @@ impl Collector for Shared {
                 Shape::Gauge => metric.encode_gauge(&value)?,
             }
         }
-        let mut sets = encoder.encode_descriptor(
-            "lowtide_workingset",
-            "Bytes touched within the window",
-            Some(&Unit::Bytes),
-            MetricType::Gauge,
-        )?;
-        for (window, side, bytes) in by_type(&figures.ages) {
-            let labels = figures.labels(&[("type", side), ("window", &format!("{window}s"))]);
-            sets.encode_family(&labels)?.encode_gauge(&bytes)?;
-        }
-        let mut errors = encoder.encode_descriptor(
-            "lowtide_workingset_ci95",
-            "Half-width of the 95 % interval of the working set, both types together",
-            Some(&Unit::Bytes),
-            MetricType::Gauge,
-        )?;
-        for window in WINDOWS_S {
-            if let Some(set) = figures.usage.working_set(window) {
-                let labels = figures.labels(&[("window", &format!("{window}s"))]);
-                errors.encode_family(&labels)?.encode_gauge(&set.ci95)?;
-            }
-        }
-        let mut idle = encoder.encode_descriptor(
-            "lowtide_idle",
-            "Bytes not touched for at least the age",
-            Some(&Unit::Bytes),
-            MetricType::Gauge,
-        )?;
-        for bin in figures.ages.iter().filter(|bin| bin.min_s > 0.0) {
-            let older = figures.ages.iter().filter(|other| other.anon == bin.anon && other.min_s >= bin.min_s);
-            let bytes: f64 = older.map(|bin| bin.size.bytes).sum();
-            let labels = figures.labels(&[("type", side(bin.anon)), ("age", &format!("{}s", bin.min_s))]);
-            idle.encode_family(&labels)?.encode_gauge(&bytes)?;
-        }
+        gauge(&mut encoder, "lowtide_workingset", "Bytes touched within the window", |add| {
+            by_type(&figures.ages).try_for_each(|(window, side, bytes)| {
+                add(figures.labels(&[("type", side), ("window", &format!("{window}s"))]), bytes)
+            })
+        })?;
+        let doc = "Half-width of the 95 % interval of the working set, both types together";
+        gauge(&mut encoder, "lowtide_workingset_ci95", doc, |add| {
+            let sets = WINDOWS_S.into_iter().filter_map(|window| Some((window, figures.usage.working_set(window)?)));
+            let mut sets = sets.map(|(window, set)| (figures.labels(&[("window", &format!("{window}s"))]), set.ci95));
+            sets.try_for_each(|(labels, ci95)| add(labels, ci95))
+        })?;
+        gauge(&mut encoder, "lowtide_idle", "Bytes not touched for at least the age", |add| {
+            figures.ages.iter().filter(|bin| bin.min_s > 0.0).try_for_each(|bin| {
+                let older = figures.ages.iter().filter(|other| other.anon == bin.anon && other.min_s >= bin.min_s);
+                let labels = figures.labels(&[("type", side(bin.anon)), ("age", &format!("{}s", bin.min_s))]);
+                add(labels, older.map(|bin| bin.size.bytes).sum())
+            })
+        })?;
         let mut monitor =
             encoder.encode_descriptor("lowtide_monitor", "The monitor at work", None, MetricType::Info)?;
         monitor.encode_family(&figures.labels(&[]))?.encode_info(&[("backend", figures.monitor.as_str())])
     }
+}
+
+/// Labels and a value.
+type Add<'a> = dyn FnMut(Vec<(String, String)>, f64) -> fmt::Result + 'a;
+
+/// A family of gauges in bytes.
+fn gauge(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    doc: &str,
+    each: impl FnOnce(&mut Add) -> fmt::Result,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, doc, Some(&Unit::Bytes), MetricType::Gauge)?;
+    each(&mut |labels, value| family.encode_family(&labels)?.encode_gauge(&value))
 }
 
 fn side(anon: bool) -> &'static str {
@@ -136,14 +134,10 @@ fn side(anon: bool) -> &'static str {
 
 /// Working sets by window and type, as far as the histogram has such edges.
 fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + '_ {
-    WINDOWS_S.into_iter().flat_map(move |window| {
-        [true, false].into_iter().filter_map(move |anon| {
-            let edge = f64::from(window);
-            let bins = || ages.iter().filter(move |bin| bin.anon == anon);
-            let known = bins().any(|bin| bin.max_s == Some(edge));
-            let used = || bins().filter(|bin| bin.max_s.is_some_and(|max| max <= edge)).map(|bin| bin.size.bytes).sum();
-            known.then(|| (window, side(anon), used()))
-        })
+    let all = WINDOWS_S.into_iter().flat_map(|window| [(window, true), (window, false)]);
+    all.filter_map(move |(window, anon)| {
+        let bins = ages.iter().filter(|bin| bin.anon == anon);
+        Some((window, side(anon), used_within(bins, f64::from(window))?))
     })
 }
 

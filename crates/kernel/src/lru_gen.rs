@@ -9,6 +9,19 @@ use lowtide_model::generations::Generation;
 use crate::mounts::Mounted;
 use crate::root::{Error, Kernel, Result};
 
+/// What is switched on, and where to switch.
+pub(crate) const SWITCH: &str = "/sys/kernel/mm/lru_gen/enabled";
+
+/// The components that are on, as bits: 1 the LRU itself, 2 leaf entries in batches, 4 non-leaf entries.
+pub fn switch(kernel: &Kernel) -> Result<u32> {
+    let text = kernel.read_text(SWITCH)?;
+    parse_switch(&text).ok_or_else(|| Error::unexpected(SWITCH, "not a hexadecimal number"))
+}
+
+fn parse_switch(text: &str) -> Option<u32> {
+    u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+}
+
 /// The generations of one cgroup on one node: pages charged to itself, not to its children.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lruvec {
@@ -83,12 +96,9 @@ pub struct LruGen {
 impl LruGen {
     /// Opens it; fails where the kernel lacks it, it is switched off, or debugfs is locked down.
     pub fn open(kernel: &Kernel) -> Result<Self> {
-        let switch = "/sys/kernel/mm/lru_gen/enabled";
-        let text = kernel.read_text(switch)?;
-        let bits = text.trim().strip_prefix("0x").and_then(|bits| u32::from_str_radix(bits, 16).ok());
-        if bits.is_none_or(|bits| bits & 1 == 0) {
+        if switch(kernel)? & 1 == 0 {
             let why = std::io::Error::other("the multi-generational LRU is switched off (echo y to it)");
-            return Err(Error::new("use", switch, why));
+            return Err(Error::new("use", SWITCH, why));
         }
         let debugfs = Mounted::open(kernel, "debugfs", &["/sys/kernel/debug"], "lru_gen")?;
         let file = debugfs.path("lru_gen");
@@ -151,10 +161,17 @@ mod tests {
         assert_eq!(all[1].youngest(), Some(5));
     }
 
+    #[test]
+    fn what_the_switch_says() {
+        assert_eq!(parse_switch("0x0007\n"), Some(7));
+        assert_eq!(parse_switch("0x0000\n"), Some(0));
+        assert_eq!(parse_switch("y\n"), None);
+    }
+
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = parse(&text);
+        fn any_text_is_survived(text in "(0x)?(\\PC|\\n)*") {
+            let _ = (parse(&text), parse_switch(&text));
         }
 
         #[test]

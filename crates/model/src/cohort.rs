@@ -11,7 +11,7 @@ use crate::episode::{Episode, Kind, PageKey};
 use crate::sharpen::Sample;
 use crate::{PAGE, WINDOWS_S};
 
-pub use picture::{AgeBin, Estimate, Picture};
+pub use picture::{AgeBin, Estimate, Picture, used_within};
 
 /// A page as a refresh found it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use lowtide_model::WINDOWS_S;
-use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::cohort::{AgeBin, Estimate, used_within};
 use lowtide_model::usage::Usage;
 
 use super::{Error, Recording};
@@ -101,7 +101,8 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         derive(&mut usage, &zero);
         usage.t_s = Some(time - start);
         let ages = histogram(bins);
-        usage.set_working_sets(&WINDOWS_S.map(|window| used_within(&ages, f64::from(window))));
+        let used = |window: u32| used_within(ages.iter(), f64::from(window));
+        usage.set_working_sets(&WINDOWS_S.map(|window| used(window).map(|bytes| Estimate { bytes, ci95: 0.0 })));
         recording.ages.push((time - start, ages));
         recording.usage.push(usage);
     }
@@ -138,12 +139,6 @@ fn histogram(mut bins: Vec<(bool, f64, f64)>) -> Vec<AgeBin> {
         }
     }
     out
-}
-
-fn used_within(bins: &[AgeBin], window_s: f64) -> Option<Estimate> {
-    let known = bins.iter().any(|bin| bin.max_s == Some(window_s));
-    let within = bins.iter().filter(|bin| bin.max_s.is_some_and(|max| max <= window_s));
-    known.then(|| Estimate { bytes: within.map(|bin| bin.size.bytes).sum(), ci95: 0.0 })
 }
 
 #[cfg(test)]

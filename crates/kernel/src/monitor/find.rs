@@ -5,6 +5,7 @@ use lowtide_model::cohort::Found;
 use lowtide_model::episode::{Kind, PageKey};
 use lowtide_model::{PAGE, region::Extent};
 
+use crate::lru_gen;
 use crate::pagemap::{FrameFile, PageMap, flag};
 use crate::proc;
 use crate::root::{Error, Kernel, Result};
@@ -132,8 +133,7 @@ impl Frames {
 /// (`folio_mark_accessed` returns before it clears the idle flag), and DAMON does not see it.
 #[must_use]
 pub fn mglru_is_on(kernel: &Kernel) -> bool {
-    let text = kernel.read_text("/sys/kernel/mm/lru_gen/enabled").unwrap_or_default();
-    u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).is_ok_and(|bits| bits & 1 == 1)
+    lru_gen::switch(kernel).is_ok_and(|bits| bits & 1 == 1)
 }
 
 fn kind_of(flags: u64) -> Option<Kind> {

@@ -5,7 +5,7 @@
 //! round yields two windows. The rounds take turns, mostly the short ones.
 
 use lowtide_model::WINDOWS_S;
-use lowtide_model::cohort::{Estimate, Picture};
+use lowtide_model::cohort::{Estimate, Picture, used_within};
 use lowtide_model::generations::{Generation, histogram};
 
 use super::Target;
@@ -123,10 +123,8 @@ impl MglruMonitor {
         let lists: Vec<Vec<Generation>> = self.lruvecs.iter().map(|lruvec| lruvec.generations.clone()).collect();
         let mut picture = Picture { ages: histogram(&lists, &[short, long]), ..Picture::default() };
         for (window, at) in WINDOWS_S.iter().zip(&mut picture.working_set) {
-            let edge = f64::from(*window);
-            let known = picture.ages.iter().any(|bin| bin.max_s == Some(edge));
-            let within = picture.ages.iter().filter(|bin| bin.max_s.is_some_and(|max| max <= edge));
-            *at = known.then(|| Estimate { bytes: within.map(|bin| bin.size.bytes).sum(), ci95: 0.0 });
+            let used = used_within(picture.ages.iter(), f64::from(*window));
+            *at = used.map(|bytes| Estimate { bytes, ci95: 0.0 });
         }
         picture
     }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use crate::damon::{Damon, Setup};
 use crate::root::Result;
+use crate::system::monotonic_ns;
 
 /// What became of one thing told.
 #[derive(Debug)]
@@ -53,13 +54,12 @@ fn work(damon: &Damon, job: &Job) -> Told {
     // A kdamond that follows processes ends with the last of them.
     let start = damon.pid(job.kdamond).is_none();
     let result = if start { damon.start(job.kdamond, &job.setup) } else { damon.commit(job.kdamond, &job.setup) };
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let ns = |value: i64| u64::try_from(value).unwrap_or(0);
+    let at_ns = monotonic_ns();
     Told {
         kdamond: job.kdamond,
         start,
         pid: if start { damon.pid(job.kdamond) } else { None },
-        at_ns: ns(now.tv_sec) * 1_000_000_000 + ns(now.tv_nsec),
+        at_ns,
         cost_s: thread_cpu_s() - before,
         result,
     }

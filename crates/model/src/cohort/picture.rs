@@ -42,6 +42,17 @@ pub struct AgeBin {
     pub size: Estimate,
 }
 
+/// Bytes of these bins that were used within `window_s`; `None` where none of them ends there.
+#[must_use]
+pub fn used_within<'a>(bins: impl Iterator<Item = &'a AgeBin>, window_s: f64) -> Option<f64> {
+    let (mut known, mut bytes) = (false, 0.0);
+    for (bin, max_s) in bins.filter_map(|bin| Some((bin, bin.max_s?))).filter(|(_, max_s)| *max_s <= window_s) {
+        known |= max_s >= window_s;
+        bytes += bin.size.bytes;
+    }
+    known.then_some(bytes)
+}
+
 /// What one tick says.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picture {

@@ -2,19 +2,22 @@ use super::*;
 use crate::choice::{Choice, level_for};
 use proptest::prelude::*;
 
+/// Anonymous pages that came at the start.
+fn made_at_0(pages: impl Iterator<Item = u64>) -> Vec<Found> {
+    let found = |page| Found {
+        key: PageKey { space: 1, page },
+        kind: Kind::Anon,
+        frame: page,
+        weight: 1.0,
+        allocated_s: Some(0.0),
+    };
+    pages.map(found).collect()
+}
+
 /// A target of `pages` pages from page 0 up, all anonymous, of which `is_hot` are touched in every tick.
 fn watch(pages: u64, limit: u64, seed: u64, ticks: u32, is_hot: impl Fn(u64) -> bool) -> (Cohort, Totals) {
     let choice = Choice { level: level_for(pages, limit), seed, turn: 0 };
-    let found: Vec<Found> = choice
-        .pages_in(0, pages)
-        .map(|page| Found {
-            key: PageKey { space: 1, page },
-            kind: Kind::Anon,
-            frame: page,
-            weight: 1.0,
-            allocated_s: Some(0.0),
-        })
-        .collect();
+    let found = made_at_0(choice.pages_in(0, pages));
     #[expect(clippy::cast_precision_loss)]
     let totals = [(pages * PAGE) as f64, 0.0, 0.0];
     let mut cohort = Cohort::new(1.0);
@@ -165,16 +168,7 @@ proptest! {
 /// Pages swept round and round, each touched once in `period_s`, looked at every `tick_s`.
 fn swept(period_s: f64, tick_s: f64, ticks: u32) -> (Cohort, Totals, f64) {
     let pages = 1u32 << 15;
-    let found: Vec<Found> = (0..u64::from(pages))
-        .step_by(16)
-        .map(|page| Found {
-            key: PageKey { space: 1, page },
-            kind: Kind::Anon,
-            frame: page,
-            weight: 1.0,
-            allocated_s: Some(0.0),
-        })
-        .collect();
+    let found = made_at_0((0..u64::from(pages)).step_by(16));
     let totals = [f64::from(pages) * 4096.0, 0.0, 0.0];
     let mut cohort = Cohort::new(1.0);
     let mut out = Vec::new();
