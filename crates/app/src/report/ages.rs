@@ -15,7 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "ages",
     title: "Idle ages",
     meaning: "All memory of the workload by the time since it was last touched: warm colours are in use, blue ones could go \
-              with little harm. Grey has not been watched for long enough to tell.",
+              with little harm. Of grey memory the age is not known: it was not watched for long enough, or not closely enough.",
     formats: DRAWN,
     take: |source, _| {
         let rows = source.ages();
@@ -79,7 +79,7 @@ fn ticks(rows: &[AgeRow]) -> Vec<Tick> {
 }
 
 fn class(at: usize) -> (&'static str, Ink) {
-    CLASSES.get(at).map_or(("not known yet", Ink::Kernel), |(_, name, ink)| (name, *ink))
+    CLASSES.get(at).map_or(("not known", Ink::Kernel), |(_, name, ink)| (name, *ink))
 }
 
 impl Ages<'_> {
@@ -118,20 +118,6 @@ impl Ages<'_> {
             below = above;
         }
     }
-
-    /// Names beside the bands where they end, for those thick enough to be seen.
-    fn label(scene: &mut Scene, frame: &Frame, last: &Sizes) {
-        let mut labels = Vec::new();
-        let mut below = 0.0;
-        for (at, bytes) in last.iter().enumerate() {
-            let (low, high) = (frame.at(0.0, below).1, frame.at(0.0, below + bytes).1);
-            if low - high >= 3.0 {
-                labels.push(((low + high) / 2.0, class(at).1, class(at).0.to_owned()));
-            }
-            below += bytes;
-        }
-        scene.end_labels(frame.right() + 10.0, (frame.top, frame.bottom()), labels);
-    }
 }
 
 impl Report for Ages<'_> {
@@ -161,10 +147,10 @@ impl Report for Ages<'_> {
         // Both panels in the same scale, so that a byte is as high in each.
         let scale = 300.0 / (max[0] + max[1]);
         let mut top = 0.0;
-        if page == Page::Narrow {
-            let items: Vec<(Ink, &str)> = (0..=UNKNOWN).map(|at| (class(at).1, class(at).0)).collect();
-            top += scene.key((2.0, 0.0), scene.width, &items);
-        }
+        // Not beside the bands: the ages of the end need not be those of the run.
+        let occurs = |at: &usize| ticks.iter().any(|tick| tick.anon[*at] + tick.file[*at] > 0.0);
+        let items: Vec<(Ink, &str)> = (0..=UNKNOWN).filter(occurs).map(|at| (class(at).1, class(at).0)).collect();
+        top += scene.key((2.0, 0.0), scene.width, &items);
         for (name, side, max) in
             [("Anonymous", (|tick| &tick.anon) as fn(&Tick) -> &Sizes, max[0]), ("File", |tick| &tick.file, max[1])]
         {
@@ -173,11 +159,6 @@ impl Report for Ages<'_> {
             let rules = byte_ticks(max, if frame.height > 90.0 { 4 } else { 2 });
             frame.rules(&mut scene, &rules);
             Self::panel(&mut scene, &frame, &ticks, side);
-            if page == Page::Wide
-                && let Some(last) = ticks.last()
-            {
-                Self::label(&mut scene, &frame, side(last));
-            }
             top = frame.bottom() + 14.0;
             if name == "File" {
                 frame.marks(&mut scene, &time_ticks(end, if page == Page::Wide { 10 } else { 5 }));

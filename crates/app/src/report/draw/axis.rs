@@ -55,7 +55,9 @@ impl Frame {
 
     /// Marks and labels below.
     pub(in crate::report) fn marks(&self, scene: &mut Scene, ticks: &[Tick]) {
-        for (value, label) in ticks {
+        // A chart may begin late: what lies before it has no place, but the mark next to its edge has.
+        let early = self.x.0 - 0.02 * (self.x.1 - self.x.0);
+        for (value, label) in ticks.iter().filter(|(value, _)| *value >= early) {
             let (x, y) = self.at(*value, self.y.0);
             scene.line(vec![(x, y), (x, y + 4.0)], Ink::Axis, 1.0);
             let half = super::text_width(label) / 2.0;
