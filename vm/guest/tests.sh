@@ -18,8 +18,9 @@ for test in "$@"; do
   printf '# %s\n' "$name"
   dmesg --clear
   # Not a pipe: what a test leaves behind would hold it open. Only the time limit's own group is ended with it.
+  # Appended to: what an earlier test left behind must not write over it.
   : >"$log"
-  timeout --kill-after=10 "$limit" bash "$test" >"$log" 2>&1 </dev/null &
+  timeout --kill-after=10 "$limit" bash "$test" >>"$log" 2>&1 </dev/null &
   running=$!
   tail -n +1 -s 0.2 -f --pid="$running" "$log"
   wait "$running"

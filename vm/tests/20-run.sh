@@ -38,7 +38,9 @@ equals "and DAMON follows it to its end" "$(json violent/meta.json '.notes[] | s
 between "with a working set" "$(median_of violent 1)" 100000 1000000000
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"
 
-start "$LOWTIDE" run --max-overhead 100% --out first -- "$PATTERN" "$patterns/tight.toml" --seconds 60
+# shellcheck disable=SC2016  # expanded by the program
+start "$LOWTIDE" run --max-overhead 100% --out first -- sh -c 'echo $$ >program; exec "$@"' sh \
+  "$PATTERN" "$patterns/tight.toml" --seconds 60
 check "a first lowtide takes DAMON" wait_for 30 grep -qsx on /sys/kernel/mm/damon/admin/kdamonds/0/state
 "$LOWTIDE" run --out second -- sleep 3 2>err
 contains "a second lowtide says who holds DAMON" "$(json second/meta.json '.monitor.refused[].why')" "another lowtide, pid"
@@ -47,6 +49,7 @@ equals "and uses the next best monitor" "$(json second/meta.json .monitor.backen
 wait_for 20 sh -c 'ls first/parts/usage-* >list 2>&1'
 kill -s KILL "$started"
 sleep 1
+check "the program of a killed lowtide lives on" kill "$(cat program)"
 check "what a killed lowtide left is taken back" "$LOWTIDE" recover first
 equals "and the kernel is as it was" "$(kernel_state)" "$before"
 check "the record of a killed lowtide reads" "$LOWTIDE" report first

@@ -19,15 +19,17 @@ pub struct Generation {
     pub file: f64,
 }
 
-/// A birth is taken for an edge of the histogram if it is at most so far from it, as a share of it.
-const NEAR: f64 = 0.15;
+/// A birth is taken for an edge of the histogram if it is at most so far from it, as a share of it and in seconds: walking
+/// over a busy machine takes some tenths.
+const NEAR: (f64, f64) = (0.15, 0.3);
 
 /// Bytes used within the last `window_s`, anonymous and file. `generations`: oldest first. `None` where no generation was
 /// born near that time: then nobody looked.
 #[must_use]
 pub fn used_within(generations: &[Generation], window_s: f64) -> Option<[f64; 2]> {
     // The oldest generation also holds what is older than its birth.
-    let born = generations.iter().skip(1).filter(|g| (g.age_s - window_s).abs() <= NEAR * window_s);
+    let near = (NEAR.0 * window_s).max(NEAR.1);
+    let born = generations.iter().skip(1).filter(|g| (g.age_s - window_s).abs() <= near);
     let edge = born.min_by(|a, b| (a.age_s - window_s).abs().total_cmp(&(b.age_s - window_s).abs()))?;
     let younger = generations.iter().filter(|g| g.seq >= edge.seq);
     Some(younger.fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]))
