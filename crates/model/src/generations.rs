@@ -19,6 +19,9 @@ pub struct Generation {
     pub file: f64,
 }
 
+/// Generations that the kernel keeps at most (`MAX_NR_GENS`).
+const MOST: usize = 4;
+
 /// A birth is taken for an edge of the histogram if it is at most so far from it, as a share of it and in seconds: walking
 /// over a busy machine takes some tenths.
 const NEAR: (f64, f64) = (0.15, 0.3);
@@ -27,9 +30,11 @@ const NEAR: (f64, f64) = (0.15, 0.3);
 /// born near that time: then nobody looked.
 #[must_use]
 pub fn used_within(generations: &[Generation], window_s: f64) -> Option<[f64; 2]> {
-    // The oldest generation also holds what is older than its birth.
+    // Where the kernel has no room for another generation, the oldest also holds what is older than its birth. Where
+    // fewer are listed, the older ones are empty.
+    let bounds_nothing = usize::from(generations.len() >= MOST);
     let near = (NEAR.0 * window_s).max(NEAR.1);
-    let born = generations.iter().skip(1).filter(|g| (g.age_s - window_s).abs() <= near);
+    let born = generations.iter().skip(bounds_nothing).filter(|g| (g.age_s - window_s).abs() <= near);
     let edge = born.min_by(|a, b| (a.age_s - window_s).abs().total_cmp(&(b.age_s - window_s).abs()))?;
     let younger = generations.iter().filter(|g| g.seq >= edge.seq);
     Some(younger.fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]))
@@ -92,7 +97,9 @@ mod tests {
         assert_eq!(used_within(&list, 1.0), Some([9.0, 2.0]));
         assert_eq!(used_within(&list, 5.0), Some([39.0, 3.0]));
         assert_eq!(used_within(&list, 2.0), None, "nobody looked two seconds ago");
-        assert_eq!(used_within(&list[..1], 5.0), None, "the oldest holds what is older, too");
+        let old = [generation(1, 60.0, 100.0), list[1], list[2], list[3]];
+        assert_eq!(used_within(&old, 60.0), None, "the oldest of four holds what is older, too");
+        assert_eq!(used_within(&list[2..], 1.0), Some([9.0, 2.0]), "older ones are empty");
         let bins = histogram(&[list.to_vec()], &[1, 5, 10]);
         let anon: Vec<_> = bins.iter().filter(|b| b.anon).map(|b| (b.min_s, b.max_s, b.size.bytes)).collect();
         assert_eq!(anon, [(0.0, Some(1.0), 9.0), (1.0, Some(5.0), 30.0), (5.0, None, 100.0)]);
