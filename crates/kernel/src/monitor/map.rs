@@ -43,7 +43,6 @@ pub struct MapMonitor {
     settled: u32,
     /// How often in a row DAMON has refused what it was told.
     refusals: u32,
-    is_lost: bool,
     /// Bytes of the target that are too scattered to be mapped, at the last refresh.
     pub lost_bytes: u64,
     /// Processes of the target beyond those that are followed, at most so far.
@@ -66,7 +65,6 @@ impl MapMonitor {
             wish: None,
             settled: 0,
             refusals: 0,
-            is_lost: false,
             lost_bytes: 0,
             lost_processes: 0,
         }
@@ -133,7 +131,7 @@ impl MapMonitor {
 
     /// DAMON has taken what it was told.
     pub fn was_told(&mut self) {
-        (self.refusals, self.is_lost) = (0, false);
+        self.refusals = 0;
         self.pids = self.told.as_ref().map_or_else(Vec::new, |setup| setup.pids.clone());
     }
 
@@ -141,7 +139,6 @@ impl MapMonitor {
     /// if it happens too often to be that.
     pub fn was_refused(&mut self) -> bool {
         self.told = None;
-        self.is_lost = true;
         self.refusals += 1;
         self.refusals > REFUSALS
     }
@@ -149,7 +146,7 @@ impl MapMonitor {
     /// Whether another walk over the target is needed before DAMON can be told.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.is_lost && self.wish.is_none()
+        self.refusals > 0 && self.wish.is_none()
     }
 
     /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; made sharper by what the
