@@ -1,24 +1,27 @@
 //! The tick: accounts, monitor and governor become rows of a record. `run` and `record` differ only in their target.
 
+mod looks;
 mod slow;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use lowtide_kernel::account::{Accountant, Accounts};
+use lowtide_kernel::account::{Accountant, Accounts, Depth};
 use lowtide_kernel::monitor::Target;
+use lowtide_kernel::pressure::{Trigger, Woken};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys;
+use lowtide_kernel::sys::{self, Signals};
 use lowtide_kernel::system::monotonic_ns;
 use lowtide_kernel::undo::Journal;
-use lowtide_model::cohort::Picture;
 use lowtide_model::meta::{End, Meta};
 use lowtide_model::units::human_bytes;
 use lowtide_model::usage::Usage;
-use lowtide_policy::governor::{Governor, Observation, Part};
+use lowtide_policy::governor::Governor;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::slow::Slow;
-use crate::monitors::{self, Map, Monitor, Wish};
+use crate::monitors::{Map, Monitor, Wish};
 use crate::serve::Shared;
 use crate::store::{RegionRow, Writer};
 
@@ -26,11 +29,13 @@ use crate::store::{RegionRow, Writer};
 const FLUSH_S: f64 = 4.5;
 /// The governor looks at the costs so often, seconds.
 const GOVERN_S: f64 = 5.0;
-/// Slow work is done again after so long, seconds, if nothing else calls for it.
-const COHORT_EVERY_S: f64 = 5.0;
-const MAP_EVERY_S: f64 = 15.0;
-const CACHE_EVERY_S: f64 = 15.0;
+/// Proportional set sizes are read again after so long, seconds.
 const PSS_EVERY_S: f64 = 10.0;
+/// Going through the processes at a tick is not counted as slow work where it costs no more than this share of the cap.
+const PROCESSES_SHARE: f64 = 0.1;
+/// Memory stalls worth a row of their own: so long within so long.
+const STALL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
 /// How to record.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -70,6 +75,13 @@ pub struct Recorder {
     cache: Slow,
     map: Slow,
     pss: Slow,
+    processes: Slow,
+    /// Ticks, and those at which the processes were not gone through.
+    ticks: (u64, u64),
+    /// Wakes when tasks of the target stall on memory; counts, and whether it has since the last tick.
+    trigger: Option<Trigger>,
+    stalls: u64,
+    stalled: bool,
     governed_s: f64,
     flushed_s: f64,
     /// Where the newest figures are served from, if they are.
@@ -116,13 +128,21 @@ impl Recorder {
             cache: Slow::default(),
             map: Slow::default(),
             pss: Slow::default(),
+            processes: Slow::default(),
+            ticks: (0, 0),
+            trigger: None,
+            stalls: 0,
+            stalled: false,
             governed_s: 0.0,
             flushed_s: 0.0,
             served: None,
             full: false,
             target: Target::default(),
         };
-        let Accounts { mut usage, .. } = recorder.accountant.read(false)?;
+        let pressure = recorder.accountant.pressure_file("memory");
+        // Where there is none, the figure is null; why there is no pressure is in the notes.
+        recorder.trigger = Trigger::open(kernel, &pressure, STALL.0, STALL.1).ok();
+        let Accounts { mut usage, .. } = recorder.accountant.read(Depth::Processes)?;
         usage.t_s = Some(0.0);
         recorder.writer.usage(usage);
         Ok(recorder)
@@ -185,22 +205,78 @@ impl Recorder {
         result
     }
 
+    /// Reads the accounts, as deep as the price allows.
+    fn accounts(&mut self, now_s: f64) -> anyhow::Result<Accounts> {
+        let free_s = PROCESSES_SHARE * self.options.max_overhead * self.options.interval_s;
+        let pss = self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size) && now_s > 0.9;
+        let depth = if pss && self.allows_later(&self.pss, now_s) {
+            Depth::Pss
+        } else if !self.accountant.has_charges()
+            || self.processes.cost_s <= free_s
+            || self.allows_later(&self.processes, now_s)
+        {
+            Depth::Processes
+        } else {
+            Depth::Charges
+        };
+        let before = sys::own_cpu_s();
+        let accounts = self.accountant.read(depth)?;
+        let slow = Slow { done_s: Some(now_s), cost_s: sys::own_cpu_s() - before, size: 0.0 };
+        self.ticks.0 += 1;
+        match depth {
+            Depth::Charges => self.ticks.1 += 1,
+            Depth::Processes => self.processes = slow,
+            Depth::Pss => self.pss = slow,
+        }
+        if depth == Depth::Pss || (depth == Depth::Processes && slow.cost_s > free_s) {
+            self.slow_spent_s += slow.cost_s;
+        }
+        Ok(accounts)
+    }
+
+    /// Waits until `due_s`, a signal, or a stall of the target. True if there is a signal.
+    ///
+    /// # Errors
+    /// If the signals cannot be waited for.
+    pub fn wait(&mut self, signals: &Signals, due_s: f64) -> anyhow::Result<bool> {
+        let time = Timespec::try_from(Duration::from_secs_f64((due_s - self.now_s()).max(0.0)))?;
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+        fds.extend(self.trigger.as_ref().map(|trigger| PollFd::new(trigger, Trigger::EVENTS)));
+        match poll(&mut fds, Some(&time)) {
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            other => other?,
+        };
+        let signal = !fds[0].revents().is_empty();
+        match fds.get(1).and_then(|fd| Trigger::woken(fd.revents())) {
+            Some(Woken::Stalled) => (self.stalls, self.stalled) = (self.stalls + 1, true),
+            Some(Woken::Gone) => self.trigger = None,
+            None => {}
+        }
+        Ok(signal)
+    }
+
+    /// Whether a tick that was due at `due_s` is to be made now. A stall has one of its own.
+    #[must_use]
+    pub fn is_due(&self, due_s: f64) -> bool {
+        self.stalled || self.now_s() >= due_s
+    }
+
     /// One tick. Returns the row, for progress; `None` when nothing of the target lives any more.
     ///
     /// # Errors
     /// If the target's processes cannot be listed.
     pub fn tick(&mut self) -> anyhow::Result<Option<Usage>> {
         let now_s = self.now_s();
-        let want_pss =
-            self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size) && self.allows_later(&self.pss, now_s) && now_s > 0.9;
-        let read = |recorder: &mut Self| recorder.accountant.read(want_pss);
-        let Accounts { mut usage, target } =
-            if want_pss { self.pay(|r| &mut r.pss, now_s, 0.0, read)? } else { read(self)? };
-        if target.pids.is_empty() && !target.system {
+        self.stalled = false;
+        let Accounts { mut usage, target } = self.accounts(now_s)?;
+        if self.accountant.is_over(&target) {
             return Ok(None);
         }
         self.target = target;
         usage.t_s = Some(now_s);
+        #[expect(clippy::cast_precision_loss, reason = "at most one in two seconds")]
+        let stalls = self.stalls as f64;
+        usage.memory_stalls = self.trigger.is_some().then_some(stalls);
         self.monitor_tick(now_s, &mut usage);
         usage.monitor_cpu_s = Some(self.spent_s());
         if let Some(served) = &self.served {
@@ -211,174 +287,6 @@ impl Recorder {
             self.flush(now_s);
         }
         Ok(Some(usage))
-    }
-
-    /// Takes the monitor at the first tick at which there is a target, then reads it at every tick.
-    fn monitor_tick(&mut self, now_s: f64, usage: &mut Usage) {
-        if !self.monitor_taken {
-            // Nothing can be said of less than a second; what ends before that is spared the price.
-            if now_s < 0.25 {
-                return;
-            }
-            self.take_monitor();
-        }
-        let size: f64 = self.target.totals.iter().sum();
-        let result = match self.monitor {
-            Monitor::Damon(_) => self.damon_tick(now_s, size, usage),
-            Monitor::Mglru(_) | Monitor::Smaps(_) => self.round_tick(now_s, size, usage),
-            Monitor::None => Ok(()),
-        };
-        if let Err(error) = result {
-            self.note(format!("the {} monitor stopped at {now_s:.1} s: {error}", self.monitor.name()));
-            self.drain(true);
-            self.monitor = Monitor::None;
-        }
-    }
-
-    fn take_monitor(&mut self) {
-        self.monitor_taken = true;
-        let rhythm = monitors::rhythm(&self.governor.plan(), self.options.map);
-        let (wish, attached) = (self.options.monitor, self.options.attached);
-        match monitors::choose(wish, &self.kernel, &self.journal, &self.target, &rhythm, self.epoch_ns, attached) {
-            Ok(choice) => {
-                self.monitor = choice.monitor;
-                self.meta.monitor.refused = choice.refused;
-            }
-            // A monitor that was asked for by name was tried before the program started; it can only have gone since.
-            Err(failure) => self.note(failure.message),
-        }
-        match &self.monitor {
-            Monitor::Damon(damon) if !damon.sees_cache() => self.note(
-                "page cache used by read and write is in no working set or idle age: with the multi-generational LRU \
-                 on (/sys/kernel/mm/lru_gen/enabled), or without /proc/kpagecgroup, DAMON does not see its use",
-            ),
-            Monitor::Damon(_) => {}
-            Monitor::Mglru(_) => self.note(
-                "page cache used by read and write counts as idle: generations tell the use of mapped pages alone",
-            ),
-            _ => {}
-        }
-        if !matches!(self.monitor, Monitor::Damon(_)) {
-            self.governor.without_rhythm();
-        }
-        self.name_monitor();
-        let _ = self.writer.meta(&self.meta);
-        // What follows is the same few functions again and again, for hours.
-        sys::forget_code();
-    }
-
-    fn name_monitor(&mut self) {
-        let plan = self.governor.plan();
-        let damon = matches!(self.monitor, Monitor::Damon(_));
-        self.meta.monitor.backend = self.monitor.name().to_owned();
-        self.meta.monitor.sampling_s = if damon { plan.cohort_sampling_s } else { 0.0 };
-        self.meta.monitor.aggregation_s = if damon { plan.map_aggregation_s() } else { 0.0 };
-    }
-
-    fn damon_tick(&mut self, now_s: f64, size: f64, usage: &mut Usage) -> anyhow::Result<()> {
-        let (looked, background_s) = self.damon(|damon, _| Ok((damon.poll()?, damon.take_background_s())))?;
-        self.slow_spent_s += background_s;
-        if self.cohort.is_due(now_s, COHORT_EVERY_S, size) && self.allows(&self.cohort, now_s) {
-            let search = self.cache.is_due(now_s, CACHE_EVERY_S, 0.0) && self.allows_later(&self.cache, now_s);
-            let slow: fn(&mut Self) -> &mut Slow = if search { |r| &mut r.cache } else { |r| &mut r.cohort };
-            self.pay(slow, now_s, size, |recorder| {
-                recorder.damon(|damon, target| damon.refresh_cohort(target, now_s, search))
-            })?;
-            self.cohort.done_s = Some(now_s);
-            self.cohort.size = size;
-        }
-        // The map comes second: a short program may end before it has anything to say.
-        if matches!(&self.monitor, Monitor::Damon(damon) if damon.map_is_lost()) {
-            self.map.size = 0.0;
-        }
-        if now_s > 0.9 && self.map.is_due(now_s, MAP_EVERY_S, size) && self.allows_later(&self.map, now_s) {
-            self.pay(
-                |r| &mut r.map,
-                now_s,
-                size,
-                |recorder| recorder.damon(|damon, target| damon.refresh_map(target)),
-            )?;
-        }
-        if let Monitor::Damon(damon) = &mut self.monitor {
-            let tell = damon.wants_to_tell();
-            self.told_cost_s = tell.unwrap_or(self.told_cost_s);
-            if tell.is_some_and(|cost_s| self.governor.may_spend(now_s, self.slow_spent_s, cost_s)) {
-                damon.tell(now_s);
-            }
-            usage.watched_bytes = Some(damon.watched_bytes());
-            usage.regions = Some(damon.regions());
-            if let (true, Some(picture), Some(look_s)) = (looked, damon.picture(&self.target), damon.last_look_s()) {
-                self.picture(look_s, &picture, usage);
-            }
-        }
-        if now_s - self.governed_s >= GOVERN_S {
-            self.govern(now_s);
-        }
-        Ok(())
-    }
-
-    fn damon<T>(
-        &mut self,
-        work: impl FnOnce(&mut lowtide_kernel::monitor::damon::DamonMonitor, &Target) -> lowtide_kernel::root::Result<T>,
-    ) -> anyhow::Result<T> {
-        match &mut self.monitor {
-            Monitor::Damon(damon) => Ok(work(damon, &self.target)?),
-            _ => anyhow::bail!("DAMON is not the monitor"),
-        }
-    }
-
-    /// Monitors that work in rounds: now and then a step, each of which costs a walk over the target.
-    fn round_tick(&mut self, now_s: f64, size: f64, usage: &mut Usage) -> anyhow::Result<()> {
-        let due = match &self.monitor {
-            Monitor::Mglru(mglru) => mglru.is_due(now_s),
-            Monitor::Smaps(smaps) => smaps.is_due(now_s),
-            Monitor::Damon(_) | Monitor::None => false,
-        };
-        if !due || !self.allows(&self.cohort, now_s) {
-            return Ok(());
-        }
-        let step = |recorder: &mut Self| match &mut recorder.monitor {
-            Monitor::Mglru(mglru) => mglru.step(now_s),
-            Monitor::Smaps(smaps) => smaps.step(now_s, &recorder.target),
-            Monitor::Damon(_) | Monitor::None => Ok(None),
-        };
-        if let Some(picture) = self.pay(|r| &mut r.cohort, now_s, size, step)? {
-            self.picture(now_s, &picture, usage);
-        }
-        Ok(())
-    }
-
-    fn picture(&mut self, t_s: f64, picture: &Picture, usage: &mut Usage) {
-        #[expect(clippy::cast_precision_loss, reason = "thousands")]
-        let pages = picture.pages as f64;
-        usage.cohort_pages = Some(pages);
-        usage.set_working_sets(&picture.working_set);
-        self.writer.ages(t_s, &picture.ages);
-        if let Some(served) = &self.served {
-            served.with(|figures| figures.take_ages(&picture.ages));
-        }
-    }
-
-    /// Holds the price: measures what each part cost since the last time and adapts size and rhythm.
-    fn govern(&mut self, now_s: f64) {
-        let Monitor::Damon(damon) = &mut self.monitor else { return };
-        let cost = damon.cost();
-        self.kdamond_s += cost.cohort_s + cost.map_s;
-        let (cohort_looks, map_looks) = damon.looks_per_s();
-        let period = now_s - self.governed_s;
-        let seen = Observation {
-            elapsed_s: now_s,
-            spent_s: sys::own_cpu_s() - self.cpu_at_start_s + self.kdamond_s,
-            cohort: Part { looks_per_s: cohort_looks, cpu_per_s: cost.cohort_s / period },
-            map: Part { looks_per_s: map_looks, cpu_per_s: cost.map_s / period },
-        };
-        self.governed_s = now_s;
-        if let Some(plan) = self.governor.adapt(&seen) {
-            damon.set_rhythm(&monitors::rhythm(&plan, self.options.map));
-            self.cohort.size = 0.0;
-            self.map.size = 0.0;
-            self.name_monitor();
-        }
     }
 
     /// Moves what the monitor saw into the record's buffers.
@@ -443,8 +351,14 @@ impl Recorder {
                 self.note(format!("{missing} of {asked} generations asked for were not made: windows are missing"));
             }
         }
+        let (ticks, shallow) = self.ticks;
+        if shallow > 0 {
+            self.note(format!(
+                "going through all processes at every tick costs too much: left out in {shallow} of {ticks}"
+            ));
+        }
         self.drain(true);
-        if let Ok(Accounts { mut usage, .. }) = self.accountant.read(false) {
+        if let Ok(Accounts { mut usage, .. }) = self.accountant.read(Depth::Processes) {
             // Counters of what happened since the last tick; levels of a target that is gone say nothing.
             let counters = usage.clone();
             usage = Usage { t_s: Some(now_s), monitor_cpu_s: Some(self.spent_s()), ..Usage::default() };
@@ -456,7 +370,7 @@ impl Recorder {
             self.writer.usage(usage);
         }
         if end.cgroup_peak_bytes.is_none() {
-            end.cgroup_peak_bytes = self.accountant.cgroup.as_ref().and_then(|cgroup| cgroup.peak(&self.kernel));
+            end.cgroup_peak_bytes = self.accountant.peak();
         }
         let monitor = std::mem::replace(&mut self.monitor, Monitor::None);
         drop(monitor);

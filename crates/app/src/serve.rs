@@ -1,5 +1,6 @@
 //! `--listen`: the figures of a recording under way as OpenMetrics, at `/metrics`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, used_within};
+use lowtide_model::generations::CgroupUse;
 use lowtide_model::usage::{FIELDS, Shape, Unit as FieldUnit, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
@@ -27,7 +29,11 @@ pub struct Figures {
     pub monitor: String,
     usage: Usage,
     ages: Vec<AgeBin>,
+    cgroups: BTreeMap<Group, CgroupUse>,
 }
+
+/// A cgroup on a node, and whether anonymous memory is meant.
+type Group = (String, u64, bool);
 
 impl Figures {
     /// Figures of a target, none of them measured yet.
@@ -49,6 +55,23 @@ impl Figures {
     /// Takes over an idle-age histogram.
     pub fn take_ages(&mut self, ages: &[AgeBin]) {
         ages.clone_into(&mut self.ages);
+    }
+
+    /// Takes over the use of each cgroup. Windows of another length than this time's stay as they were; what was promoted
+    /// adds up; cgroups that are gone are dropped.
+    pub fn take_cgroups(&mut self, rows: &[CgroupUse]) {
+        let mut before = std::mem::take(&mut self.cgroups);
+        for row in rows {
+            let key = (row.cgroup.clone(), row.node, row.anon);
+            let mut new = row.clone();
+            if let Some(old) = before.remove(&key) {
+                for (new, old) in new.used.iter_mut().zip(old.used) {
+                    *new = new.or(old);
+                }
+                new.promoted += old.promoted;
+            }
+            self.cgroups.insert(key, new);
+        }
     }
 
     fn labels(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -108,9 +131,38 @@ impl Collector for Shared {
                 add(labels, older.map(|bin| bin.size.bytes).sum())
             })
         })?;
+        figures.cgroups(&mut encoder)?;
         let mut monitor =
             encoder.encode_descriptor("lowtide_monitor", "The monitor at work", None, MetricType::Info)?;
         monitor.encode_family(&figures.labels(&[]))?.encode_info(&[("backend", figures.monitor.as_str())])
+    }
+}
+
+impl Figures {
+    /// Families of the single cgroups.
+    fn cgroups(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let labels = |of: &CgroupUse, more: &[(&str, &str)]| {
+            let node = of.node.to_string();
+            let own = [("cgroup", of.cgroup.as_str()), ("node", node.as_str()), ("type", side(of.anon))];
+            let all = own.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            all.collect::<Vec<_>>()
+        };
+        let mut all = self.cgroups.values();
+        gauge(encoder, "lowtide_cgroup_memory", "Memory of a cgroup with what is below it", |add| {
+            all.try_for_each(|of| add(labels(of, &[]), of.bytes))
+        })?;
+        gauge(encoder, "lowtide_cgroup_workingset", "Bytes of a cgroup touched within the window", |add| {
+            self.cgroups.values().try_for_each(|of| {
+                let mut known = WINDOWS_S.into_iter().zip(of.used).filter_map(|(window, used)| Some((window, used?)));
+                known.try_for_each(|(window, used)| add(labels(of, &[("window", &format!("{window}s"))]), used))
+            })
+        })?;
+        let doc = "Bytes of a cgroup that were idle at one look and used by the next, at most";
+        let mut family =
+            encoder.encode_descriptor("lowtide_cgroup_promoted", doc, Some(&Unit::Bytes), MetricType::Counter)?;
+        self.cgroups.values().try_for_each(|of| {
+            family.encode_family(&labels(of, &[]))?.encode_counter::<NoLabelSet, _, f64>(&of.promoted, None)
+        })
     }
 }
 
@@ -197,6 +249,12 @@ mod tests {
                 bin(true, 1.0, Some(5.0), 5.0),
                 bin(true, 5.0, None, 85.0),
             ]);
+            let seen =
+                |used, promoted| CgroupUse { cgroup: "/a/b".into(), node: 0, anon: true, bytes: 70.0, used, promoted };
+            let [mut first, mut second] = [[None; WINDOWS_S.len()]; 2];
+            (first[0], second[2]) = (Some(7.0), Some(9.0));
+            figures.take_cgroups(&[seen(first, 3.0), CgroupUse { cgroup: "/gone".into(), ..seen(first, 0.0) }]);
+            figures.take_cgroups(&[seen(second, 4.0)]);
         });
         let text = exposition(&shared).unwrap();
         for line in [
@@ -206,10 +264,15 @@ mod tests {
             r#"lowtide_minor_faults_total{cgroup="/a \"b\""} 7.0"#,
             r#"lowtide_cpu_seconds_total{cgroup="/a \"b\""} 1.5"#,
             r#"lowtide_workingset_bytes{cgroup="/a \"b\"",type="anon",window="5s"} 15.0"#,
+            r#"lowtide_cgroup_memory_bytes{cgroup="/a/b",node="0",type="anon"} 70.0"#,
+            r#"lowtide_cgroup_workingset_bytes{cgroup="/a/b",node="0",type="anon",window="1s"} 7.0"#,
+            r#"lowtide_cgroup_workingset_bytes{cgroup="/a/b",node="0",type="anon",window="10s"} 9.0"#,
+            r#"lowtide_cgroup_promoted_bytes_total{cgroup="/a/b",node="0",type="anon"} 7.0"#,
             r#"lowtide_idle_bytes{cgroup="/a \"b\"",type="anon",age="1s"} 90.0"#,
             "# EOF",
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nin\n{text}");
         }
+        assert!(!text.contains("/gone"), "a cgroup that is gone has no figures");
     }
 }

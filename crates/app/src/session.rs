@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::lru_gen::LruGen;
+use lowtide_kernel::pressure;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_kernel::{damon, system, trace};
@@ -77,15 +78,17 @@ pub fn check_monitor(wish: Wish, kernel: &Kernel) -> Result<(), Failure> {
 
 /// What is known before recording starts.
 #[must_use]
-pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroup: Option<&Cgroup>) -> Meta {
-    let any = cgroup.cloned().or_else(|| Cgroup::of(kernel, std::process::id()).ok().flatten());
+pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &[Cgroup]) -> Meta {
+    let any = cgroups.first().cloned().or_else(|| Cgroup::of(kernel, std::process::id()).ok().flatten());
     let mut notes = Vec::new();
-    if let Err(error) = system::pressure(kernel, "/proc/pressure/memory") {
+    if let Err(error) = pressure::read(kernel, "/proc/pressure/memory") {
         notes.push(format!("no pressure: {error}; boot with psi=1"));
     } else if any.as_ref().is_some_and(|cgroup| cgroup.version == Version::V1) {
         notes.push("pressure is the whole system's: cgroup version 1 has none of its own".to_owned());
+    } else if cgroups.len() > 1 {
+        notes.push("pressure is the whole system's: several cgroups have none in common".to_owned());
     }
-    if cgroup.is_some_and(|cgroup| cgroup.version == Version::V1) {
+    if cgroups.iter().any(|cgroup| cgroup.version == Version::V1) {
         notes.push(
             "cgroup version 1 tells kernel memory in one number: slab is what is left of it without page tables and stacks"
                 .to_owned(),

@@ -221,6 +221,7 @@ fn finishing_may_be_killed_anywhere() {
         let files = [
             "actions.parquet",
             "ages.parquet",
+            "cgroups.parquet",
             "cohort.parquet",
             "meta.json",
             "regions.parquet",
@@ -229,8 +230,15 @@ fn finishing_may_be_killed_anywhere() {
         ];
         assert_eq!(left, files, "{state}");
     };
-    let written =
-        ["usage.parquet", "regions.parquet", "cohort.parquet", "ages.parquet", "actions.parquet", "summary.json"];
+    let written = [
+        "usage.parquet",
+        "regions.parquet",
+        "cohort.parquet",
+        "ages.parquet",
+        "cgroups.parquet",
+        "actions.parquet",
+        "summary.json",
+    ];
     for count in 0..=written.len() {
         let dir = tempfile::tempdir().unwrap();
         copy(unfinished.path(), dir.path());

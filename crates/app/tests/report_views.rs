@@ -49,6 +49,7 @@ fn texts_of_a_whole_record() {
     insta::assert_snapshot!("heatmap", text(0, View::Heatmap));
     insta::assert_snapshot!("regions", text(0, View::Regions));
     insta::assert_snapshot!("breakdown", text(0, View::Breakdown));
+    insta::assert_snapshot!("cgroups", text(0, View::Cgroups));
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn texts_where_something_was_not_measured() {
 fn every_view_in_every_format_it_has() {
     for view in View::value_variants() {
         for format in Format::value_variants() {
-            let drawn = !matches!(view, View::Summary | View::Regions);
+            let drawn = !matches!(view, View::Summary | View::Regions | View::Cgroups);
             let possible = drawn || !matches!(format, Format::Svg | Format::Png);
             match bytes(records()[0].path(), *view, *format, &Options::default()) {
                 Ok(out) => {

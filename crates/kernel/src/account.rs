@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_model::usage::Usage;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, Charges, Selection};
 use crate::monitor::Target;
 use crate::proc::{self, ProcessId};
 use crate::root::{Kernel, Result};
-use crate::system;
+use crate::{pressure, system};
 
 /// Whose accounts.
 #[derive(Debug, Clone)]
@@ -21,10 +21,21 @@ pub enum Scope {
         /// The first processes are not part of the tree: they are this process.
         own_children: bool,
     },
-    /// Everything in a cgroup.
-    Cgroup,
+    /// Everything in the cgroups.
+    Cgroups,
     /// Everything.
     System,
+}
+
+/// How much is read. Going through the processes costs in proportion to their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Depth {
+    /// What the cgroups and the system say. A target without a cgroup of its own has only its processes.
+    Charges,
+    /// Also what its processes say.
+    Processes,
+    /// Also their proportional set sizes, which costs a walk over all pages.
+    Pss,
 }
 
 /// Bytes of a kernel stack on `x86_64` (`THREAD_SIZE`), for kernels whose accounts do not tell.
@@ -35,8 +46,14 @@ const KERNEL_STACK: u64 = 16384;
 pub struct Accountant {
     kernel: Kernel,
     scope: Scope,
-    /// The target's cgroup, if it has one of its own.
-    pub cgroup: Option<Cgroup>,
+    /// The target's own cgroups, if it has any.
+    pub cgroups: Vec<Cgroup>,
+    /// Where they are named by a pattern: they come and go.
+    selection: Option<Selection>,
+    /// The processes when they were last gone through.
+    pids: Vec<u32>,
+    /// Mapped file bytes at that time: summed over the processes, and as the cgroups had it, where shared ones count once.
+    mapped: (f64, f64),
     known: BTreeSet<ProcessId>,
     /// Counters of each process when first seen (zero for one that started since).
     baselines: BTreeMap<ProcessId, [u64; 3]>,
@@ -62,13 +79,16 @@ fn number(value: u64) -> f64 {
 }
 
 impl Accountant {
-    /// Accounts of `scope`, with the cgroup that holds it, if any.
+    /// Accounts of `scope`, with the cgroups that hold it, if any.
     #[must_use]
-    pub fn new(kernel: &Kernel, scope: Scope, cgroup: Option<Cgroup>) -> Self {
+    pub fn new(kernel: &Kernel, scope: Scope, cgroups: Vec<Cgroup>) -> Self {
         Self {
             kernel: kernel.clone(),
             scope,
-            cgroup,
+            cgroups,
+            selection: None,
+            pids: Vec::new(),
+            mapped: (0.0, 0.0),
             known: BTreeSet::new(),
             baselines: BTreeMap::new(),
             first: None,
@@ -77,15 +97,19 @@ impl Accountant {
         }
     }
 
+    /// Accounts of all cgroups that a pattern means, as they come and go.
+    pub fn following(kernel: &Kernel, selection: Selection) -> Result<Self> {
+        let cgroups = selection.find(kernel)?;
+        Ok(Self { selection: Some(selection), ..Self::new(kernel, Scope::Cgroups, cgroups) })
+    }
+
     /// The processes of the target that live now.
     pub fn pids(&mut self) -> Result<Vec<u32>> {
         match &self.scope {
-            Scope::Cgroup => self.cgroup.as_ref().map_or(Ok(Vec::new()), |cgroup| cgroup.pids(&self.kernel)),
+            Scope::Cgroups => self.in_cgroups(),
             Scope::System => proc::pids(&self.kernel),
+            Scope::Tree { own_children: true, .. } if !self.cgroups.is_empty() => self.in_cgroups(),
             Scope::Tree { roots, own_children } => {
-                if let (true, Some(cgroup)) = (own_children, &self.cgroup) {
-                    return cgroup.pids(&self.kernel);
-                }
                 let stats: Vec<proc::Stat> =
                     proc::pids(&self.kernel)?.iter().filter_map(|pid| proc::stat(&self.kernel, *pid).ok()).collect();
                 // Those seen before stay in the tree when their parent ends and init adopts them.
@@ -103,18 +127,72 @@ impl Accountant {
         }
     }
 
-    /// Reads everything. `pss`: also the proportional set sizes, which costs a walk over all pages.
-    pub fn read(&mut self, pss: bool) -> Result<Accounts> {
-        let pids = self.pids()?;
-        let mut usage = Usage::default();
-        let mut target = Target { pids, cgroup: None, system: false, ..Target::default() };
-        self.system(&mut usage);
-        match &self.scope {
-            Scope::System => self.whole_system(&mut usage, &mut target)?,
-            _ => {
-                self.processes(&mut usage, &mut target, pss);
-                self.charges(&mut usage, &mut target);
+    fn in_cgroups(&self) -> Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        for cgroup in &self.cgroups {
+            match cgroup.pids(&self.kernel) {
+                Ok(of) => pids.extend(of),
+                Err(e) if e.is_gone() => {}
+                Err(e) => return Err(e),
             }
+        }
+        Ok(pids)
+    }
+
+    /// Cgroups go, and their paths may be used again by others; with a pattern, new ones come.
+    fn follow_cgroups(&mut self, depth: Depth) -> Result<()> {
+        if let (Some(selection), true) = (&self.selection, depth >= Depth::Processes) {
+            self.cgroups = selection.find(&self.kernel)?;
+        }
+        self.cgroups.retain(|cgroup| cgroup.is_alive(&self.kernel));
+        Ok(())
+    }
+
+    /// Whether there is less to read than all processes.
+    #[must_use]
+    pub fn has_charges(&self) -> bool {
+        match self.scope {
+            Scope::System => false,
+            Scope::Cgroups => true,
+            Scope::Tree { own_children, .. } => own_children && !self.cgroups.is_empty(),
+        }
+    }
+
+    /// Whether nothing of the target is left that could use memory. A pattern means what is to come, too.
+    #[must_use]
+    pub fn is_over(&self, target: &Target) -> bool {
+        target.pids.is_empty() && !target.system && self.selection.is_none()
+    }
+
+    /// The highest charge of the target so far; not known of several cgroups, whose peaks need not fall together.
+    #[must_use]
+    pub fn peak(&self) -> Option<u64> {
+        let [cgroup] = self.cgroups.as_slice() else { return None };
+        cgroup.peak(&self.kernel).filter(|_| self.selection.is_none())
+    }
+
+    /// Reads what `depth` says.
+    pub fn read(&mut self, depth: Depth) -> Result<Accounts> {
+        self.follow_cgroups(depth)?;
+        let mut usage = Usage::default();
+        let mut target =
+            Target { cgroups: self.cgroups.clone(), selection: self.selection.clone(), ..Target::default() };
+        self.system(&mut usage);
+        if matches!(self.scope, Scope::System) {
+            self.whole_system(&mut usage, &mut target)?;
+        } else {
+            if depth == Depth::Charges && self.has_charges() {
+                let populated = |cgroup: &Cgroup| cgroup.is_populated(&self.kernel).unwrap_or(true);
+                if !self.cgroups.iter().any(populated) {
+                    self.pids.clear();
+                }
+                target.pids = self.pids.clone();
+            } else {
+                self.pids = self.pids()?;
+                target.pids = self.pids.clone();
+                self.processes(&mut usage, &mut target, depth == Depth::Pss);
+            }
+            self.charges(&mut usage, &mut target);
         }
         self.count_from_zero(&mut usage);
         Ok(Accounts { usage, target })
@@ -130,14 +208,21 @@ impl Accountant {
             usage.system_cpu_s = Some(number(cpu.total) / self.ticks_per_s);
             usage.system_iowait_s = Some(number(cpu.iowait) / self.ticks_per_s);
         }
-        let file = |resource: &str| {
-            let own = self.cgroup.as_ref().and_then(|cgroup| cgroup.pressure_file(&self.kernel, resource));
-            own.unwrap_or_else(|| format!("/proc/pressure/{resource}"))
-        };
-        if let Ok(memory) = system::pressure(&self.kernel, &file("memory")) {
+        if let Ok(memory) = pressure::read(&self.kernel, &self.pressure_file("memory")) {
             (usage.memory_some_s, usage.memory_full_s) = (Some(memory.some_s), memory.full_s);
         }
-        usage.io_some_s = system::pressure(&self.kernel, &file("io")).ok().map(|io| io.some_s);
+        usage.io_some_s = pressure::read(&self.kernel, &self.pressure_file("io")).ok().map(|io| io.some_s);
+    }
+
+    /// The file that tells the target's pressure on a resource: its cgroup's, or else the whole system's. Pressures of
+    /// several cgroups cannot be added up.
+    #[must_use]
+    pub fn pressure_file(&self, resource: &str) -> String {
+        let own = match self.cgroups.as_slice() {
+            [cgroup] if self.selection.is_none() => cgroup.pressure_file(&self.kernel, resource),
+            _ => None,
+        };
+        own.unwrap_or_else(|| format!("/proc/pressure/{resource}"))
     }
 
     /// Sums over the processes. One that ends while it is read counts as far as it was read.
@@ -194,16 +279,22 @@ impl Accountant {
 
     /// What the cgroup knows better than the sum over processes: shared pages once, page cache, kernel memory, faults
     /// of processes that came and went between two ticks.
-    fn charges(&self, usage: &mut Usage, target: &mut Target) {
-        let Some(cgroup) = &self.cgroup else { return };
-        let Ok(charges) = cgroup.charges(&self.kernel) else { return };
-        target.cgroup = Some(cgroup.clone());
+    fn charges(&mut self, usage: &mut Usage, target: &mut Target) {
+        let each = self.cgroups.iter().filter_map(|cgroup| cgroup.charges(&self.kernel).ok());
+        let Some(charges) = each.reduce(|mut sum: Charges, one| {
+            sum += one;
+            sum
+        }) else {
+            return;
+        };
         let of_process = |known: Option<u64>, else_: Option<f64>| known.map(number).or(else_);
         usage.anon_bytes = Some(number(charges.anon));
         usage.file_bytes = Some(number(charges.file));
         usage.shmem_bytes = Some(number(charges.shmem));
         usage.mapped_file_bytes = Some(number(charges.mapped_file));
         usage.swap_bytes = Some(number(charges.swap).max(usage.swap_bytes.unwrap_or(0.0)));
+        usage.zswap_bytes = charges.zswap.map(number);
+        usage.zswapped_bytes = charges.zswapped.map(number);
         usage.demand_bytes = usage.rss_bytes.zip(usage.swap_bytes).map(|(rss, swap)| rss + swap);
         usage.kernel_bytes = charges.kernel.map(number);
         usage.page_table_bytes = of_process(charges.page_tables, usage.page_table_bytes);
@@ -218,8 +309,18 @@ impl Accountant {
         usage.major_faults = Some(number(charges.major_faults));
         usage.refault_anon = charges.refault_anon.map(number);
         usage.refault_file = charges.refault_file.map(number);
-        target.totals[0] = number(charges.anon);
-        target.totals[2] = number(charges.file.saturating_sub(charges.mapped_file));
+        usage.high_events = charges.high_events.map(number);
+        usage.max_events = charges.max_events.map(number);
+        usage.oom_kills = charges.oom_kills.map(number);
+        usage.cpu_s = charges.cpu_us.map(|us| number(us) / 1e6).or(usage.cpu_s);
+        usage.threads = usage.threads.or(charges.threads.map(number));
+        let mapped = number(charges.mapped_file);
+        if usage.rss_bytes.is_some() {
+            self.mapped = (target.totals[1], mapped);
+        }
+        let cache = number(charges.file.saturating_sub(charges.mapped_file));
+        let grown = (self.mapped.0 + mapped - self.mapped.1).max(0.0);
+        target.totals = [number(charges.anon), grown, cache];
         target.exact = [true, false, true];
     }
 

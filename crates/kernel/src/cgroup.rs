@@ -3,8 +3,14 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::root::{Error, Kernel, Result, keyed};
+use crate::root::{Error, Kernel, Result, value_of};
 use crate::undo::{Journal, Lease, Undo};
+
+mod charges;
+mod select;
+
+pub use charges::Charges;
+pub use select::Selection;
 
 /// Which of the two interfaces carries the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,28 +30,6 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// Its inode: the identity, since paths are used again. It is also what `/proc/kpagecgroup` tells.
     pub inode: u64,
-}
-
-/// What is charged to a cgroup and its descendants. `None` = this version does not tell.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named after the rows of the field table")]
-pub struct Charges {
-    pub anon: u64,
-    pub file: u64,
-    pub shmem: u64,
-    pub mapped_file: u64,
-    pub swap: u64,
-    pub lru: u64,
-    pub kernel: Option<u64>,
-    pub slab: Option<u64>,
-    pub page_tables: Option<u64>,
-    pub stacks: Option<u64>,
-    pub sockets: Option<u64>,
-    pub current: Option<u64>,
-    pub faults: u64,
-    pub major_faults: u64,
-    pub refault_anon: Option<u64>,
-    pub refault_file: Option<u64>,
 }
 
 /// A mount of the memory controller.
@@ -224,23 +208,13 @@ impl Cgroup {
         inodes
     }
 
-    /// What is charged to it and its descendants.
-    pub fn charges(&self, kernel: &Kernel) -> Result<Charges> {
-        let read = |name: &str| kernel.read_number(self.path.join(name)).ok();
-        let text = kernel.read_text(self.path.join("memory.stat"))?;
-        Ok(match self.version {
-            Version::V1 => Charges {
-                kernel: read("memory.kmem.usage_in_bytes"),
-                sockets: read("memory.kmem.tcp.usage_in_bytes"),
-                current: read("memory.usage_in_bytes"),
-                ..parse_v1(&text)
-            },
-            Version::V2 => Charges {
-                swap: read("memory.swap.current").unwrap_or(0),
-                current: read("memory.current"),
-                ..parse_v2(&text)
-            },
-        })
+    /// Whether a process lives in it or in a descendant.
+    pub fn is_populated(&self, kernel: &Kernel) -> Result<bool> {
+        match self.version {
+            // Version 1 has no such file.
+            Version::V1 => Ok(!self.pids(kernel)?.is_empty()),
+            Version::V2 => Ok(value_of(&kernel.read_text(self.path.join("cgroup.events"))?, "populated") != Some(0)),
+        }
     }
 
     /// The highest charge so far, as the kernel kept it.
@@ -268,52 +242,6 @@ impl Cgroup {
         };
         kernel.write(self.path.join(name), &bytes.to_string())
     }
-}
-
-/// `memory.stat` of version 1: `total_*` lines count descendants too.
-fn parse_v1(text: &str) -> Charges {
-    let mut charges = Charges::default();
-    for (key, number) in keyed(text) {
-        match key.strip_prefix("total_").unwrap_or("") {
-            "rss" => charges.anon = number,
-            "cache" => charges.file = number,
-            "shmem" => charges.shmem = number,
-            "mapped_file" => charges.mapped_file = number,
-            "swap" => charges.swap = number,
-            "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
-            "pgfault" => charges.faults = number,
-            "pgmajfault" => charges.major_faults = number,
-            "workingset_refault_anon" => charges.refault_anon = Some(number),
-            "workingset_refault_file" => charges.refault_file = Some(number),
-            _ => {}
-        }
-    }
-    charges
-}
-
-/// `memory.stat` of version 2: all lines count descendants.
-fn parse_v2(text: &str) -> Charges {
-    let mut charges = Charges::default();
-    for (key, number) in keyed(text) {
-        match key {
-            "anon" => charges.anon = number,
-            "file" => charges.file = number,
-            "shmem" => charges.shmem = number,
-            "file_mapped" => charges.mapped_file = number,
-            "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
-            "kernel" => charges.kernel = Some(number),
-            "slab" => charges.slab = Some(number),
-            "pagetables" => charges.page_tables = Some(number),
-            "kernel_stack" => charges.stacks = Some(number),
-            "sock" => charges.sockets = Some(number),
-            "pgfault" => charges.faults = number,
-            "pgmajfault" => charges.major_faults = number,
-            "workingset_refault_anon" => charges.refault_anon = Some(number),
-            "workingset_refault_file" => charges.refault_file = Some(number),
-            _ => {}
-        }
-    }
-    charges
 }
 
 #[cfg(test)]
@@ -358,20 +286,10 @@ mod tests {
         assert!(!cgroup.is_alive(&kernel), "the path is used again by another cgroup");
     }
 
-    #[test]
-    fn both_stat_dialects() {
-        let v1 = parse_v1(
-            "cache 1\ntotal_cache 20\ntotal_rss 30\ntotal_active_anon 4\ntotal_inactive_file 5\ntotal_swap 6\n",
-        );
-        assert_eq!((v1.file, v1.anon, v1.lru, v1.swap), (20, 30, 9, 6));
-        let v2 = parse_v2("anon 7\nfile 8\nslab 9\nworkingset_refault_anon 3\n");
-        assert_eq!((v2.anon, v2.file, v2.slab, v2.refault_anon), (7, 8, Some(9), Some(3)));
-    }
-
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = (parse_v1(&text), parse_v2(&text), parse_mounts(&text));
+            let _ = parse_mounts(&text);
             let _ = (parse_membership(&text, Version::V1), parse_membership(&text, Version::V2));
         }
     }

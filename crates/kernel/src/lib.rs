@@ -10,6 +10,7 @@ pub mod lru_gen;
 pub mod monitor;
 pub mod mounts;
 pub mod pagemap;
+pub mod pressure;
 pub mod proc;
 pub mod refault;
 pub mod root;

@@ -116,28 +116,36 @@ impl LruGen {
     /// without swap.
     ///
     /// That it succeeds means little: older kernels say so also where nothing was done, and where somebody else made a
-    /// generation first, it is refused. What there is now, [`LruGen::read`] tells.
-    pub fn age<'a>(&self, lruvecs: impl Iterator<Item = &'a Lruvec>) -> Result<()> {
+    /// generation first, it is refused. What there is now, [`LruGen::read`] tells. Returns the numbers of the cgroups that
+    /// are no longer: removed, while pages are still charged to them.
+    pub fn age<'a>(&self, lruvecs: impl Iterator<Item = &'a Lruvec>) -> Result<Vec<u64>> {
         // can_swap (swappiness on newer kernels) and force_scan: 1 says yes to both in both dialects.
         let command = |lruvec: &Lruvec| {
             let youngest = lruvec.youngest()?;
-            Some(format!("+ {} {} {youngest} 1 1\n", lruvec.memcg, lruvec.node))
+            Some((lruvec.memcg, format!("+ {} {} {youngest} 1 1\n", lruvec.memcg, lruvec.node)))
         };
-        let commands: Vec<String> = lruvecs.filter_map(command).collect();
-        if commands.is_empty() || self.write(&commands.concat())? {
-            return Ok(());
+        let commands: Vec<(u64, String)> = lruvecs.filter_map(command).collect();
+        let all: String = commands.iter().map(|(_, command)| command.as_str()).collect();
+        if commands.is_empty() || self.write(&all)?.is_none() {
+            return Ok(Vec::new());
         }
         // The kernel stopped at the first that it refused; asking again for those before it does nothing.
-        commands.iter().try_for_each(|command| self.write(command).map(drop))
+        let mut gone = Vec::new();
+        for (memcg, command) in &commands {
+            // Generations only become more, so what is invalid is the cgroup.
+            if self.write(command)? == Some(libc::EINVAL) {
+                gone.push(*memcg);
+            }
+        }
+        Ok(gone)
     }
 
-    /// False where something was refused, which is no failure.
-    fn write(&self, commands: &str) -> Result<bool> {
+    /// The error number where something was refused, which is no failure.
+    fn write(&self, commands: &str) -> Result<Option<i32>> {
         match self.kernel.write(&self.file, commands) {
-            Ok(()) => Ok(true),
-            // EEXIST: no new one was made. EINVAL: there is a younger one already, or the cgroup is gone. ERANGE: the
-            // oldest cannot be given up yet.
-            Err(e) if e.is_any_of(&[libc::EEXIST, libc::EINVAL, libc::ERANGE, libc::EINTR]) => Ok(false),
+            Ok(()) => Ok(None),
+            // EEXIST: no new one was made. EINVAL: the cgroup is gone. ERANGE: the oldest cannot be given up yet.
+            Err(e) if e.is_any_of(&[libc::EEXIST, libc::EINVAL, libc::ERANGE, libc::EINTR]) => Ok(e.errno()),
             Err(e) => Err(e),
         }
     }

@@ -115,32 +115,6 @@ pub fn vm_counters(kernel: &Kernel) -> Result<VmCounters> {
     })
 }
 
-/// Time stalled, seconds since boot or since the cgroup was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Pressure {
-    /// Some task stalled.
-    pub some_s: f64,
-    /// All tasks stalled; `None` where the kernel does not tell.
-    pub full_s: Option<f64>,
-}
-
-/// Parses a PSI file: `some avg10=0.00 avg60=0.00 avg300=0.00 total=12`.
-#[must_use]
-pub fn parse_pressure(text: &str) -> Option<Pressure> {
-    let total = |kind: &str| {
-        let line = text.lines().find(|line| line.split_whitespace().next() == Some(kind))?;
-        let us: u64 = line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()?;
-        #[expect(clippy::cast_precision_loss, reason = "microseconds of an uptime are below 2^53")]
-        Some(us as f64 / 1e6)
-    };
-    Some(Pressure { some_s: total("some")?, full_s: total("full") })
-}
-
-/// Reads a PSI file. A kernel booted without `psi=1` has the file but refuses to read it (`EOPNOTSUPP`).
-pub fn pressure(kernel: &Kernel, path: &str) -> Result<Pressure> {
-    parse_pressure(&kernel.read_text(path)?).ok_or_else(|| Error::unexpected(path, "no 'some' line"))
-}
-
 /// The physical ranges of memory, from the `System RAM` lines of `/proc/iomem`. Without `CAP_SYS_ADMIN` the kernel shows
 /// zeros, which is an empty list.
 pub fn ram(kernel: &Kernel) -> Result<Vec<(u64, u64)>> {
@@ -179,9 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_and_cpu() {
-        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n";
-        assert_eq!(parse_pressure(text), Some(Pressure { some_s: 2.5, full_s: Some(1.0) }));
+    fn cpu_states_add_up() {
         let cpu = parse_cpu("cpu  10 0 20 100 5 1 2 3 0 0\ncpu0 1 1\n").unwrap();
         assert_eq!((cpu.total, cpu.busy, cpu.iowait), (141, 36, 5));
     }
@@ -195,7 +167,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = (parse_meminfo(&text), parse_cpu(&text), parse_pressure(&text), parse_ram(&text));
+            let _ = (parse_meminfo(&text), parse_cpu(&text), parse_ram(&text));
         }
     }
 }

@@ -4,6 +4,7 @@
 //! that was the youngest until then. So what is in generation g was last used between its birth and the birth of g + 1;
 //! what is in the youngest came since the last walk; what is in the oldest may be of any age beyond.
 
+use crate::WINDOWS_S;
 use crate::cohort::{AgeBin, Estimate};
 
 /// One generation of one cgroup on one node.
@@ -40,45 +41,105 @@ pub fn used_within(generations: &[Generation], window_s: f64) -> Option<[f64; 2]
     Some(younger.fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]))
 }
 
-/// The histogram of several cgroups and nodes together, with edges at `windows_s` (ascending), as far as all of them tell.
-/// Small ones (below a hundredth of the bytes) that do not tell are taken to be like the rest.
-#[must_use]
-pub fn histogram(all: &[Vec<Generation>], windows_s: &[u32]) -> Vec<AgeBin> {
-    let size = |list: &[Generation]| list.iter().fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]);
-    let total = all.iter().map(|list| size(list)).fold([0.0; 2], |sum, of| [sum[0] + of[0], sum[1] + of[1]]);
-    let mut known = Vec::new();
-    for window in windows_s {
-        let (mut used, mut telling) = ([0.0; 2], [0.0; 2]);
-        for list in all {
-            if let Some(of) = used_within(list, f64::from(*window)) {
-                let whole = size(list);
-                for side in 0..2 {
-                    used[side] += of[side];
-                    telling[side] += whole[side];
-                }
+/// Lists of generations taken together: of a cgroup with its descendants, of several nodes, of a whole machine.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally {
+    /// All bytes, anonymous and file.
+    pub total: [f64; 2],
+    /// Bytes used within each of [`WINDOWS_S`], as far as the lists tell.
+    used: [[f64; 2]; WINDOWS_S.len()],
+    /// Bytes in lists that tell of the window.
+    telling: [[f64; 2]; WINDOWS_S.len()],
+}
+
+/// Share of the bytes that must lie in lists that tell of a window; the others are taken to be like these, and counted as
+/// uncertain.
+const ENOUGH: f64 = 0.9;
+
+impl Tally {
+    /// Adds one list. `still`: nothing in it can have been used, as no process is left that maps it.
+    pub fn add(&mut self, list: &[Generation], still: bool) {
+        let whole = list.iter().fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]);
+        let plus = |to: &mut [f64; 2], of: [f64; 2]| (0..2).for_each(|side| to[side] += of[side]);
+        plus(&mut self.total, whole);
+        for (at, window) in WINDOWS_S.iter().enumerate() {
+            let used = if still { Some([0.0; 2]) } else { used_within(list, f64::from(*window)) };
+            if let Some(used) = used {
+                plus(&mut self.used[at], used);
+                plus(&mut self.telling[at], whole);
             }
         }
-        if (0..2).all(|side| telling[side] >= 0.99 * total[side]) {
-            let scaled = |side: usize| if telling[side] > 0.0 { used[side] * total[side] / telling[side] } else { 0.0 };
-            known.push((f64::from(*window), [scaled(0), scaled(1)]));
-        }
     }
-    let mut bins = Vec::new();
-    for (side, total) in total.into_iter().enumerate() {
-        let bin = |min_s, max_s, bytes: f64| AgeBin {
-            anon: side == 0,
-            min_s,
-            max_s,
-            size: Estimate { bytes: bytes.max(0.0), ci95: 0.0 },
+
+    /// Bytes used within a window, anonymous and file; `None` where too little of the memory tells.
+    #[must_use]
+    pub fn used(&self, window_s: u32) -> Option<[Estimate; 2]> {
+        let at = WINDOWS_S.iter().position(|window| *window == window_s)?;
+        let side = |side: usize| {
+            let (used, telling, total) = (self.used[at][side], self.telling[at][side], self.total[side]);
+            let bytes = if telling > 0.0 { used * total / telling } else { 0.0 };
+            (telling >= ENOUGH * total).then(|| Estimate { bytes, ci95: (total - telling).max(0.0) })
         };
-        let (mut reached, mut min_s) = (0.0, 0.0);
-        for (edge, used) in &known {
-            bins.push(bin(min_s, Some(*edge), used[side] - reached));
-            (reached, min_s) = (used[side].max(reached), *edge);
-        }
-        bins.push(bin(min_s, None, total - reached));
+        Some([side(0)?, side(1)?])
     }
-    bins
+
+    /// The histogram with edges at these windows (ascending), as far as they are told of.
+    #[must_use]
+    pub fn histogram(&self, windows_s: &[u32]) -> Vec<AgeBin> {
+        let known: Vec<_> = windows_s.iter().filter_map(|window| Some((*window, self.used(*window)?))).collect();
+        let mut bins = Vec::new();
+        for (side, total) in self.total.into_iter().enumerate() {
+            let bin = |min_s, max_s, bytes: f64, ci95| AgeBin {
+                anon: side == 0,
+                min_s,
+                max_s,
+                size: Estimate { bytes: bytes.max(0.0), ci95 },
+            };
+            let (mut reached, mut min_s, mut unsure) = (0.0, 0.0, 0.0);
+            for (window, used) in &known {
+                let (edge, used) = (f64::from(*window), used[side]);
+                unsure = used.ci95;
+                bins.push(bin(min_s, Some(edge), used.bytes - reached, unsure));
+                (reached, min_s) = (used.bytes.max(reached), edge);
+            }
+            bins.push(bin(min_s, None, total - reached, unsure));
+        }
+        bins
+    }
+}
+
+/// Bytes, anonymous and file, that were idle at the read before and have been used since. `before` and `now`: the list of
+/// one cgroup on one node at two reads, oldest first.
+///
+/// Found by the walk, they have left the generations that were no longer the youngest. Memory that was freed has left them
+/// too: what the younger ones have not gained is none. So it is an upper bound, exact where nothing is freed and allocated
+/// at the same time.
+#[must_use]
+pub fn promoted(before: &[Generation], now: &[Generation]) -> [f64; 2] {
+    let Some(youngest) = before.last().map(|generation| generation.seq) else { return [0.0; 2] };
+    let size = |list: &[Generation], old: bool| {
+        let chosen = list.iter().filter(|g| (g.seq < youngest) == old);
+        chosen.fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file])
+    };
+    let [lost, gained] = [true, false].map(|old| (size(before, old), size(now, old)));
+    [0, 1].map(|side| (lost.0[side] - lost.1[side]).min(gained.1[side] - gained.0[side]).max(0.0))
+}
+
+/// Use of one cgroup with its descendants, on one node, of one type.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CgroupUse {
+    /// Path from the root of the hierarchy; `/` for the root.
+    pub cgroup: String,
+    /// The node.
+    pub node: u64,
+    /// Anonymous, or else file.
+    pub anon: bool,
+    /// Bytes in all.
+    pub bytes: f64,
+    /// Bytes used within each of [`WINDOWS_S`], where known now.
+    pub used: [Option<f64>; WINDOWS_S.len()],
+    /// Bytes that were idle at one look and had been used by the next, since the row before; at most.
+    pub promoted: f64,
 }
 
 #[cfg(test)]
@@ -100,25 +161,45 @@ mod tests {
         let old = [generation(1, 60.0, 100.0), list[1], list[2], list[3]];
         assert_eq!(used_within(&old, 60.0), None, "the oldest of four holds what is older, too");
         assert_eq!(used_within(&list[2..], 1.0), Some([9.0, 2.0]), "older ones are empty");
-        let bins = histogram(&[list.to_vec()], &[1, 5, 10]);
+        let bins = tally(&[list.to_vec()]).histogram(&[1, 5, 10]);
         let anon: Vec<_> = bins.iter().filter(|b| b.anon).map(|b| (b.min_s, b.max_s, b.size.bytes)).collect();
         assert_eq!(anon, [(0.0, Some(1.0), 9.0), (1.0, Some(5.0), 30.0), (5.0, None, 100.0)]);
     }
 
+    fn tally(all: &[Vec<Generation>]) -> Tally {
+        all.iter().fold(Tally::default(), |mut tally, list| {
+            tally.add(list, false);
+            tally
+        })
+    }
+
+    fn anon(seq: u64, age_s: f64, anon: f64) -> Generation {
+        Generation { seq, age_s, anon, file: 0.0 }
+    }
+
     #[test]
     fn an_edge_that_only_some_know_is_left_out() {
-        let knows = vec![generation(1, 9.0, 50.0), generation(2, 1.0, 50.0)];
-        let not = vec![generation(1, 9.0, 50.0), generation(2, 4.0, 50.0)];
-        assert_eq!(histogram(&[knows.clone(), not.clone()], &[1]).len(), 2, "one bin a side");
-        let tiny = [generation(1, 9.0, 0.4), generation(2, 4.0, 0.4)];
-        let bins = histogram(
-            &[
-                knows.iter().map(|g| Generation { file: 0.0, ..*g }).collect(),
-                tiny.iter().map(|g| Generation { file: 0.0, ..*g }).collect(),
-            ],
-            &[1],
-        );
-        assert_eq!(bins.len(), 4);
+        let knows = vec![anon(1, 9.0, 50.0), anon(2, 1.0, 50.0)];
+        let not = vec![anon(1, 9.0, 50.0), anon(2, 4.0, 50.0)];
+        assert_eq!(tally(&[knows.clone(), not.clone()]).histogram(&[1]).len(), 2, "one bin a side");
+        let little = vec![anon(1, 9.0, 4.0), anon(2, 4.0, 4.0)];
+        let set = tally(&[knows.clone(), little]).used(1).unwrap()[0];
+        assert_eq!((set.bytes, set.ci95), (54.0, 8.0), "a little is taken to be like the rest");
+        let mut with_dead = tally(&[knows]);
+        with_dead.add(&not, true);
+        assert_eq!(with_dead.used(1).unwrap()[0], Estimate { bytes: 50.0, ci95: 0.0 }, "nobody is left to use it");
+    }
+
+    #[test]
+    fn what_left_the_old_generations_for_the_young_was_used() {
+        let before = [anon(1, 9.0, 50.0), anon(2, 5.0, 30.0), anon(3, 1.0, 20.0)];
+        // 10 of the old were used, 5 were freed, 7 of the young, too; a walk made generation 4.
+        let now = [anon(1, 10.0, 40.0), anon(2, 6.0, 25.0), anon(3, 2.0, 23.0), anon(4, 0.0, 0.0)];
+        assert_eq!(promoted(&before, &now)[0], 3.0);
+        let merged = [anon(2, 6.0, 70.0), anon(3, 2.0, 30.0), anon(4, 0.0, 0.0)];
+        assert_eq!(promoted(&before, &merged)[0], 10.0, "the oldest is given up: what it held goes to the next");
+        assert_eq!(promoted(&[], &now), [0.0; 2]);
+        assert_eq!(promoted(&before, &[]), [0.0; 2]);
     }
 
     proptest! {
@@ -129,7 +210,7 @@ mod tests {
                 list.sort_by(|a, b| b.0.total_cmp(&a.0));
                 (0u64..).zip(list).map(|(seq, (age_s, anon, file))| Generation { seq, age_s, anon, file }).collect()
             }).collect();
-            let bins = histogram(&all, &[1, 5, 10, 30, 60]);
+            let bins = tally(&all).histogram(&[1, 5, 10, 30, 60]);
             for anon in [true, false] {
                 let total: f64 = all.iter().flatten().map(|g| if anon { g.anon } else { g.file }).sum();
                 let sum: f64 = bins.iter().filter(|b| b.anon == anon).map(|b| b.size.bytes).sum();

@@ -78,6 +78,8 @@ fields! {
     stack_bytes Bytes Gauge "Kernel stacks of the threads.";
     socket_bytes Bytes Gauge "Network buffers charged.";
     mapped_file_bytes Bytes Gauge "The part of file memory that a process maps.";
+    zswap_bytes Bytes Gauge "Memory that the cgroup's compressed pages take in zswap.";
+    zswapped_bytes Bytes Gauge "What the cgroup's pages in zswap would take uncompressed.";
     cgroup_bytes Bytes Gauge "All that is charged to the cgroup.";
     cgroup_lru_bytes Bytes Gauge "Active and inactive lists of the cgroup, anonymous and file, and unevictable.";
     system_used_bytes Bytes Gauge "Memory in use on the whole system: total minus free.";
@@ -87,11 +89,15 @@ fields! {
     major_faults Count Counter "Page faults that waited for I/O.";
     refault_anon Count Counter "Anonymous pages that came back after being reclaimed.";
     refault_file Count Counter "File pages that came back after being reclaimed.";
-    cpu_s Seconds Counter "CPU time of the tree, user and system.";
+    high_events Count Counter "Times the cgroup was throttled for being above memory.high.";
+    max_events Count Counter "Times the cgroup was about to exceed memory.max (version 1: its limit).";
+    oom_kills Count Counter "Processes of the cgroup that the kernel killed for want of memory.";
+    cpu_s Seconds Counter "CPU time of the tree, user and system; of a cgroup of version 2, also that of processes that have ended.";
     system_cpu_s Seconds Counter "CPU time of the whole system, all states, all CPUs.";
     system_iowait_s Seconds Counter "Time CPUs of the whole system were idle with I/O outstanding.";
     memory_some_s Seconds Counter "Memory pressure: time in which some task stalled on memory.";
     memory_full_s Seconds Counter "Memory pressure: time in which all tasks stalled on memory.";
+    memory_stalls Count Counter "Times some task was stalled on memory for a tenth of a second within two seconds (a PSI trigger); each has a row of its own.";
     io_some_s Seconds Counter "I/O pressure: time in which some task stalled on I/O.";
     processes Count Gauge "Processes of the tree.";
     threads Count Gauge "Threads of the tree.";

@@ -2,18 +2,16 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use indicatif::ProgressBar;
 use lowtide_kernel::account::{Accountant, Scope};
-use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::cgroup::{Cgroup, Selection};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::Signals;
 use lowtide_model::meta::End;
 use lowtide_model::units::{Span, human_bytes};
 use lowtide_model::usage::Usage;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use super::run::Common;
@@ -43,7 +41,7 @@ struct TargetArgs {
     /// A process, its children, and theirs
     #[arg(long, value_name = "N")]
     pid: Option<u32>,
-    /// A memory cgroup: its path, or its name below the mount point
+    /// A memory cgroup: its path, or its name below the mount point; with * ? [] all that match, as they come and go
     #[arg(long, value_name = "PATH")]
     cgroup: Option<String>,
     /// Everything on this machine
@@ -57,13 +55,12 @@ struct TargetArgs {
 /// If there is no such target, or the record cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
-    let (name, scope, cgroup, note) = target(&kernel, &args.target)?;
+    let (name, accountant, note) = target(&kernel, &args.target)?;
     let options = args.common.options(&name, true)?;
     let journal = session::journal(&kernel)?;
     session::check_monitor(options.monitor, &kernel)?;
-    let accountant = Accountant::new(&kernel, scope, cgroup.clone());
     let command = vec!["lowtide".to_owned(), "record".to_owned(), name];
-    let meta = session::meta(&kernel, command, &options, cgroup.as_ref());
+    let meta = session::meta(&kernel, command, &options, &accountant.cgroups);
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
     // After the signals: a thread that was started before would die of them, and the program with it.
     let served = args.listen.map(|address| serve_at(address, &args.target)).transpose()?;
@@ -94,15 +91,15 @@ fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> 
     Ok(shared)
 }
 
-/// What to record: a name for it, whose accounts, its cgroup, and what to say about that.
-fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Scope, Option<Cgroup>, Option<String>)> {
+/// What to record: a name for it, its accounts, and what to say about these.
+fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Accountant, Option<String>)> {
     if let Some(pid) = args.pid {
         let stat = proc::stat(kernel, pid).map_err(|error| match error {
             e if e.is_gone() => Failure::new(code::GONE, format!("--pid {pid}: no such process; see `ps -e`")),
             e => Failure::new(code::OTHER, format!("--pid {pid}: {e}")),
         })?;
         let scope = Scope::Tree { roots: vec![pid], own_children: false };
-        let tree = Accountant::new(kernel, scope.clone(), None).pids()?;
+        let tree = Accountant::new(kernel, scope.clone(), Vec::new()).pids()?;
         // A cgroup that holds nothing else tells more than the sum over processes.
         let own = Cgroup::of(kernel, pid)?.filter(|cgroup| {
             cgroup.pids(kernel).is_ok_and(|pids| !pids.is_empty() && pids.iter().all(|pid| tree.contains(pid)))
@@ -111,21 +108,44 @@ fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Scope, 
             "the process shares its cgroup with others: page cache and kernel memory of its own are not known"
                 .to_owned()
         });
-        return Ok((format!("{}-{pid}", stat.comm), scope, own, note));
+        let accountant = Accountant::new(kernel, scope, own.into_iter().collect());
+        return Ok((format!("{}-{pid}", stat.comm), accountant, note));
     }
     if let Some(path) = &args.cgroup {
-        let cgroup = Cgroup::named(kernel, path).map_err(|error| match error {
-            e if e.is_gone() => Failure::new(
-                code::GONE,
-                format!("--cgroup {path}: not found ({e}); give a path below the memory cgroup mount"),
-            ),
-            e => Failure::new(code::OTHER, format!("--cgroup {path}: {e}")),
-        })?;
-        let name =
-            cgroup.path.file_name().map_or_else(|| "cgroup".to_owned(), |name| name.to_string_lossy().into_owned());
-        return Ok((name, Scope::Cgroup, Some(cgroup), None));
+        return Ok((cgroup_name(path), cgroups(kernel, path)?, None));
     }
-    Ok(("system".to_owned(), Scope::System, None, None))
+    Ok(("system".to_owned(), Accountant::new(kernel, Scope::System, Vec::new()), None))
+}
+
+/// The accounts of the cgroup at that path, or of all that match.
+fn cgroups(kernel: &Kernel, path: &str) -> anyhow::Result<Accountant> {
+    // A cgroup may have such letters in its name.
+    let exact = Cgroup::named(kernel, path);
+    if Selection::is_pattern(path) && exact.is_err() {
+        let failed = |error| Failure::new(code::USAGE, format!("--cgroup {path}: {error}"));
+        let selection = Selection::new(kernel, path).map_err(failed)?;
+        let accountant = Accountant::following(kernel, selection)?;
+        if accountant.cgroups.is_empty() {
+            let message = format!("--cgroup {path}: no memory cgroup matches; a * stands for one part of a path");
+            return Err(Failure::new(code::GONE, message).into());
+        }
+        return Ok(accountant);
+    }
+    let cgroup = exact.map_err(|error| match error {
+        e if e.is_gone() => {
+            let fix = "give a path below the memory cgroup mount";
+            Failure::new(code::GONE, format!("--cgroup {path}: not found ({e}); {fix}"))
+        }
+        e => Failure::new(code::OTHER, format!("--cgroup {path}: {e}")),
+    })?;
+    Ok(Accountant::new(kernel, Scope::Cgroups, vec![cgroup]))
+}
+
+/// A name for the record of a cgroup: the last part of its path, without wildcards.
+fn cgroup_name(path: &str) -> String {
+    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let name: String = last.chars().map(|letter| if "*?[]".contains(letter) { '_' } else { letter }).collect();
+    if name.is_empty() { "cgroup".to_owned() } else { name }
 }
 
 /// Ticks until something ends it. Returns what did.
@@ -135,16 +155,14 @@ fn follow(recorder: &mut Recorder, signals: &Signals, duration: Option<Span>) ->
     let mut last_s = recorder.now_s();
     loop {
         let due = recorder.next_tick_s(last_s).min(stop_s);
-        let time = Timespec::try_from(Duration::from_secs_f64((due - recorder.now_s()).max(0.0)))?;
-        let mut fds = [PollFd::new(signals, PollFlags::IN)];
-        if poll(&mut fds, Some(&time)).is_ok_and(|ready| ready > 0) && signals.next()?.is_some() {
+        if recorder.wait(signals, due)? && signals.next()?.is_some() {
             return Ok("interrupted");
         }
         let now_s = recorder.now_s();
         if now_s >= stop_s {
             return Ok("duration");
         }
-        if now_s >= due {
+        if recorder.is_due(due) {
             last_s = now_s;
             match recorder.tick()? {
                 Some(usage) => progress.show(now_s, &usage),
@@ -168,7 +186,7 @@ impl Progress {
         let set = usage.working_set(10).or(usage.working_set(1)).map(|set| set.bytes);
         bar.set_message(format!(
             "{now_s:.0} s   resident {}   working set {}   Ctrl-C ends the record",
-            size(usage.rss_bytes),
+            size(usage.rss_bytes.or(usage.cgroup_bytes)),
             size(set)
         ));
         bar.tick();

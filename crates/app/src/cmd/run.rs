@@ -1,7 +1,6 @@
 //! `lowtide run -- CMD`: start a program and record it until its whole tree has ended.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::Cgroup;
@@ -10,7 +9,6 @@ use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::meta::End;
 use lowtide_model::units::{Share, Size, Span};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::{Failure, code};
 use crate::launch;
@@ -107,8 +105,8 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     };
     limit(args.limit, &kernel, cgroup.as_ref())?;
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
-    let accountant = Accountant::new(&kernel, scope, cgroup.clone());
-    let meta = session::meta(&kernel, args.command.clone(), &options, cgroup.as_ref());
+    let accountant = Accountant::new(&kernel, scope, cgroup.iter().cloned().collect());
+    let meta = session::meta(&kernel, args.command.clone(), &options, cgroup.as_slice());
     let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
     if let Some(why) = missing {
         recorder.note(format!(
@@ -170,7 +168,7 @@ impl Run {
         let mut last_s = recorder.now_s();
         loop {
             let due = recorder.next_tick_s(last_s);
-            if self.wait(due - recorder.now_s())? {
+            if recorder.wait(&self.signals, due)? {
                 self.take_signals()?;
                 if !self.reap()? {
                     return Ok("ended");
@@ -179,22 +177,11 @@ impl Run {
             if self.stop {
                 return Ok("interrupted");
             }
-            if recorder.now_s() >= due {
+            if recorder.is_due(due) {
                 last_s = recorder.now_s();
                 // No process now does not mean the end: one may be between fork and the cgroup.
                 recorder.tick()?;
             }
-        }
-    }
-
-    /// Waits for a signal or until the time is over. True if there is a signal.
-    fn wait(&self, seconds: f64) -> anyhow::Result<bool> {
-        let time = Duration::from_secs_f64(seconds.max(0.0));
-        let time = Timespec::try_from(time)?;
-        let mut fds = [PollFd::new(&self.signals, PollFlags::IN)];
-        match poll(&mut fds, Some(&time)) {
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            other => Ok(other? > 0),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod ages;
 mod breakdown;
+mod cgroups;
 mod draw;
 mod heatmap;
 mod page;
@@ -44,6 +45,8 @@ pub enum View {
     Regions,
     /// Peak and average by type of memory
     Breakdown,
+    /// Which cgroups use their memory
+    Cgroups,
 }
 
 /// How a view is written.
@@ -189,6 +192,7 @@ impl View {
         ages::ENTRY,
         heatmap::ENTRY,
         breakdown::ENTRY,
+        cgroups::ENTRY,
         regions::ENTRY,
     ];
 

@@ -55,7 +55,9 @@ pub(super) fn render(source: &Source, entries: &[Entry], options: &Options) -> R
     let overview = Overview::of(source);
     let whole = entries.iter().any(|entry| entry.view == View::Summary);
     let views = entries.iter().filter(|entry| entry.view != View::Summary);
-    let sections: Vec<Section> = views.map(|entry| section(source, entry, options)).collect::<Result<_, _>>()?;
+    let mut sections: Vec<Section> = views.map(|entry| section(source, entry, options)).collect::<Result<_, _>>()?;
+    // Most targets are one cgroup or none: that is not worth a word on a page of everything.
+    sections.retain(|section| !whole || section.id != "cgroups" || section.missing.is_empty());
     let tile = |(value, name, under)| Tile { value, name, under };
     let meta = source.meta();
     let page = ReportPage {

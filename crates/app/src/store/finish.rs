@@ -8,6 +8,7 @@ use lowtide_model::summary::Summary;
 
 use super::actions::Actions;
 use super::ages::Ages;
+use super::cgroups::Cgroups;
 use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::{MainFile, replace};
@@ -61,6 +62,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
         merge::<Regions>(&record)?;
         merge::<Cohort>(&record)?;
         merge::<Ages>(&record)?;
+        merge::<Cgroups>(&record)?;
         merge::<Actions>(&record)?;
     }
     let summary = record.summary();

@@ -14,6 +14,7 @@
 
 mod actions;
 mod ages;
+mod cgroups;
 mod cohort;
 mod columns;
 mod error;
@@ -28,6 +29,7 @@ mod write;
 
 pub use actions::ActionRow;
 pub use ages::{AgeRow, cold_rows};
+pub use cgroups::CgroupRow;
 pub use error::StoreError;
 pub use finish::{Finished, finish};
 pub use read::{Batches, Record};
@@ -39,6 +41,7 @@ pub use write::Writer;
 pub mod tables {
     pub use super::actions::Actions;
     pub use super::ages::Ages;
+    pub use super::cgroups::Cgroups;
     pub use super::cohort::Cohort;
     pub use super::regions::Regions;
     pub use super::usage::UsageTable;

@@ -14,6 +14,7 @@ use lowtide_model::usage::Usage;
 
 use super::actions::{ActionRow, Actions};
 use super::ages::{AgeRow, Ages, cold_rows};
+use super::cgroups::{CgroupRow, Cgroups};
 use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::Reader;
@@ -100,6 +101,12 @@ impl Record {
     #[must_use]
     pub fn ages(&self) -> Vec<AgeRow> {
         self.read::<Ages>().flatten().collect()
+    }
+
+    /// Use by cgroup.
+    #[must_use]
+    pub fn cgroups(&self) -> Vec<CgroupRow> {
+        self.read::<Cgroups>().flatten().collect()
     }
 
     /// Everything seen of the sampled pages.

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::episode::Episode;
+use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::Meta;
 use lowtide_model::usage::Usage;
 
 use super::actions::{ActionRow, Actions};
 use super::ages::{AgeRow, Ages};
+use super::cgroups::{CgroupRow, Cgroups};
 use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::{encode_part, replace};
@@ -68,6 +70,7 @@ pub struct Writer {
     regions: Buffer<Regions>,
     cohort: Buffer<Cohort>,
     ages: Buffer<Ages>,
+    cgroups: Buffer<Cgroups>,
     actions: Buffer<Actions>,
     part: u64,
     dropped: u64,
@@ -99,6 +102,7 @@ impl Writer {
             regions: Buffer::default(),
             cohort: Buffer::default(),
             ages: Buffer::default(),
+            cgroups: Buffer::default(),
             actions: Buffer::default(),
             part: 0,
             dropped: 0,
@@ -134,6 +138,11 @@ impl Writer {
         self.ages.rows.extend(bins.iter().map(|bin| AgeRow { t_s, bin: *bin }));
     }
 
+    /// Adds the use of each cgroup.
+    pub fn cgroups(&mut self, t_s: f64, rows: Vec<CgroupUse>) {
+        self.cgroups.rows.extend(rows.into_iter().map(|seen| CgroupRow { t_s, seen }));
+    }
+
     /// Adds what was done to the target.
     pub fn actions(&mut self, rows: impl IntoIterator<Item = ActionRow>) {
         self.actions.rows.extend(rows);
@@ -146,6 +155,7 @@ impl Writer {
             + self.regions.rows.len()
             + self.cohort.rows.len()
             + self.ages.rows.len()
+            + self.cgroups.rows.len()
             + self.actions.rows.len()
     }
 
@@ -167,6 +177,7 @@ impl Writer {
         let results = [
             self.usage.flush(&parts, part, dropped),
             self.ages.flush(&parts, part, dropped),
+            self.cgroups.flush(&parts, part, dropped),
             self.actions.flush(&parts, part, dropped),
             self.regions.flush(&parts, part, dropped),
             self.cohort.flush(&parts, part, dropped),

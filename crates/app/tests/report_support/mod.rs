@@ -5,6 +5,7 @@
 use lowtide::store::{RegionRow, Writer};
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Host, Meta, Monitor, Refusal, SCHEMA};
 use lowtide_model::usage::Usage;
 use lowtide_model::{AGE_EDGES_S, PAGE, WINDOWS_S};
@@ -362,6 +363,18 @@ pub fn record(writer: &mut Writer, plan: Plan) {
         writer.usage(usage(plan, second));
         if plan.monitored && second > 0 {
             writer.ages(f64::from(second), &ages(plan, second));
+            let row = |cgroup: &str, anon, share: f64| CgroupUse {
+                cgroup: cgroup.to_owned(),
+                node: 0,
+                anon,
+                bytes: share * 1e9,
+                used: std::array::from_fn(|window| (window != 3).then(|| share * 1e8 * (window + 1) as f64)),
+                promoted: share * 1e6,
+            };
+            if second % 60 == 0 {
+                let cgroups = vec![row("/kube", true, 1.0), row("/kube", false, 0.4), row("/kube/pod", true, 0.5)];
+                writer.cgroups(f64::from(second), cgroups);
+            }
             if plan.episodes > 0 {
                 writer.episodes(episodes(plan, second));
             }

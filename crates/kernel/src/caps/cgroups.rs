@@ -3,7 +3,6 @@
 use super::{Finding, may_write, readable, reclaim, writable};
 use crate::cgroup::{Cgroup, Version};
 use crate::root::{Error, Kernel, value_of};
-use crate::system;
 
 /// How to get what only version 2 has.
 const V2: &str = "boot with cgroup v2: systemd.unified_cgroup_hierarchy=1, or cgroup_no_v1=memory";
@@ -117,7 +116,7 @@ pub(super) fn psi(kernel: &Kernel) -> Finding {
         Err(finding) => return finding,
     };
     match cgroup.pressure_file(kernel, "memory") {
-        Some(path) => reclaim::pressure(&path, system::pressure(kernel, &path)),
+        Some(path) => reclaim::pressure(&path, crate::pressure::read(kernel, &path)),
         None if cgroup.version == Version::V1 => {
             Finding::no(format!("{} is version 1, which has no memory.pressure", cgroup.path.display()), V2)
         }

@@ -4,9 +4,9 @@ use lowtide_model::units::human_bytes;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::{Finding, PRIVILEGE, may_write, pages};
+use crate::pressure::Pressure;
 use crate::root::{Error, Kernel, Result, chosen};
 use crate::sys::{self, Advice};
-use crate::system::{self, Pressure};
 use crate::{swap as swaps, zram as zrams};
 
 pub(super) fn cap_sys_nice(kernel: &Kernel) -> Finding {
@@ -104,7 +104,7 @@ pub(super) fn thp(kernel: &Kernel) -> Finding {
 
 pub(super) fn psi(kernel: &Kernel) -> Finding {
     let path = "/proc/pressure/memory";
-    pressure(path, system::pressure(kernel, path))
+    pressure(path, crate::pressure::read(kernel, path))
 }
 
 /// What reading a pressure file tells. The file is there but refuses to be read when accounting is off.

@@ -10,6 +10,7 @@ use lowtide_model::episode::{Episode, Kind};
 
 use super::Target;
 use super::find::Frames;
+use crate::cgroup::Cgroup;
 use crate::damon::{Operations, Setup};
 use crate::root::{Kernel, Result};
 use crate::trace::Event;
@@ -166,8 +167,8 @@ impl CohortMonitor {
         self.before = self.choice.replace(choice);
         let cache = target.totals[Kind::Cache.index()];
         let worth = cache > CACHE_WORTH.0 && cache > CACHE_WORTH.1 * all;
-        let inodes = target.cgroup.as_ref().filter(|_| worth && self.frames.sees_cache());
-        let inodes = inodes.map_or_else(Vec::new, |cgroup| cgroup.inodes(kernel));
+        let watched: &[Cgroup] = if worth && self.frames.sees_cache() { &target.cgroups } else { &[] };
+        let inodes: Vec<u64> = watched.iter().flat_map(|cgroup| cgroup.inodes(kernel)).collect();
         let level = choice.level.max(level_for(frames, CACHE_LOOKUPS));
         let cache_choice = Choice { level, seed: self.seed, turn: 0 };
         if !inodes.is_empty() && (search || self.before.is_none()) {

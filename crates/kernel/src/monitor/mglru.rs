@@ -4,24 +4,27 @@
 //! The kernel keeps four generations, hence three births before the one just made, of which the oldest bounds nothing: a
 //! round yields two windows. The rounds take turns, mostly the short ones.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
+
 use lowtide_model::WINDOWS_S;
-use lowtide_model::cohort::{Estimate, Picture, used_within};
-use lowtide_model::generations::{Generation, histogram};
+use lowtide_model::cohort::{Estimate, Picture};
+use lowtide_model::generations::{CgroupUse, Tally, promoted};
 
 use super::Target;
+use crate::cgroup::Selection;
 use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
 
-/// One round: two windows (s), known when it ends, after the longer one.
-type Round = (u32, u32);
+/// The two windows (s) of a round, known when it ends, after the longer one.
+type Windows = (u32, u32);
 
-const SHORT: Round = (1, 5);
-const MIDDLE: Round = (10, 30);
-const LONG: Round = (60, 120);
+const SHORT: Windows = (1, 5);
+const MIDDLE: Windows = (10, 30);
+const LONG: Windows = (60, 120);
 
 /// The rounds in turn. Many programs live for a minute: a middle one comes early, after enough short ones to see past
 /// the start.
-const ROUNDS: [Round; 16] =
+const ROUNDS: [Windows; 16] =
     [SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, LONG];
 
 /// A generation of so few seconds was made just now; the walk over a large target takes its time.
@@ -37,7 +40,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn round(&self) -> Round {
+    fn round(&self) -> Windows {
         ROUNDS[self.round % ROUNDS.len()]
     }
 
@@ -56,32 +59,78 @@ impl Schedule {
     }
 }
 
+/// Which cgroups belong to the target.
+#[derive(Debug)]
+enum Part {
+    All,
+    /// These paths and what is below them.
+    Below(Vec<String>),
+    Matching(Selection),
+}
+
+impl Part {
+    fn holds(&self, path: &str) -> bool {
+        let below = |prefix: &String| {
+            let rest = path.strip_prefix(prefix.trim_end_matches('/'));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match self {
+            Self::All => true,
+            Self::Below(prefixes) => prefixes.iter().any(below),
+            Self::Matching(selection) => selection.holds(path),
+        }
+    }
+}
+
+/// What a round found.
+#[derive(Debug, Clone, Default)]
+pub struct Round {
+    /// The whole target.
+    pub picture: Picture,
+    /// Its cgroups, each with its descendants; those without memory are left out.
+    pub cgroups: Vec<CgroupUse>,
+}
+
 /// The monitor.
 #[derive(Debug)]
 pub struct MglruMonitor {
     lru: LruGen,
-    /// Path of the target's cgroup below the root of all; empty for everything.
-    prefix: String,
+    part: Part,
     schedule: Option<Schedule>,
     /// What was read last.
     lruvecs: Vec<Lruvec>,
+    /// Bytes promoted since the round began, by the kernel's number of cgroup and node.
+    promoted: HashMap<(u64, u64), [f64; 2]>,
+    /// Numbers of removed cgroups that still have pages: no process is left to use them, and they cannot be aged.
+    gone: HashSet<u64>,
     /// New generations that were asked for, and those that were not made.
     asked: (u64, u64),
 }
 
 impl MglruMonitor {
-    /// A monitor of the target's cgroup, or of everything.
+    /// A monitor of the target's cgroups, of those that a pattern means, or of everything.
     pub fn new(kernel: &Kernel, target: &Target) -> Result<Self> {
-        let prefix = match &target.cgroup {
-            _ if target.system => String::new(),
-            Some(cgroup) => cgroup.hierarchy_path(kernel)?,
+        let part = match &target.selection {
+            _ if target.system => Part::All,
+            Some(selection) => Part::Matching(selection.clone()),
             None => {
-                let why = std::io::Error::other("the target has no memory cgroup of its own");
-                return Err(Error::new("read generations of", "the target", why));
+                let paths = target.cgroups.iter().map(|cgroup| cgroup.hierarchy_path(kernel));
+                Part::Below(paths.collect::<Result<_>>()?)
             }
         };
-        let prefix = prefix.trim_end_matches('/').to_owned();
-        Ok(Self { lru: LruGen::open(kernel)?, prefix, schedule: None, lruvecs: Vec::new(), asked: (0, 0) })
+        if matches!(&part, Part::Below(paths) if paths.is_empty()) {
+            let why = std::io::Error::other("the target has no memory cgroup of its own");
+            return Err(Error::new("read generations of", "the target", why));
+        }
+        Ok(Self {
+            lru: LruGen::open(kernel)?,
+            part,
+            schedule: None,
+            lruvecs: Vec::new(),
+            promoted: HashMap::new(),
+            gone: HashSet::new(),
+            asked: (0, 0),
+        })
     }
 
     /// Whether there is something to do now.
@@ -91,42 +140,103 @@ impl MglruMonitor {
         self.schedule.is_none_or(|schedule| now_s >= schedule.due_s() - 0.05)
     }
 
-    /// Makes a new generation everywhere in the target; at the end of a round, the picture.
-    pub fn step(&mut self, now_s: f64) -> Result<Option<Picture>> {
+    /// Makes a new generation everywhere in the target; at the end of a round, what it found.
+    pub fn step(&mut self, now_s: f64) -> Result<Option<Round>> {
         if self.schedule.is_none() {
             self.read()?;
         }
-        // Thousands of cgroups of a machine hold nothing: they have nothing to age.
-        self.lru.age(self.lruvecs.iter().filter(|lruvec| !lruvec.is_empty()))?;
+        let gone = self.lru.age(self.lruvecs.iter().filter(|lruvec| self.ages(lruvec)))?;
+        self.gone.extend(gone);
         // The kernel's word is not taken for it: the ages in the file are what the picture is made from.
-        self.read()?;
-        let full = || self.lruvecs.iter().filter(|lruvec| !lruvec.is_empty());
+        let before = self.read()?;
+        self.note_promoted(&before);
         let young = |lruvec: &&Lruvec| lruvec.generations.last().is_some_and(|youngest| youngest.age_s < NOW_S);
-        self.asked.0 += full().count() as u64;
-        self.asked.1 += full().filter(|lruvec| !young(lruvec)).count() as u64;
+        let aged = || self.lruvecs.iter().filter(|lruvec| self.ages(lruvec));
+        let (asked, missing) = (aged().count() as u64, aged().filter(|lruvec| !young(lruvec)).count() as u64);
+        (self.asked.0, self.asked.1) = (self.asked.0 + asked, self.asked.1 + missing);
         let Some(schedule) = &mut self.schedule else {
             self.schedule = Some(Schedule { started_s: now_s, round: 0, second_half: false });
             return Ok(None);
         };
         let windows = schedule.round();
-        Ok(schedule.step(now_s).then(|| self.picture(windows)))
+        if !schedule.step(now_s) {
+            return Ok(None);
+        }
+        let round = Round { picture: self.picture(windows), cgroups: self.cgroups(windows) };
+        self.promoted.clear();
+        Ok(Some(round))
     }
 
-    fn read(&mut self) -> Result<()> {
-        let (all, prefix) = (self.lru.read()?, self.prefix.as_str());
-        let below = |path: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        self.lruvecs = all.into_iter().filter(|lruvec| below(&lruvec.path)).collect();
-        Ok(())
+    /// Whether a new generation is made here. Thousands of cgroups of a machine hold nothing: they have nothing to age.
+    fn ages(&self, lruvec: &Lruvec) -> bool {
+        !lruvec.is_empty() && !self.gone.contains(&lruvec.memcg)
     }
 
-    fn picture(&self, (short, long): Round) -> Picture {
-        let lists: Vec<Vec<Generation>> = self.lruvecs.iter().map(|lruvec| lruvec.generations.clone()).collect();
-        let mut picture = Picture { ages: histogram(&lists, &[short, long]), ..Picture::default() };
+    /// Reads what there is now; returns what there was.
+    fn read(&mut self) -> Result<Vec<Lruvec>> {
+        let mut all = self.lru.read()?;
+        all.retain(|lruvec| self.part.holds(&lruvec.path));
+        self.gone.retain(|memcg| all.iter().any(|lruvec| lruvec.memcg == *memcg));
+        Ok(std::mem::replace(&mut self.lruvecs, all))
+    }
+
+    fn note_promoted(&mut self, before: &[Lruvec]) {
+        let before: HashMap<(u64, u64), &Lruvec> = before.iter().map(|of| ((of.memcg, of.node), of)).collect();
+        for now in &self.lruvecs {
+            let key = (now.memcg, now.node);
+            // A number is given to another cgroup once its owner is gone.
+            let Some(same) = before.get(&key).filter(|before| before.path == now.path) else { continue };
+            let of = promoted(&same.generations, &now.generations);
+            if of != [0.0; 2] {
+                let sum = self.promoted.entry(key).or_default();
+                (0..2).for_each(|side| sum[side] += of[side]);
+            }
+        }
+    }
+
+    fn picture(&self, (short, long): Windows) -> Picture {
+        let mut tally = Tally::default();
+        for lruvec in &self.lruvecs {
+            tally.add(&lruvec.generations, self.gone.contains(&lruvec.memcg));
+        }
+        let mut picture = Picture { ages: tally.histogram(&[short, long]), ..Picture::default() };
         for (window, at) in WINDOWS_S.iter().zip(&mut picture.working_set) {
-            let used = used_within(picture.ages.iter(), f64::from(*window));
-            *at = used.map(|bytes| Estimate { bytes, ci95: 0.0 });
+            let used = tally.used(*window).filter(|_| [short, long].contains(window));
+            *at = used.map(|[anon, file]| Estimate { bytes: anon.bytes + file.bytes, ci95: anon.ci95 + file.ci95 });
         }
         picture
+    }
+
+    /// Each cgroup with its descendants, as far as they belong to the target: the kernel lists only what is charged to
+    /// each itself.
+    fn cgroups(&self, (short, long): Windows) -> Vec<CgroupUse> {
+        let mut sums: BTreeMap<(&str, u64), (Tally, [f64; 2])> = BTreeMap::new();
+        for lruvec in self.lruvecs.iter().filter(|lruvec| !lruvec.is_empty()) {
+            let path = lruvec.path.as_str();
+            let promoted = self.promoted.get(&(lruvec.memcg, lruvec.node)).copied().unwrap_or_default();
+            let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
+            for cgroup in above.chain((path != "/").then_some(path)).filter(|cgroup| self.part.holds(cgroup)) {
+                let (tally, sum) = sums.entry((cgroup, lruvec.node)).or_default();
+                tally.add(&lruvec.generations, self.gone.contains(&lruvec.memcg));
+                (0..2).for_each(|side| sum[side] += promoted[side]);
+            }
+        }
+        let mut rows = Vec::new();
+        for ((cgroup, node), (tally, promoted)) in sums {
+            let known = |window: &u32| tally.used(*window).filter(|_| [short, long].contains(window));
+            for side in 0..2 {
+                let used = std::array::from_fn(|at| known(&WINDOWS_S[at]).map(|used| used[side].bytes));
+                rows.push(CgroupUse {
+                    cgroup: cgroup.to_owned(),
+                    node,
+                    anon: side == 0,
+                    bytes: tally.total[side],
+                    used,
+                    promoted: promoted[side],
+                });
+            }
+        }
+        rows
     }
 
     /// New generations asked for, and how many of them were not made: births are not where they were wanted then, and
@@ -180,17 +290,34 @@ mod tests {
         put("cg/job/cgroup.procs", "");
         let kernel = Kernel::at(dir.path()).dry_run();
         let cgroup = Cgroup::named(&kernel, "/job").unwrap();
-        let target = Target { cgroup: Some(cgroup), ..Target::default() };
+        let target = Target { cgroups: vec![cgroup], ..Target::default() };
         let mut monitor = MglruMonitor::new(&kernel, &target).unwrap();
         assert!(monitor.is_due(0.0) && monitor.step(0.0).unwrap().is_none());
         assert!(!monitor.is_due(3.0) && monitor.is_due(4.0));
         assert!(monitor.step(4.0).unwrap().is_none());
-        let picture = monitor.step(5.0).unwrap().unwrap();
+        let Round { picture, cgroups } = monitor.step(5.0).unwrap().unwrap();
         assert_eq!(picture.working_set[0].unwrap().bytes, (15.0 + 4.0) * 4096.0);
         assert_eq!(picture.working_set[2], None);
         assert_eq!(monitor.asked(), (6, 0));
-        let whole = MglruMonitor::new(&kernel, &Target { system: true, ..Target::default() }).unwrap();
-        assert_eq!(whole.prefix, "");
+        let used: Vec<_> =
+            cgroups.iter().map(|row| (row.cgroup.as_str(), row.anon, row.used[0], row.used[2])).collect();
+        let pages = |pages: f64| Some(pages * 4096.0);
+        let expected = [
+            ("/job", true, pages(15.0), None),
+            ("/job", false, pages(4.0), None),
+            ("/job/step", true, pages(5.0), None),
+            ("/job/step", false, pages(2.0), None),
+        ];
+        assert_eq!(used, expected, "each with what is below it");
+        let system = Target { system: true, ..Target::default() };
+        let mut whole = MglruMonitor::new(&kernel, &system).unwrap();
+        whole.step(0.0).unwrap();
+        whole.step(4.0).unwrap();
+        let cgroups = whole.step(5.0).unwrap().unwrap().cgroups;
+        assert_eq!((cgroups[0].cgroup.as_str(), cgroups[0].used[0]), ("/", pages(23.0)));
+        let selection = Some(Selection::new(&kernel, "job/*").unwrap());
+        let some = MglruMonitor::new(&kernel, &Target { selection, ..Target::default() }).unwrap();
+        assert_eq!(["/job", "/job/step", "/job/step/a"].map(|path| some.part.holds(path)), [false, true, true]);
     }
 
     #[test]

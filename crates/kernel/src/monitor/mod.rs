@@ -10,15 +10,17 @@ pub mod teller;
 
 use lowtide_model::cohort::Totals;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, Selection};
 
 /// What is monitored, as it is now.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
     /// Its processes; empty when the whole system is meant.
     pub pids: Vec<u32>,
-    /// Its cgroup, if its page cache is to be watched too.
-    pub cgroup: Option<Cgroup>,
+    /// Its cgroups, none below another, if it has any of its own.
+    pub cgroups: Vec<Cgroup>,
+    /// The pattern that names them, if one does: they come and go.
+    pub selection: Option<Selection>,
     /// Everything: all frames of the system.
     pub system: bool,
     /// What its accounts say, by kind. The page cache is what no process maps.

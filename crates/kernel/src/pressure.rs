@@ -1,0 +1,118 @@
+//! Pressure stall information: time in which tasks waited for a resource, and being woken when they do
+//! (Documentation/accounting/psi.rst).
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use crate::root::{Error, Kernel, Result};
+
+/// Time stalled, seconds since boot or since the cgroup was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Pressure {
+    /// Some task stalled.
+    pub some_s: f64,
+    /// All tasks stalled; `None` where the kernel does not tell.
+    pub full_s: Option<f64>,
+}
+
+/// Parses a PSI file: `some avg10=0.00 avg60=0.00 avg300=0.00 total=12`.
+#[must_use]
+pub fn parse(text: &str) -> Option<Pressure> {
+    let total = |kind: &str| {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(kind))?;
+        let us: u64 = line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()?;
+        #[expect(clippy::cast_precision_loss, reason = "microseconds of an uptime are below 2^53")]
+        Some(us as f64 / 1e6)
+    };
+    Some(Pressure { some_s: total("some")?, full_s: total("full") })
+}
+
+/// Reads a PSI file. A kernel booted without `psi=1` has the file but refuses to read it (`EOPNOTSUPP`).
+pub fn read(kernel: &Kernel, path: &str) -> Result<Pressure> {
+    parse(&kernel.read_text(path)?).ok_or_else(|| Error::unexpected(path, "no 'some' line"))
+}
+
+/// A trigger: its file becomes ready for [`Trigger::EVENTS`] when tasks were stalled for long enough within the window. The
+/// kernel keeps it as long as the file is open.
+#[derive(Debug)]
+pub struct Trigger {
+    file: File,
+}
+
+/// What a ready trigger means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Woken {
+    /// Tasks stalled.
+    Stalled,
+    /// The cgroup is gone, and the trigger with it.
+    Gone,
+}
+
+impl Trigger {
+    /// What to poll for.
+    pub const EVENTS: PollFlags = PollFlags::PRI;
+
+    /// Asks to be woken when some task was stalled for `stall` within `window`, at most once a window. Without
+    /// `CAP_SYS_RESOURCE` the kernel wants a window of whole multiples of 2 s.
+    pub fn open(kernel: &Kernel, path: &str, stall: Duration, window: Duration) -> Result<Self> {
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let mut file = open.open(kernel.path(path)).map_err(|e| Error::new("open", path, e))?;
+        let text = format!("some {} {}\0", stall.as_micros(), window.as_micros());
+        file.write_all(text.as_bytes()).map_err(|e| Error::new("set a trigger on", path, e))?;
+        Ok(Self { file })
+    }
+
+    /// What it means that these flags came back.
+    #[must_use]
+    pub fn woken(flags: PollFlags) -> Option<Woken> {
+        if flags.contains(PollFlags::ERR) {
+            Some(Woken::Gone)
+        } else {
+            flags.contains(PollFlags::PRI).then_some(Woken::Stalled)
+        }
+    }
+}
+
+impl AsFd for Trigger {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn totals_are_seconds() {
+        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n";
+        assert_eq!(parse(text), Some(Pressure { some_s: 2.5, full_s: Some(1.0) }));
+    }
+
+    #[test]
+    fn a_trigger_says_what_it_wants_in_microseconds() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("memory.pressure"), "").unwrap();
+        let kernel = Kernel::at(dir.path());
+        Trigger::open(&kernel, "/memory.pressure", Duration::from_millis(100), Duration::from_secs(2)).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("memory.pressure")).unwrap();
+        assert_eq!(text, "some 100000 2000000\0");
+        assert!(Trigger::open(&kernel, "/none", Duration::ZERO, Duration::ZERO).unwrap_err().is_gone());
+        assert_eq!(Trigger::woken(PollFlags::ERR | PollFlags::PRI), Some(Woken::Gone));
+        assert_eq!((Trigger::woken(PollFlags::PRI), Trigger::woken(PollFlags::IN)), (Some(Woken::Stalled), None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\PC|\\n)*") {
+            let _ = parse(&text);
+        }
+    }
+}
