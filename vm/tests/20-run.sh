@@ -6,13 +6,6 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 mib=1048576
-# Newer kernels may come with a module that keeps DAMON to itself.
-stat=/sys/module/damon_stat/parameters/enabled
-if [ -e "$stat" ] && [ "$(cat "$stat")" = Y ]; then
-  "$LOWTIDE" run --out held -- sleep 2 2>err
-  contains "a module that holds DAMON is named" "$(json held/meta.json '.monitor.refused[].why')" damon_stat
-  echo N >"$stat"
-fi
 before=$(kernel_state)
 
 need "DAMON paddr" "cohort and map measure known working sets" || exit 0

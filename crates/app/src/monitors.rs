@@ -11,6 +11,7 @@ use lowtide_model::meta::Refusal;
 use lowtide_policy::governor::Plan;
 
 use crate::failure::{Failure, code};
+use crate::recorder::Options;
 
 /// `--monitor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -19,6 +20,8 @@ pub enum Wish {
     Auto,
     /// DAMON: cohort and map.
     Damon,
+    /// Page idle tracking: cohort and map as by DAMON, by lowtide itself.
+    Idle,
     /// Generations of the multi-generational LRU, of a cgroup or the whole system.
     Mglru,
     /// `clear_refs` and smaps.
@@ -41,7 +44,7 @@ pub enum Map {
 /// The monitor at work.
 #[derive(Debug)]
 pub enum Monitor {
-    /// Cohort and map.
+    /// Cohort and map, by DAMON or on the idle bitmap.
     Damon(Box<DamonMonitor>),
     /// Generations.
     Mglru(MglruMonitor),
@@ -66,14 +69,15 @@ impl Monitor {
 
 /// The governor's plan as the kernel crate wants it.
 #[must_use]
-pub fn rhythm(plan: &Plan, map: Map) -> Rhythm {
+pub fn rhythm(plan: &Plan, options: &Options) -> Rhythm {
     Rhythm {
         cohort_pages: plan.cohort_pages,
         cohort_sampling_s: plan.cohort_sampling_s,
         map_regions: plan.map_regions,
         map_sampling_s: plan.map_sampling_s,
         map_aggregation_s: plan.map_aggregation_s(),
-        map_on: match map {
+        map_goal: options.map_goal,
+        map_on: match options.map {
             Map::Auto => None,
             Map::Vaddr => Some(Operations::Vaddr),
             Map::Paddr => Some(Operations::Paddr),
@@ -107,6 +111,12 @@ pub fn choose(
         match DamonMonitor::take(kernel, journal, rhythm, epoch_ns, attached) {
             Ok(damon) => return Ok(Choice { monitor: Monitor::Damon(Box::new(damon)), refused }),
             Err(error) => refuse(wish, "damon", why_not_damon(kernel, &error), &error, &mut refused)?,
+        }
+    }
+    if matches!(wish, Wish::Auto | Wish::Idle) {
+        match DamonMonitor::on_bitmap(kernel, journal, rhythm, epoch_ns, attached) {
+            Ok(idle) => return Ok(Choice { monitor: Monitor::Damon(Box::new(idle)), refused }),
+            Err(error) => refuse(wish, "idle", why_not_idle(&error), &error, &mut refused)?,
         }
     }
     if matches!(wish, Wish::Auto | Wish::Mglru) {
@@ -144,6 +154,15 @@ pub fn refusal(name: &str, why: &str, error: &Error) -> Failure {
         _ => code::IMPOSSIBLE,
     };
     Failure::new(code, format!("--monitor {name}: {why}; use --monitor auto for the next best"))
+}
+
+/// Why the idle bitmap cannot be had.
+#[must_use]
+pub fn why_not_idle(error: &Error) -> String {
+    if error.is_gone() {
+        return "this kernel has no page idle tracking (CONFIG_IDLE_PAGE_TRACKING)".to_owned();
+    }
+    error.to_string()
 }
 
 /// Why generations cannot be had.

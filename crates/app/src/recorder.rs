@@ -15,7 +15,6 @@ use lowtide_kernel::sys::{self, Signals};
 use lowtide_kernel::system::monotonic_ns;
 use lowtide_kernel::undo::Journal;
 use lowtide_model::meta::{End, Meta};
-use lowtide_model::units::human_bytes;
 use lowtide_model::usage::Usage;
 use lowtide_policy::governor::Governor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,6 +44,8 @@ pub struct Options {
     pub monitor: Wish,
     /// Addresses that the map works on.
     pub map: Map,
+    /// Share of the possible accesses that the kernel shall tune the map's intervals for.
+    pub map_goal: Option<f64>,
     /// Seconds between two ticks.
     pub interval_s: f64,
     /// Upper bound of the price, as a share of one CPU.
@@ -330,20 +331,8 @@ impl Recorder {
         if let Monitor::Damon(damon) = &mut self.monitor {
             let _ = damon.poll();
             let cost = damon.cost();
-            self.kdamond_s += cost.cohort_s + cost.map_s;
-            let (foreign, unmapped) = (damon.foreign(), damon.unmapped_bytes());
-            let processes = damon.unmapped_processes();
-            if foreign > 0 {
-                self.note(format!("DAMON reported {foreign} regions that lowtide had not set"));
-            }
-            if processes > 0 {
-                self.note(format!("the map left out up to {processes} processes: DAMON would need too many regions"));
-            }
-            if unmapped > 0 {
-                #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-                let size = human_bytes(unmapped as f64);
-                self.note(format!("the map leaves out {size} that lie in too many pieces of physical memory"));
-            }
+            self.kdamond_s += cost.cohort_s + cost.map_s - cost.own_s;
+            damon.notes().into_iter().for_each(|text| self.note(text));
         }
         if let Monitor::Mglru(mglru) = &self.monitor {
             let (asked, missing) = mglru.asked();

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use lowtide_kernel::cgroup::{Cgroup, Version};
+use lowtide_kernel::idle_bitmap::IdleBitmap;
 use lowtide_kernel::lru_gen::LruGen;
 use lowtide_kernel::pressure;
 use lowtide_kernel::root::Kernel;
@@ -58,6 +59,11 @@ pub fn check_monitor(wish: Wish, kernel: &Kernel) -> Result<(), Failure> {
         return LruGen::open(kernel)
             .map(drop)
             .map_err(|error| monitors::refusal("mglru", &monitors::why_not_mglru(&error), &error));
+    }
+    if wish == Wish::Idle {
+        return IdleBitmap::open(kernel)
+            .map(drop)
+            .map_err(|error| monitors::refusal("idle", &monitors::why_not_idle(&error), &error));
     }
     if wish != Wish::Damon {
         return Ok(());

@@ -50,6 +50,21 @@ pub struct Setup {
     pub pids: Vec<u32>,
     /// Ranges to monitor (`paddr`), ascending, not overlapping.
     pub ranges: Vec<(u64, u64)>,
+    /// The kernel tunes the intervals itself (6.15).
+    pub goal: Option<Goal>,
+}
+
+/// What the kernel tunes the intervals for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goal {
+    /// Share of the possible accesses that shall be seen, in ten-thousandths.
+    pub access_bp: u32,
+    /// Aggregations over which it is taken.
+    pub aggregations: u32,
+    /// Shortest sampling interval; the aggregation interval changes with it.
+    pub shortest: Duration,
+    /// Longest sampling interval.
+    pub longest: Duration,
 }
 
 /// What DAMON can do here; else why not.
@@ -70,7 +85,7 @@ pub fn running(kernel: &Kernel) -> Vec<u32> {
 /// The exclusive modules that hold DAMON when they are on, and their switch.
 #[must_use]
 pub fn exclusive_module(kernel: &Kernel) -> Option<&'static str> {
-    ["/sys/module/damon_stat", "/sys/module/damon_reclaim", "/sys/module/damon_lru_sort"]
+    [STATISTICS, "/sys/module/damon_reclaim", "/sys/module/damon_lru_sort"]
         .into_iter()
         .find(|module| kernel.read_text(format!("{module}/parameters/enabled")).is_ok_and(|text| text.trim() == "Y"))
 }
@@ -80,9 +95,14 @@ pub fn exclusive_module(kernel: &Kernel) -> Option<&'static str> {
 pub struct Damon {
     kernel: Kernel,
     _lease: Lease,
-    // After the lease: other lowtides may only look once it is given back.
+    // After the lease: a module can only be on while no kdamond is.
+    stat: Option<Lease>,
+    // Last: other lowtides may only look once it is given back.
     _lock: File,
 }
+
+/// The module that keeps statistics and does nothing else: it may pause. Newer distributions have it on.
+pub const STATISTICS: &str = "/sys/module/damon_stat";
 
 impl Damon {
     /// Takes DAMON with `count` kdamonds. `EBUSY` while anyone's kdamond is on: the kernel then refuses to make others.
@@ -95,15 +115,29 @@ impl Damon {
             return Err(Error::new(format!("take DAMON from kdamond {pid} in"), ADMIN, busy()));
         }
         // These hold DAMON without a kdamond in sysfs; the kernel would say so only at `on`.
-        if let Some(module) = exclusive_module(kernel) {
-            return Err(Error::new("take DAMON from", module, busy()));
-        }
+        let stat = match exclusive_module(kernel) {
+            Some(STATISTICS) => Some(journal.write(format!("{STATISTICS}/parameters/enabled").as_ref(), "N")?),
+            Some(module) => return Err(Error::new("take DAMON from", module, busy())),
+            None => None,
+        };
         let contexts = (0..before)
             .map(|k| kernel.read_number(format!("{ADMIN}/{k}/contexts/nr_contexts")))
             .collect::<Result<Vec<u64>>>()?;
         let lease = journal.lease(Undo::Damon { kdamonds: before, contexts })?;
         kernel.write(&nr, &count.to_string())?;
-        Ok(Self { kernel: kernel.clone(), _lease: lease, _lock: lock })
+        Ok(Self { kernel: kernel.clone(), _lease: lease, stat, _lock: lock })
+    }
+
+    /// Whether `damon_stat` was switched off for it; it goes on afterwards.
+    #[must_use]
+    pub fn has_paused_statistics(&self) -> bool {
+        self.stat.is_some()
+    }
+
+    /// Whether this kernel tunes intervals itself. To be asked of a kdamond that has a context.
+    #[must_use]
+    pub fn tunes_intervals(&self, kdamond: usize) -> bool {
+        self.kernel.exists(format!("{ADMIN}/{kdamond}/contexts/0/monitoring_attrs/intervals/intervals_goal"))
     }
 
     /// Operations this kernel offers. Reading it needs a context, so it is asked of a kdamond of ours.
@@ -144,6 +178,14 @@ impl Damon {
         write("operations", setup.operations.name())?;
         for (file, time) in [("sample", setup.sampling), ("aggr", setup.aggregation), ("update", setup.update)] {
             write(&format!("monitoring_attrs/intervals/{file}_us"), &time.as_micros().to_string())?;
+        }
+        if let Some(goal) = &setup.goal {
+            let put =
+                |file: &str, value: String| write(&format!("monitoring_attrs/intervals/intervals_goal/{file}"), &value);
+            put("access_bp", goal.access_bp.to_string())?;
+            put("aggrs", goal.aggregations.to_string())?;
+            put("min_sample_us", goal.shortest.as_micros().to_string())?;
+            put("max_sample_us", goal.longest.as_micros().to_string())?;
         }
         // min must never exceed max in between, and the kernel wants at least 3.
         write("monitoring_attrs/nr_regions/max", &setup.max_regions.max(3).to_string())?;

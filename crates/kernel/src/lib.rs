@@ -6,6 +6,7 @@ pub mod account;
 pub mod caps;
 pub mod cgroup;
 pub mod damon;
+pub mod idle_bitmap;
 pub mod lru_gen;
 pub mod monitor;
 pub mod mounts;

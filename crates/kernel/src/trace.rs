@@ -121,7 +121,7 @@ fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
     const TIME_STAMP: u32 = 31;
     let word = |at: usize| Some(u32::from_ne_bytes(page.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let mut time = u64::from_ne_bytes(page.get(..8)?.try_into().ok()?);
-    // The upper bits of the length are flags: events were lost before this page.
+    // The upper bits of the length are flags: see `lost_before`.
     let length = word(8)? & 0x000f_ffff;
     let end = 16usize.checked_add(length as usize)?.min(page.len());
     let mut at = 16;
@@ -156,6 +156,21 @@ fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
     Some(())
 }
 
+/// Events that were lost before this page because the buffer was full. Where the kernel does not say how many: at least 1.
+fn lost_before(page: &[u8]) -> u64 {
+    const MISSED: u32 = 1 << 31;
+    const MISSED_STORED: u32 = 1 << 30;
+    let Some(Ok(length)) = page.get(8..12).map(<[u8; 4]>::try_from) else { return 0 };
+    let length = u32::from_ne_bytes(length);
+    if length & MISSED == 0 {
+        return 0;
+    }
+    // The count follows the events.
+    let at = 16 + (length & 0x000f_ffff) as usize;
+    let stored = page.get(at..at + 8).filter(|_| length & MISSED_STORED != 0);
+    stored.and_then(|bytes| bytes.try_into().ok()).map_or(1, |bytes| u64::from_ne_bytes(bytes).max(1))
+}
+
 fn tracefs(kernel: &Kernel) -> Result<Mounted> {
     Mounted::open(kernel, "tracefs", &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"], "instances")
 }
@@ -182,6 +197,8 @@ pub struct Trace {
     cpus: Vec<File>,
     format: Format,
     page: Vec<u8>,
+    /// Events that were lost so far because nobody read them in time.
+    pub lost: u64,
     _lease: Lease,
     _fs: Mounted,
 }
@@ -211,7 +228,7 @@ impl Trace {
         }
         kernel.write(event.join("enable"), "1")?;
         // The largest sub-buffer the kernel offers is 64 KiB.
-        Ok(Self { cpus, format, page: vec![0; 65536], _lease: lease, _fs: fs })
+        Ok(Self { cpus, format, page: vec![0; 65536], lost: 0, _lease: lease, _fs: fs })
     }
 
     /// Appends what was traced since the last read, in order of time.
@@ -223,6 +240,7 @@ impl Trace {
                     Ok(0) => break,
                     Ok(got) => {
                         let format = &self.format;
+                        self.lost = self.lost.saturating_add(lost_before(&self.page[..got]));
                         walk_page(&self.page[..got], |time, data| out.extend(format.event(time, data)));
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -288,6 +306,22 @@ mod tests {
     }
 
     #[test]
+    fn lost_events_are_counted() {
+        let mut page = page(&[event(1, &payload(0x1000))]);
+        assert_eq!(lost_before(&page), 0);
+        let length = page[8];
+        page[11] = 0x80;
+        assert_eq!(lost_before(&page), 1, "not said how many");
+        page[11] = 0xc0;
+        page[16 + usize::from(length)..][..8].copy_from_slice(&77u64.to_ne_bytes());
+        assert_eq!(lost_before(&page), 77);
+        let format = parse_format(FORMAT).unwrap();
+        let mut events = 0;
+        walk_page(&page, |time, data| events += usize::from(format.event(time, data).is_some()));
+        assert_eq!(events, 1);
+    }
+
+    #[test]
     fn a_format_without_age_is_refused() {
         let old: String = FORMAT.lines().filter(|line| !line.contains(" age;")).map(|l| format!("{l}\n")).collect();
         assert_eq!(parse_format(&old), None);
@@ -299,6 +333,7 @@ mod tests {
             let format = parse_format(FORMAT).unwrap();
             let mut count = 0;
             walk_page(&bytes, |time, data| count += usize::from(format.event(time, data).is_some()));
+            lost_before(&bytes);
             parse_format(&text);
         }
     }

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adaptive;
 pub mod capability;
 pub mod choice;
 pub mod cohort;

@@ -41,7 +41,12 @@ pub struct Extent {
 /// gap brings foreign pages under watch, so `limit` is the trade of cost against sharpness.
 #[must_use]
 pub fn coalesce(extents: &[Extent], limit: usize) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<(u64, u64)> = extents.iter().map(|e| (e.phys, e.phys + e.len)).collect();
+    bridge(extents.iter().map(|e| (e.phys, e.phys + e.len)).collect(), limit)
+}
+
+/// Ranges that cover these with at most `limit` pieces, ascending: the smallest gaps are bridged first.
+#[must_use]
+pub fn bridge(mut ranges: Vec<(u64, u64)>, limit: usize) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges {

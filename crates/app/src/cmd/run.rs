@@ -31,6 +31,9 @@ pub struct Common {
     /// Addresses that DAMON's map works on
     #[arg(long, value_enum, default_value = "auto", hide_possible_values = true, value_name = "auto|vaddr|paddr")]
     pub map: Map,
+    /// Let the kernel tune the map's intervals until this share of the possible accesses is seen (Linux 6.15)
+    #[arg(long, value_name = "SHARE")]
+    pub map_goal: Option<Share>,
     /// Upper bound of the price of monitoring, as a share of one CPU
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     pub max_overhead: Share,
@@ -54,11 +57,16 @@ impl Common {
             let message = format!("--max-overhead {}: out of range; give a share from 0.1% to 100%", self.max_overhead);
             return Err(Failure::new(code::USAGE, message).into());
         }
+        if let Some(goal) = self.map_goal.filter(|goal| !(0.0001..=1.0).contains(&goal.0)) {
+            let message = format!("--map-goal {goal}: out of range; give a share from 0.01% to 100%, for example 4%");
+            return Err(Failure::new(code::USAGE, message).into());
+        }
         let out = self.out.clone().unwrap_or_else(|| session::default_folder(name));
         Ok(Options {
             out,
             monitor: self.monitor,
             map: self.map,
+            map_goal: self.map_goal.map(|share| share.0),
             interval_s,
             max_overhead: self.max_overhead.0,
             attached,

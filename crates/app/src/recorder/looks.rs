@@ -41,7 +41,7 @@ impl Recorder {
 
     fn take_monitor(&mut self) {
         self.monitor_taken = true;
-        let rhythm = monitors::rhythm(&self.governor.plan(), self.options.map);
+        let rhythm = monitors::rhythm(&self.governor.plan(), &self.options);
         let (wish, attached) = (self.options.monitor, self.options.attached);
         match monitors::choose(wish, &self.kernel, &self.journal, &self.target, &rhythm, self.epoch_ns, attached) {
             Ok(choice) => {
@@ -174,7 +174,7 @@ impl Recorder {
     fn govern(&mut self, now_s: f64) {
         let Monitor::Damon(damon) = &mut self.monitor else { return };
         let cost = damon.cost();
-        self.kdamond_s += cost.cohort_s + cost.map_s;
+        self.kdamond_s += cost.cohort_s + cost.map_s - cost.own_s;
         let (cohort_looks, map_looks) = damon.looks_per_s();
         let period = now_s - self.governed_s;
         let seen = Observation {
@@ -185,7 +185,7 @@ impl Recorder {
         };
         self.governed_s = now_s;
         if let Some(plan) = self.governor.adapt(&seen) {
-            damon.set_rhythm(&monitors::rhythm(&plan, self.options.map));
+            damon.set_rhythm(&monitors::rhythm(&plan, &self.options));
             self.cohort.size = 0.0;
             self.map.size = 0.0;
             self.name_monitor();

@@ -30,7 +30,7 @@ fn holder(kernel: &Kernel) -> Option<(String, String)> {
             ),
         });
     }
-    let module = damon::exclusive_module(kernel)?;
+    let module = damon::exclusive_module(kernel).filter(|module| *module != damon::STATISTICS)?;
     Some((format!("{module} is on"), format!("echo N > {module}/parameters/enabled")))
 }
 
@@ -38,6 +38,9 @@ pub(super) fn sysfs(kernel: &Kernel) -> Finding {
     match (damon::probe(kernel), holder(kernel)) {
         (Err(error), _) => Finding::failed(&error, SYSFS),
         (Ok(()), Some((who, enable))) => Finding::blocked(who, enable),
+        (Ok(()), None) if damon::exclusive_module(kernel).is_some() => {
+            Finding::yes(format!("{KDAMONDS}/nr_kdamonds reads; damon_stat is on, and pauses while lowtide uses DAMON"))
+        }
         (Ok(()), None) => Finding::yes(format!("{KDAMONDS}/nr_kdamonds reads; no kdamond is on")),
     }
 }
@@ -190,11 +193,18 @@ mod tests {
         lease.give_back().unwrap();
 
         let (dir, kernel) = tree(&[("nr_kdamonds", "0\n")]);
-        let module = dir.path().join("sys/module/damon_stat/parameters");
-        std::fs::create_dir_all(&module).unwrap();
-        std::fs::write(module.join("enabled"), "Y\n").unwrap();
+        let on = |module: &str| {
+            let module = dir.path().join(format!("sys/module/{module}/parameters"));
+            std::fs::create_dir_all(&module).unwrap();
+            std::fs::write(module.join("enabled"), "Y\n").unwrap();
+        };
+        on("damon_stat");
         let found = sysfs(&kernel);
-        assert!(found.state == State::Blocked && found.enable.contains("damon_stat"), "{found:?}");
+        assert!(found.state == State::Yes && found.how.contains("pauses"), "{found:?}");
+        std::fs::remove_dir_all(dir.path().join("sys/module/damon_stat")).unwrap();
+        on("damon_reclaim");
+        let found = sysfs(&kernel);
+        assert!(found.state == State::Blocked && found.enable.contains("damon_reclaim"), "{found:?}");
     }
 
     #[test]

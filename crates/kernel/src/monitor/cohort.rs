@@ -242,6 +242,7 @@ impl CohortMonitor {
             min_regions: self.told.len(),
             max_regions: self.told.len() * 2 + 16,
             pids: Vec::new(),
+            goal: None,
             ranges: self.told.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
         };
         self.on = true;

@@ -1,13 +1,18 @@
-//! Both instruments on DAMON: kdamond 0 looks at the cohort, kdamond 1 draws the map, one trace instance reads both.
+//! Both instruments on DAMON: kdamond 0 looks at the cohort, kdamond 1 draws the map, one trace instance reads both. On
+//! kernels that have page idle tracking instead, a thread of lowtide's own takes the kdamonds' part.
 
 use lowtide_model::cohort::Picture;
 use lowtide_model::episode::Episode;
 use lowtide_model::region::Snapshot;
+use lowtide_model::units::human_bytes;
 
 use super::Target;
+use super::bitmap::BitmapLooker;
 use super::cohort::CohortMonitor;
 use super::find::Frames;
+use super::looker::Looker;
 use super::map::MapMonitor;
+use super::snapshots::split_snapshot;
 use super::teller::Teller;
 use crate::damon::{Damon, Operations};
 use crate::proc;
@@ -15,8 +20,8 @@ use crate::root::{Error, Kernel, Result};
 use crate::trace::{Event, Trace};
 use crate::undo::Journal;
 
-const COHORT: usize = 0;
-const MAP: usize = 1;
+pub(super) const COHORT: usize = 0;
+pub(super) const MAP: usize = 1;
 
 /// Bytes of each CPU's trace buffer: a region's event takes about 56 bytes, and two snapshots of 4,000 pages must fit
 /// between two reads.
@@ -37,6 +42,8 @@ pub struct Rhythm {
     pub map_aggregation_s: f64,
     /// Addresses that the map works on; `None`: the best that this kernel has.
     pub map_on: Option<Operations>,
+    /// Share of the possible accesses that the kernel shall tune the map's intervals for, if it can.
+    pub map_goal: Option<f64>,
 }
 
 /// What is known of one kdamond.
@@ -66,8 +73,11 @@ pub struct DamonMonitor {
     kdamonds: [Kdamond; 2],
     background_s: f64,
     told_cost_s: f64,
-    trace: Trace,
-    teller: Teller,
+    looker: Looker,
+    /// `damon_stat` was switched off for it.
+    paused: bool,
+    /// Tuned intervals were asked for, and cannot be had.
+    untuned: bool,
 }
 
 /// CPU seconds of the kernel threads since they were last asked.
@@ -77,6 +87,8 @@ pub struct Cost {
     pub cohort_s: f64,
     /// The map's kdamond.
     pub map_s: f64,
+    /// What of it lowtide's own process has spent, and so counts already.
+    pub own_s: f64,
 }
 
 impl DamonMonitor {
@@ -96,9 +108,44 @@ impl DamonMonitor {
             let why = std::io::Error::other(format!("this kernel's DAMON has no {}", operations.name()));
             return Err(Error::new("set up the map with", "DAMON", why));
         }
-        let map = MapMonitor::new(operations, rhythm.map_regions, rhythm.map_sampling_s, rhythm.map_aggregation_s);
+        let untuned = rhythm.map_goal.is_some() && !damon.tunes_intervals(COHORT);
+        let rhythm = Rhythm { map_goal: rhythm.map_goal.filter(|_| !untuned), ..*rhythm };
+        let paused = damon.has_paused_statistics();
+        let looker = Looker::Kdamonds { trace: Box::new(trace), teller: Teller::new(damon) };
+        let monitor = Self::with(kernel, frames, looker, operations, &rhythm, epoch_ns, attached);
+        Ok(Self { paused, untuned, ..monitor })
+    }
+
+    /// The same on the idle bitmap.
+    pub fn on_bitmap(
+        kernel: &Kernel,
+        journal: &Journal,
+        rhythm: &Rhythm,
+        epoch_ns: u64,
+        attached: bool,
+    ) -> Result<Self> {
+        let frames = Frames::open(kernel)?;
+        let looker = Looker::Bitmap(BitmapLooker::open(kernel, Some(journal.lock_damon()?))?);
+        let untuned = rhythm.map_goal.is_some();
+        let rhythm = &Rhythm { map_goal: None, ..*rhythm };
+        let operations = rhythm.map_on.unwrap_or(Operations::Vaddr);
+        let monitor = Self::with(kernel, frames, looker, operations, rhythm, epoch_ns, attached);
+        Ok(Self { untuned, ..monitor })
+    }
+
+    fn with(
+        kernel: &Kernel,
+        frames: Frames,
+        looker: Looker,
+        operations: Operations,
+        rhythm: &Rhythm,
+        epoch_ns: u64,
+        attached: bool,
+    ) -> Self {
+        let (sampling_s, aggregation_s) = (rhythm.map_sampling_s, rhythm.map_aggregation_s);
+        let map = MapMonitor::new(operations, rhythm.map_regions, sampling_s, aggregation_s, rhythm.map_goal);
         let seed = epoch_ns;
-        Ok(Self {
+        Self {
             kernel: kernel.clone(),
             cohort: CohortMonitor::new(frames, rhythm.cohort_pages, rhythm.cohort_sampling_s, attached, seed),
             map: Some(map),
@@ -112,17 +159,19 @@ impl DamonMonitor {
             kdamonds: [Kdamond::default(); 2],
             background_s: 0.0,
             told_cost_s: 0.0,
-            trace,
-            teller: Teller::new(damon),
-        })
+            looker,
+            paused: false,
+            untuned: false,
+        }
     }
 
-    /// `damon-vaddr` or `damon-paddr`: what the map works on. The cohort works on frames everywhere.
+    /// `damon-vaddr` or `damon-paddr`: what the map works on; the cohort works on frames everywhere. Or `idle-bitmap`.
     #[must_use]
     pub fn backend(&self) -> &'static str {
-        match self.operations {
-            Operations::Vaddr => "damon-vaddr",
-            Operations::Paddr => "damon-paddr",
+        match (self.looker.is_bitmap(), self.operations) {
+            (true, _) => "idle-bitmap",
+            (_, Operations::Vaddr) => "damon-vaddr",
+            (_, Operations::Paddr) => "damon-paddr",
         }
     }
 
@@ -177,14 +226,14 @@ impl DamonMonitor {
                 if kdamond == COHORT { self.cohort.take_wish(now_s) } else { map.and_then(MapMonitor::take_wish) };
             if let Some(setup) = wish {
                 self.kdamonds[kdamond].busy = true;
-                self.teller.tell(kdamond, setup);
+                self.looker.tell(kdamond, setup);
             }
         }
     }
 
     /// Takes note of what DAMON has been told.
     fn hear(&mut self) -> Result<()> {
-        while let Some(told) = self.teller.told() {
+        for told in self.looker.told() {
             let slot = &mut self.kdamonds[told.kdamond];
             slot.busy = false;
             slot.pid = told.pid.or(slot.pid);
@@ -216,7 +265,7 @@ impl DamonMonitor {
     /// Reads what was traced. True if the cohort was looked at since the last call.
     pub fn poll(&mut self) -> Result<bool> {
         self.hear()?;
-        self.trace.read(&mut self.pending)?;
+        self.looker.read(&mut self.pending)?;
         let mut looked = false;
         let events = std::mem::take(&mut self.pending);
         let map_s = self.map.as_ref().map_or(1.0, MapMonitor::aggregation_s);
@@ -318,81 +367,49 @@ impl DamonMonitor {
         std::mem::take(&mut self.background_s)
     }
 
-    /// Regions that DAMON reported for the cohort without having been told; 0 unless someone else changed it.
+    /// What the record's reader should know of how it was made.
     #[must_use]
-    pub fn foreign(&self) -> usize {
-        self.foreign
-    }
-
-    /// Processes of the target beyond those that the map follows, at most so far.
-    #[must_use]
-    pub fn unmapped_processes(&self) -> usize {
-        self.map.as_ref().map_or(0, |map| map.lost_processes)
-    }
-
-    /// Bytes too scattered for the map.
-    #[must_use]
-    pub fn unmapped_bytes(&self) -> u64 {
-        self.map.as_ref().map_or(0, |map| map.lost_bytes)
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut note = |applies: bool, text: String| notes.extend(applies.then_some(text));
+        note(self.looker.is_bitmap(), "the idle bitmap monitor has been tried on simulated pages only".to_owned());
+        note(self.paused, "the kernel's own DAMON statistics (damon_stat) paused while this was recorded".to_owned());
+        note(
+            self.untuned,
+            "the map's intervals are fixed: the kernel's DAMON cannot tune them (Linux 6.15)".to_owned(),
+        );
+        let lost = self.looker.lost();
+        note(lost > 0, format!("{lost} of DAMON's trace events were lost: lowtide was kept from reading them"));
+        if let Some(tuned_s) = self.map.as_ref().and_then(|map| map.tuned_s) {
+            note(true, format!("the kernel tuned the map's aggregation interval to {tuned_s:.2} s"));
+        }
+        note(self.foreign > 0, format!("DAMON reported {} regions that lowtide had not set", self.foreign));
+        if let Some(map) = &self.map {
+            let text = format!("the map left out up to {} processes: too many regions", map.lost_processes);
+            note(map.lost_processes > 0, text);
+            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+            let size = human_bytes(map.lost_bytes as f64);
+            note(
+                map.lost_bytes > 0,
+                format!("the map leaves out {size} that lie in too many pieces of physical memory"),
+            );
+        }
+        notes
     }
 
     /// What the kernel threads cost since the last call.
     pub fn cost(&mut self) -> Cost {
         let mut spent = [0.0; 2];
-        for (slot, spent) in self.kdamonds.iter_mut().zip(&mut spent) {
-            let now = slot.pid.and_then(|pid| proc::cpu_seconds(&self.kernel, pid).ok());
+        let own = self.looker.own_spent_s();
+        for (part, (slot, spent)) in self.kdamonds.iter_mut().zip(&mut spent).enumerate() {
+            let now = match own {
+                Some(own) => Some(own[part]),
+                None => slot.pid.and_then(|pid| proc::cpu_seconds(&self.kernel, pid).ok()),
+            };
             *spent = now.map_or(0.0, |now| (now - slot.cpu_s).max(0.0));
             slot.cpu_s = now.unwrap_or(slot.cpu_s);
         }
-        Cost { cohort_s: spent[COHORT], map_s: spent[MAP] }
-    }
-}
-
-/// The first complete snapshot of one kdamond's events, and what follows it. A target's regions are traced in one go,
-/// ascending, `nr_regions` events each; all targets of one aggregation follow each other at once, though a kdamond may be
-/// made to wait in between: for less than `gap_ns`. `None` while a target's regions are still to come. Where events were
-/// lost, the next aggregation ends the snapshot.
-fn split_snapshot(events: &[Event], gap_ns: u64) -> Option<(&[Event], &[Event])> {
-    let mut end = 0;
-    while let Some(first) = events.get(end) {
-        let apart = |a: &Event, b: &Event| b.time_ns > a.time_ns + gap_ns;
-        if end > 0 && (apart(&events[end - 1], first) || first.target == events[end - 1].target) {
-            break;
-        }
-        let of_target = events[end..]
-            .windows(2)
-            .take_while(|pair| {
-                pair[1].target == first.target && pair[1].start > pair[0].start && !apart(&pair[0], &pair[1])
-            })
-            .count()
-            + 1;
-        end += of_target.min((first.nr_regions as usize).max(1));
-        if end == events.len() && of_target < first.nr_regions as usize {
-            return None;
-        }
-    }
-    (end > 0).then(|| events.split_at(end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(time_ns: u64, nr_regions: u32, start: u64) -> Event {
-        Event { time_ns, kdamond: 1, target: 0, nr_regions, start, end: start + 4096, nr_accesses: 0, age: 0 }
-    }
-
-    #[test]
-    fn snapshots_are_told_apart_and_incomplete_ones_wait() {
-        let second = 1_000_000_000;
-        let events =
-            [event(1, 2, 0), event(2, 2, 4096), event(second, 1, 0), Event { target: 1, ..event(second + 5, 2, 0) }];
-        let (snapshot, rest) = split_snapshot(&events, 1000).unwrap();
-        assert_eq!((snapshot.len(), rest.len()), (2, 2));
-        assert!(split_snapshot(rest, 1000).is_none(), "a second target has begun and is not complete");
-        assert!(split_snapshot(&[], 1000).is_none());
-        // One of three events was lost; the next aggregation shows that it will not come.
-        let lost = [event(1, 3, 0), event(2, 3, 8192), event(second, 1, 0)];
-        assert_eq!(split_snapshot(&lost, 1000).unwrap().0.len(), 2);
+        let own_s = if own.is_some() { spent.iter().sum() } else { 0.0 };
+        Cost { cohort_s: spent[COHORT], map_s: spent[MAP], own_s }
     }
 }

@@ -8,7 +8,7 @@ use lowtide_model::sharpen::sharpen;
 
 use super::cohort::CohortMonitor;
 use super::{Target, find};
-use crate::damon::{Operations, Setup};
+use crate::damon::{Goal, Operations, Setup};
 use crate::proc::Mapping;
 use crate::root::{Kernel, Result};
 use crate::trace::Event;
@@ -22,6 +22,12 @@ const KEPT: usize = 500;
 /// So many refusals in a row are not explained by processes that ended.
 const REFUSALS: u32 = 20;
 
+/// With a goal, the kernel may look so many times less often than it is told at first, but not more often: that is what
+/// the price cap allows. It sees a goal reached or not over so many aggregations (the values damo uses: 3; its longest
+/// interval is 2,000 times the shortest, which would take minutes to change).
+const SLOWER: u32 = 20;
+const GOAL_AGGREGATIONS: u32 = 3;
+
 /// Snapshots after a start that are left out: DAMON begins with few regions and needs some rounds to find the shape.
 const UNSETTLED: u32 = 3;
 
@@ -32,6 +38,11 @@ pub struct MapMonitor {
     limit: f64,
     sampling_s: f64,
     aggregation_s: f64,
+    /// Share of the possible accesses that the kernel shall tune the intervals for.
+    goal: Option<f64>,
+    /// Seconds between the last two snapshots, where the kernel tunes them.
+    pub tuned_s: Option<f64>,
+    last_s: Option<f64>,
     /// `paddr`: where the target's memory is. Ascending by physical address.
     extents: Vec<Extent>,
     names: Vec<(u32, Mapping)>,
@@ -52,9 +63,12 @@ pub struct MapMonitor {
 impl MapMonitor {
     /// A map of at most `limit` regions.
     #[must_use]
-    pub fn new(operations: Operations, limit: f64, sampling_s: f64, aggregation_s: f64) -> Self {
+    pub fn new(operations: Operations, limit: f64, sampling_s: f64, aggregation_s: f64, goal: Option<f64>) -> Self {
         Self {
             operations,
+            goal,
+            tuned_s: None,
+            last_s: None,
             limit,
             sampling_s,
             aggregation_s,
@@ -100,6 +114,7 @@ impl MapMonitor {
             max_regions: limit,
             pids: Vec::new(),
             ranges: Vec::new(),
+            goal: self.goal.map(|share| goal(share, self.sampling_s)),
         };
         if self.operations == Operations::Paddr {
             let layout = find::layout(kernel, &target.pids)?;
@@ -156,32 +171,42 @@ impl MapMonitor {
         if self.settled <= UNSETTLED {
             return Vec::new();
         }
+        // The kernel changes both intervals together.
         let samples = (self.aggregation_s / self.sampling_s).max(1.0);
+        if self.goal.is_some() {
+            self.tuned_s = self.last_s.map(|last| t_s - last);
+        }
+        self.last_s = Some(t_s);
+        let aggregation_s = self.tuned_s.unwrap_or(self.aggregation_s);
         let region = |event: &Event| Region {
             start: event.start,
             end: event.end,
             access_rate: (f64::from(event.nr_accesses) / samples).min(1.0),
-            age_s: f64::from(event.age) * self.aggregation_s,
+            age_s: f64::from(event.age) * aggregation_s,
         };
         let mut snapshots = match self.operations {
             Operations::Paddr => {
                 let regions: Vec<Region> = events.iter().map(region).collect();
                 to_virtual(t_s, &regions, &self.extents)
             }
-            // Targets are traced in the order in which they were told.
+            // Targets are named by their place in what was told; by older kernels by an address, in that order.
             Operations::Vaddr => events
                 .chunk_by(|a, b| a.target == b.target)
-                .zip(&self.pids)
-                .map(|(events, pid)| Snapshot { t_s, pid: *pid, regions: events.iter().map(region).collect() })
+                .enumerate()
+                .filter_map(|(at, events)| {
+                    let place = usize::try_from(events[0].target).ok().filter(|place| *place < self.pids.len());
+                    let pid = *self.pids.get(place.unwrap_or(at))?;
+                    Some(Snapshot { t_s, pid, regions: events.iter().map(region).collect() })
+                })
                 .collect(),
         };
         // A page that is used once between two looks of the cohort is seen by one sample of the map in so many.
-        let floor = (self.sampling_s / cohort.sampling_s()).min(1.0);
+        let floor = (aggregation_s / samples / cohort.sampling_s()).min(1.0);
         let drawn = self.operations == Operations::Vaddr;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a power of two")]
         let block = cohort.cohort.block_bytes() as u64;
         for snapshot in &mut snapshots {
-            let samples = cohort.cohort.samples(snapshot.pid, self.aggregation_s);
+            let samples = cohort.cohort.samples(snapshot.pid, aggregation_s);
             snapshot.regions = coarsen(sharpen(&snapshot.regions, drawn, &samples, block, floor), KEPT);
         }
         snapshots
@@ -196,6 +221,14 @@ impl MapMonitor {
             _ => "",
         }
     }
+}
+
+/// The goal of so much of the possible accesses, with the sampling interval as the shortest.
+fn goal(share: f64, sampling_s: f64) -> Goal {
+    let shortest = Duration::from_secs_f64(sampling_s);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 10,000")]
+    let access_bp = (share * 1e4).round() as u32;
+    Goal { access_bp, aggregations: GOAL_AGGREGATIONS, shortest, longest: shortest * SLOWER }
 }
 
 fn named(kernel: &Kernel, pid: u32) -> Vec<(u32, Mapping)> {

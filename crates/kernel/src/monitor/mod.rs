@@ -1,11 +1,14 @@
 //! Monitors: how the accesses of a target are seen. Each file is one way; `damon` joins cohort and map.
 
+pub mod bitmap;
 pub mod cohort;
 pub mod damon;
 pub mod find;
+mod looker;
 pub mod map;
 pub mod mglru;
 pub mod smaps;
+mod snapshots;
 pub mod teller;
 
 use lowtide_model::cohort::Totals;

@@ -42,7 +42,7 @@ pub struct Teller {
 }
 
 /// CPU time of the calling thread, seconds.
-fn thread_cpu_s() -> f64 {
+pub(super) fn thread_cpu_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "CPU time of one thread")]
     let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
