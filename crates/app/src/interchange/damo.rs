@@ -6,8 +6,9 @@ use std::io::{Read, Write};
 
 use lowtide_model::region::{Region, Snapshot};
 use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
+use super::counts::{Aggregation, Counted, Intervals, aggregations};
 use super::{Error, Recording, Targets, backend_of, counted, samples_for};
 use crate::store::RegionRow;
 
@@ -142,16 +143,15 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         _ => Error::Broken(format!("not what damo writes: {error}")),
     })?;
     let shots = || records.iter().flat_map(|record| &record.snapshots);
-    let start_ns = shots().filter_map(|shot| shot.start_time.value).fold(f64::INFINITY, f64::min);
-    if !start_ns.is_finite() {
-        return Err(Error::Broken("it holds no snapshot".to_owned()));
-    }
+    // Nanoseconds since 1970 need more digits than a fraction has: the difference is taken between whole numbers.
+    let start_ns = shots().filter_map(|shot| shot.start_time.u64()).min();
+    let start_ns = start_ns.ok_or_else(|| Error::Broken("it holds no snapshot".to_owned()))?;
     let mut recording = Recording { source: "damo", ..Recording::default() };
     let intervals = records.iter().find_map(|record| record.intervals.as_ref());
     let told = |get: fn(&InIntervals) -> Number| intervals.and_then(|i| get(i).value).map(|us| us / 1e6);
     let highest = shots().flat_map(|shot| &shot.regions).filter_map(|r| r.nr_accesses.value).fold(0.0, f64::max);
     let lengths: Vec<f64> =
-        shots().filter_map(|shot| Some((shot.end_time.value? - shot.start_time.value?) / 1e9)).collect();
+        shots().filter_map(|shot| Some(seconds(shot.start_time.u64()?, shot.end_time.u64()?))).collect();
     let length = lowtide_model::stats::quantile(&lengths, 0.5).filter(|length| *length > 0.0).unwrap_or(0.1);
     recording.aggregation_s = told(|i| i.aggr_us).unwrap_or(length);
     recording.sampling_s = told(|i| i.sample_us).unwrap_or_else(|| {
@@ -164,9 +164,9 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
     for record in &records {
         let pid = targets.number(record.target_id.u64().unwrap_or(0));
         for shot in &record.snapshots {
-            let at_ns = shot.end_time.value.or(shot.start_time.value).unwrap_or(start_ns);
+            let at_ns = shot.end_time.u64().or(shot.start_time.u64()).unwrap_or(start_ns);
             let regions = shot.regions.iter().filter_map(|r| region(r, &recording)).collect();
-            recording.snapshots.push(Snapshot { t_s: (at_ns - start_ns) / 1e9, pid, regions });
+            recording.snapshots.push(Snapshot { t_s: seconds(start_ns, at_ns), pid, regions });
         }
     }
     recording.snapshots.sort_by(|a, b| a.t_s.total_cmp(&b.t_s).then(a.pid.cmp(&b.pid)));
@@ -174,6 +174,13 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
     recording.backend = backend_of(&recording.snapshots);
     recording.usage = counted(&recording.snapshots);
     Ok(recording)
+}
+
+/// From one time in nanoseconds to another.
+fn seconds(from: u64, to: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact for recordings of up to a hundred days")]
+    let ns = to.saturating_sub(from) as f64;
+    ns / 1e9
 }
 
 /// A region; damo writes an empty one where there was none.
@@ -208,21 +215,26 @@ struct OutIntervals {
 
 #[derive(Serialize)]
 struct OutSnapshot {
-    start_time: String,
-    end_time: String,
+    #[serde(serialize_with = "as_text")]
+    start_time: u64,
+    #[serde(serialize_with = "as_text")]
+    end_time: u64,
     regions: Vec<OutRegion>,
-    total_bytes: String,
+    #[serde(serialize_with = "as_text")]
+    total_bytes: u64,
     damos_stats: Option<u8>,
     sample_interval_us: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct OutRegion {
-    start: String,
-    end: String,
+    #[serde(serialize_with = "as_text")]
+    start: u64,
+    #[serde(serialize_with = "as_text")]
+    end: u64,
     nr_accesses: OutAccesses,
     age: OutAge,
-    sz_filter_passed: String,
+    sz_filter_passed: &'static str,
 }
 
 #[derive(Serialize)]
@@ -234,76 +246,59 @@ struct OutAccesses {
 #[derive(Serialize)]
 struct OutAge {
     usec: Option<u64>,
-    aggr_intervals: String,
+    #[serde(serialize_with = "as_text")]
+    aggr_intervals: u64,
 }
 
-/// Seconds in other units, as a whole number.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "times are not negative, and f64 as u64 saturates"
-)]
-fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
+fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
+}
+
+fn out_snapshot(from: &Aggregation) -> OutSnapshot {
+    let region = |r: &Counted| OutRegion {
+        start: r.start,
+        end: r.end,
+        nr_accesses: OutAccesses { samples: r.nr_accesses, percent: None },
+        age: OutAge { usec: None, aggr_intervals: r.age },
+        sz_filter_passed: "0 B",
+    };
+    OutSnapshot {
+        start_time: from.start_ns,
+        end_time: from.end_ns,
+        regions: from.regions.iter().map(region).collect(),
+        total_bytes: from.regions.iter().fold(0, |sum, r| sum.saturating_add(r.end.saturating_sub(r.start))),
+        damos_stats: None,
+        sample_interval_us: None,
+    }
 }
 
 /// Writes a record's map as damo's compressed JSON. Returns how many snapshots there were.
 ///
 /// # Errors
 /// If `out` fails.
-pub fn write(
-    rows: impl Iterator<Item = RegionRow>,
-    sampling_s: f64,
-    aggregation_s: f64,
-    out: impl Write,
-) -> Result<usize, Error> {
-    let (samples, aggregation_s) = ((aggregation_s / sampling_s).max(1.0), aggregation_s.max(1e-6));
-    let intervals = OutIntervals {
-        sample_us: whole(sampling_s * 1e6).to_string(),
-        aggr_us: whole(aggregation_s * 1e6).to_string(),
+pub fn write(rows: impl Iterator<Item = RegionRow>, intervals: Intervals, out: impl Write) -> Result<usize, Error> {
+    let told = OutIntervals {
+        sample_us: intervals.sampling_us.to_string(),
+        aggr_us: intervals.aggregation_us.to_string(),
         ops_update_us: "1000000".to_owned(),
     };
     let mut records: Vec<OutRecord> = Vec::new();
-    let mut last: Option<(u32, u64)> = None;
     let mut count = 0;
-    for row in rows {
-        let at = records.iter().position(|record| record.target_id == row.pid).unwrap_or_else(|| {
+    for snapshot in aggregations(rows, intervals) {
+        let at = records.iter().position(|record| record.target_id == snapshot.pid).unwrap_or_else(|| {
             records.push(OutRecord {
                 kdamond_idx: 0,
                 context_idx: 0,
-                intervals: intervals.clone(),
+                intervals: told.clone(),
                 scheme_idx: None,
-                target_id: row.pid,
+                target_id: snapshot.pid,
                 scheme_filters: [],
                 snapshots: Vec::new(),
             });
             records.len() - 1
         });
-        let snapshots = &mut records[at].snapshots;
-        if last != Some((row.pid, row.t_s.to_bits())) {
-            last = Some((row.pid, row.t_s.to_bits()));
-            count += 1;
-            snapshots.push(OutSnapshot {
-                start_time: whole((row.t_s - aggregation_s) * 1e9).to_string(),
-                end_time: whole(row.t_s * 1e9).to_string(),
-                regions: Vec::new(),
-                total_bytes: "0".to_owned(),
-                damos_stats: None,
-                sample_interval_us: None,
-            });
-        }
-        let Some(snapshot) = snapshots.last_mut() else { continue };
-        snapshot.regions.push(OutRegion {
-            start: row.start.to_string(),
-            end: row.end.to_string(),
-            nr_accesses: OutAccesses { samples: whole(f64::from(row.access_rate) * samples), percent: None },
-            age: OutAge { usec: None, aggr_intervals: whole(f64::from(row.age_s) / aggregation_s).to_string() },
-            sz_filter_passed: "0 B".to_owned(),
-        });
-    }
-    for snapshot in records.iter_mut().flat_map(|record| &mut record.snapshots) {
-        let size = |r: &OutRegion| r.end.parse().unwrap_or(0u64).saturating_sub(r.start.parse().unwrap_or(0));
-        snapshot.total_bytes = snapshot.regions.iter().map(size).sum::<u64>().to_string();
+        records[at].snapshots.push(out_snapshot(&snapshot));
+        count += 1;
     }
     let mut packed = flate2::write::ZlibEncoder::new(out, flate2::Compression::default());
     serde_json::to_writer(&mut packed, &records).map_err(std::io::Error::from)?;
@@ -361,7 +356,7 @@ mod tests {
                 RegionRow::new(0.5, 3, &region, "")
             }).collect();
             let mut bytes = Vec::new();
-            write(rows.clone().into_iter(), 0.005, 0.1, &mut bytes).unwrap();
+            write(rows.clone().into_iter(), Intervals::new(0.005, 0.1), &mut bytes).unwrap();
             let back = read(flate2::bufread::ZlibDecoder::new(&bytes[..])).unwrap();
             prop_assert_eq!(back.snapshots.len(), 1);
             for (row, region) in rows.iter().zip(&back.snapshots[0].regions) {

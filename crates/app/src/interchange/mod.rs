@@ -1,5 +1,6 @@
 //! Recordings of other tools, read and written: one file per format. What is read becomes a record like any other.
 
+pub mod counts;
 pub mod damo;
 pub mod perf;
 pub mod wmo;
