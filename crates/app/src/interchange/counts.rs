@@ -102,7 +102,7 @@ where
         let end_ns = whole(first.t_s * 1e9);
         let last_ns = ends.insert(first.pid, end_ns).unwrap_or(0);
         let follows = end_ns.saturating_sub(last_ns) < aggregation_ns.saturating_mul(2);
-        let start_ns = if follows { last_ns.min(end_ns) } else { end_ns - aggregation_ns };
+        let start_ns = if follows { last_ns.min(end_ns) } else { end_ns.saturating_sub(aggregation_ns) };
         Some(Aggregation { pid: first.pid, start_ns, end_ns, regions })
     })
 }

@@ -1,112 +1,38 @@
 //! damo's `damon.data`: a JSON list of records, one per target, as it is or as one zlib stream. Numbers may be text, with
 //! commas and units; older files lack fields, and what is lacking has a default.
 
-use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
 use lowtide_model::region::{Region, Snapshot};
-use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::counts::{Aggregation, Counted, Intervals, aggregations};
-use super::{Error, Recording, Targets, backend_of, counted, samples_for};
+use super::number::Number;
+use super::{Error, Recording, Targets, backend_of, bounds, counted, samples_for};
 use crate::store::RegionRow;
-
-/// A number, however it is written: 7, 7.5, "7", "94,827,419,009,024", "5 ms", "4.000 KiB"; `{samples: 7}`,
-/// `{aggr_intervals: "3"}`; or null. Times are in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Number {
-    value: Option<f64>,
-    /// Exactly, where it is a whole number: addresses do not fit into the other.
-    whole: Option<u64>,
-}
-
-impl Number {
-    fn text(text: &str) -> Self {
-        let plain: String = text.trim().chars().filter(|c| *c != ',').collect();
-        if let Ok(whole) = plain.parse::<u64>() {
-            return Self::whole(whole);
-        }
-        let digits = plain.find(|c: char| !(c.is_ascii_digit() || ".-+eE".contains(c))).unwrap_or(plain.len());
-        let (number, unit) = plain.split_at(digits);
-        let scale = match unit.trim() {
-            "ns" => 1e-3,
-            "ms" => 1e3,
-            "s" => 1e6,
-            "m" => 60e6,
-            "h" => 3_600e6,
-            "KiB" => 1024.0,
-            "MiB" => 1_048_576.0,
-            "GiB" => 1_073_741_824.0,
-            _ => 1.0,
-        };
-        Self { value: number.trim().parse::<f64>().ok().map(|value| value * scale), whole: None }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "the exact number is kept beside it")]
-    fn whole(whole: u64) -> Self {
-        Self { value: Some(whole as f64), whole: Some(whole) }
-    }
-
-    fn u64(self) -> Option<u64> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked: a share of the range")]
-        let rounded = self.value.filter(|value| (0.0..1.8e19).contains(value)).map(|value| value as u64);
-        self.whole.or(rounded)
-    }
-}
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Number;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a number")
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
-                Ok(Number::whole(value))
-            }
-
-            #[expect(clippy::cast_precision_loss, reason = "negative numbers mean nothing here")]
-            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
-                Ok(Number { value: Some(value as f64), whole: u64::try_from(value).ok() })
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number { value: Some(value), whole: None })
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Number, E> {
-                Ok(Number::text(text))
-            }
-
-            fn visit_unit<E>(self) -> Result<Number, E> {
-                Ok(Number::default())
-            }
-
-            /// Of several writings of one thing, the one in DAMON's own units.
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
-                let mut found = Number::default();
-                while let Some((key, value)) = map.next_entry::<String, Number>()? {
-                    if matches!(key.as_str(), "samples" | "aggr_intervals") && value.value.is_some() {
-                        found = value;
-                    }
-                }
-                Ok(found)
-            }
-        }
-        deserializer.deserialize_any(Any)
-    }
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct InRecord {
+    kdamond_idx: Number,
+    context_idx: Number,
+    scheme_idx: Number,
     intervals: Option<InIntervals>,
     target_id: Number,
     snapshots: Vec<InSnapshot>,
+}
+
+impl InRecord {
+    /// Its target. Several contexts have one of the same number each, and a scheme's regions are but some of a target's.
+    fn target(&self) -> String {
+        let target = self.target_id.u64().unwrap_or(0);
+        let (kdamond, context) = (self.kdamond_idx.u64().unwrap_or(0), self.context_idx.u64().unwrap_or(0));
+        match self.scheme_idx.u64() {
+            None if (kdamond, context) == (0, 0) => target.to_string(),
+            None => format!("{target} of kdamond {kdamond} context {context}"),
+            Some(scheme) => format!("{target} of kdamond {kdamond} context {context} scheme {scheme}"),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -126,30 +52,57 @@ struct InSnapshot {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct InRegion {
+struct TextRegion {
     start: Number,
     end: Number,
     nr_accesses: Number,
     age: Number,
 }
 
+/// A region in a quarter of the bytes: there can be millions.
+#[derive(Debug, Deserialize)]
+#[serde(from = "TextRegion")]
+struct InRegion {
+    start: u64,
+    end: u64,
+    nr_accesses: f64,
+    age: f64,
+}
+
+impl From<TextRegion> for InRegion {
+    fn from(text: TextRegion) -> Self {
+        let count = |number: Number| number.value.unwrap_or(0.0).max(0.0);
+        // Without an address it is as empty as what damo writes where there was no region.
+        let end = text.start.u64().and(text.end.u64()).unwrap_or(0);
+        let start = text.start.u64().unwrap_or(0);
+        Self { start, end, nr_accesses: count(text.nr_accesses), age: count(text.age) }
+    }
+}
+
+fn broken(error: serde_json::Error) -> Error {
+    Error::Broken(match (error.classify(), error.io_error_kind()) {
+        (serde_json::error::Category::Eof, _) | (_, Some(ErrorKind::UnexpectedEof)) => {
+            format!("the file ends in the middle (line {}): it was cut short", error.line())
+        }
+        (_, Some(ErrorKind::FileTooLarge)) => error.to_string(),
+        (_, Some(_)) => format!("damaged: {error}"),
+        _ => format!("not what damo writes: {error}"),
+    })
+}
+
 /// Reads the JSON.
 pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
-    let records: Vec<InRecord> = serde_json::from_reader(from).map_err(|error| match error.classify() {
-        serde_json::error::Category::Eof => {
-            Error::Broken(format!("the file ends in the middle (line {}): it was cut short", error.line()))
-        }
-        serde_json::error::Category::Io => Error::Broken(format!("damaged: {error}")),
-        _ => Error::Broken(format!("not what damo writes: {error}")),
-    })?;
+    let records: Vec<InRecord> = serde_json::from_reader(bounds::json(from)).map_err(broken)?;
     let shots = || records.iter().flat_map(|record| &record.snapshots);
     // Nanoseconds since 1970 need more digits than a fraction has: the difference is taken between whole numbers.
     let start_ns = shots().filter_map(|shot| shot.start_time.u64()).min();
     let start_ns = start_ns.ok_or_else(|| Error::Broken("it holds no snapshot".to_owned()))?;
     let mut recording = Recording { source: "damo", ..Recording::default() };
     let intervals = records.iter().find_map(|record| record.intervals.as_ref());
-    let told = |get: fn(&InIntervals) -> Number| intervals.and_then(|i| get(i).value).map(|us| us / 1e6);
-    let highest = shots().flat_map(|shot| &shot.regions).filter_map(|r| r.nr_accesses.value).fold(0.0, f64::max);
+    let told = |get: fn(&InIntervals) -> Number| {
+        intervals.and_then(|i| get(i).value).filter(|us| *us > 0.0).map(|us| us / 1e6)
+    };
+    let highest = shots().flat_map(|shot| &shot.regions).map(|r| r.nr_accesses).fold(0.0, f64::max);
     let lengths: Vec<f64> =
         shots().filter_map(|shot| Some(seconds(shot.start_time.u64()?, shot.end_time.u64()?))).collect();
     let length = lowtide_model::stats::quantile(&lengths, 0.5).filter(|length| *length > 0.0).unwrap_or(0.1);
@@ -161,11 +114,11 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         recording.aggregation_s / samples_for(highest)
     });
     let mut targets = Targets::default();
-    for record in &records {
-        let pid = targets.number(record.target_id.u64().unwrap_or(0));
-        for shot in &record.snapshots {
+    for record in records {
+        let pid = targets.number(record.target())?;
+        for shot in record.snapshots {
             let at_ns = shot.end_time.u64().or(shot.start_time.u64()).unwrap_or(start_ns);
-            let regions = shot.regions.iter().filter_map(|r| region(r, &recording)).collect();
+            let regions = shot.regions.into_iter().filter_map(|r| region(&r, &recording)).collect();
             recording.snapshots.push(Snapshot { t_s: seconds(start_ns, at_ns), pid, regions });
         }
     }
@@ -185,13 +138,12 @@ fn seconds(from: u64, to: u64) -> f64 {
 
 /// A region; damo writes an empty one where there was none.
 fn region(from: &InRegion, recording: &Recording) -> Option<Region> {
-    let (start, end) = (from.start.u64()?, from.end.u64()?);
     let samples = (recording.aggregation_s / recording.sampling_s).max(1.0);
-    (start < end).then(|| Region {
-        start,
-        end,
-        access_rate: (from.nr_accesses.value.unwrap_or(0.0) / samples).clamp(0.0, 1.0),
-        age_s: from.age.value.unwrap_or(0.0).max(0.0) * recording.aggregation_s,
+    (from.start < from.end).then(|| Region {
+        start: from.start,
+        end: from.end,
+        access_rate: (from.nr_accesses / samples).clamp(0.0, 1.0),
+        age_s: from.age * recording.aggregation_s,
     })
 }
 
@@ -332,11 +284,40 @@ mod tests {
     }
 
     #[test]
+    fn targets_of_several_contexts_stay_apart() {
+        let record = NEW.trim_start_matches('[').trim_end_matches(']');
+        let second = record.replace(r#""context_idx":0"#, r#""context_idx":1"#);
+        let both = read(format!("[{record},{second},{record}]").as_bytes()).unwrap();
+        let pids: Vec<u32> = both.snapshots.iter().map(|snapshot| snapshot.pid).collect();
+        assert_eq!(pids, [1, 1, 2]);
+        assert!(both.notes[0].ends_with("2 is 18446623435582458880 of kdamond 0 context 1"), "{:?}", both.notes);
+    }
+
+    #[test]
     fn damage_is_told_apart() {
         let complain = |text: &str| read(text.as_bytes()).unwrap_err().to_string();
         assert!(complain(&NEW[..200]).contains("cut short"));
         assert!(complain("[3]").contains("not what damo writes"));
         assert!(complain("[]").contains("no snapshot"));
+    }
+
+    #[test]
+    fn unknown_fields_and_figures_of_nothing_are_survived() {
+        let odd = NEW
+            .replace(r#""percent":null"#, r#""percent":null,"new":[{"er":[true]}]"#)
+            .replace("5 ms", "0")
+            .replace(r#""3""#, r#""1e999 s""#);
+        let odd = read(odd.replace(r#""target_id""#, r#""other":{"x":[[1,"2"]]},"target_id""#).as_bytes()).unwrap();
+        assert!(odd.notes[0].contains("does not tell the sampling interval"), "{:?}", odd.notes);
+        let region = odd.snapshots[0].regions[0];
+        assert_eq!((region.end, region.access_rate, region.age_s), (94_827_419_013_120, 0.25, 0.0));
+    }
+
+    #[test]
+    fn a_bomb_says_what_there_is_too_much_of() {
+        let text = format!("[{{\"snapshots\":[{}", "{},".repeat((1 << 20) + 1));
+        let told = read(text.as_bytes()).unwrap_err().to_string();
+        assert!(told.contains("more than 1048576 snapshots"), "{told}");
     }
 
     proptest! {

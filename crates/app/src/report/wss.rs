@@ -114,7 +114,7 @@ impl Joined {
         }
         for (start, most) in added {
             if let Some((_, accesses)) = self.regions.get_mut(&start) {
-                *accesses += most;
+                *accesses = accesses.saturating_add(most);
             }
         }
     }
