@@ -149,6 +149,29 @@ fn a_process_and_a_time_can_be_chosen() {
 }
 
 #[test]
+fn damos_rule_has_views_formats_and_options_of_its_own() {
+    let dir = records()[0].path();
+    let damo = || Options { rule: report::Rule::Damo, ..Options::default() };
+    for format in [Format::Text, Format::Json, Format::Csv, Format::Html] {
+        for view in [View::Workingset, View::Heatmap] {
+            check(format, &bytes(dir, view, format, &damo()).unwrap());
+        }
+    }
+    let chosen = report::Choices { leave_out: Some(3), ..report::Choices::default() };
+    let wrong = [
+        (View::Workingset, Format::Csv, Options { damo: chosen, ..Options::default() }, "without --rule damo"),
+        (View::Summary, Format::Html, damo(), "summary is not taken"),
+        (View::Heatmap, Format::Png, damo(), "not drawn as png"),
+    ];
+    for (view, format, options, why) in wrong {
+        match bytes(dir, view, format, &options) {
+            Err(ReportError::Usage(told)) => assert!(told.contains(why), "{told}"),
+            other => panic!("{view:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_terminal_gets_colours() {
     let look = Look { width: 100, ansi: true };
     let out = bytes(records()[0].path(), View::Heatmap, Format::Text, &Options { look, ..Options::default() }).unwrap();

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::import::failure;
 use crate::failure::{Failure, code};
+use crate::interchange::counts::Intervals;
 use crate::interchange::damo;
 use crate::report;
 use crate::store::Record;
@@ -37,19 +38,15 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     report::conclude(&args.record)?;
     let record = Record::open(&args.record)?;
-    let monitor = &record.meta().monitor;
     let shown = args.output.display().to_string();
     if record.regions().next().is_none() {
         let why = "the record has no map of regions; only DAMON's monitors make one";
         return Err(Failure::new(code::OTHER, format!("{}: {why}", args.record.display())).into());
     }
     let Format::Damo = args.format;
-    // The sampling interval in meta.json is the cohort's; the map takes ten samples an aggregation, as imports tell.
-    let sampling_s =
-        if monitor.sampling_s < monitor.aggregation_s { monitor.sampling_s } else { monitor.aggregation_s / 10.0 };
     let temporary = args.output.with_extension("tmp");
     let out = File::create(&temporary).map_err(|error| failure(&shown, error.into()))?;
-    let written = damo::write(record.regions().flatten(), sampling_s, monitor.aggregation_s, BufWriter::new(out));
+    let written = damo::write(record.regions().flatten(), Intervals::of(&record.meta().monitor), BufWriter::new(out));
     let count = written
         .and_then(|count| Ok(std::fs::rename(&temporary, &args.output).map(|()| count)?))
         .inspect_err(|_| drop(std::fs::remove_file(&temporary)))

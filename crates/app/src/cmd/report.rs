@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use lowtide_model::units::Span;
 
 use crate::failure::{Failure, code};
-use crate::report::{self, Format, Look, Options, ReportError, Rule, View};
+use crate::report::{self, Choices, Format, Look, Options, ReportError, Rule, View};
 use crate::store::{Record, StoreError};
 
 /// `lowtide report`
@@ -32,17 +32,20 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Only this process (heatmap, regions)
+    /// Only this process (heatmap, regions, workingset by damo's rule)
     #[arg(long)]
     pid: Option<u32>,
 
-    /// By whose rule the working set is taken (workingset)
+    /// By whose rule it is taken (workingset, heatmap)
     #[arg(long, value_enum, default_value_t = Rule::Lowtide)]
     rule: Rule,
 
     /// The snapshot at this time since the start, for example 30s or 2m (regions)
     #[arg(long, value_name = "TIME")]
     at: Option<Span>,
+
+    #[command(flatten)]
+    damo: Choices,
 }
 
 /// Shows the record; finishes it first where its recorder was killed.
@@ -74,6 +77,7 @@ fn show(args: &Args) -> Result<(), ReportError> {
         pid: args.pid,
         at_s: args.at.map(|at| at.0.as_secs_f64()),
         rule: args.rule,
+        damo: args.damo.clone(),
         look: if args.output.is_some() { Look::default() } else { terminal() },
     };
     match &args.output {

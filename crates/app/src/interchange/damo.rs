@@ -1,111 +1,38 @@
 //! damo's `damon.data`: a JSON list of records, one per target, as it is or as one zlib stream. Numbers may be text, with
 //! commas and units; older files lack fields, and what is lacking has a default.
 
-use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 
 use lowtide_model::region::{Region, Snapshot};
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Error, Recording, Targets, backend_of, counted, samples_for};
+use super::counts::{Aggregation, Counted, Intervals, aggregations};
+use super::number::Number;
+use super::{Error, Recording, Targets, backend_of, bounds, counted, samples_for};
 use crate::store::RegionRow;
-
-/// A number, however it is written: 7, 7.5, "7", "94,827,419,009,024", "5 ms", "4.000 KiB"; `{samples: 7}`,
-/// `{aggr_intervals: "3"}`; or null. Times are in microseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Number {
-    value: Option<f64>,
-    /// Exactly, where it is a whole number: addresses do not fit into the other.
-    whole: Option<u64>,
-}
-
-impl Number {
-    fn text(text: &str) -> Self {
-        let plain: String = text.trim().chars().filter(|c| *c != ',').collect();
-        if let Ok(whole) = plain.parse::<u64>() {
-            return Self::whole(whole);
-        }
-        let digits = plain.find(|c: char| !(c.is_ascii_digit() || ".-+eE".contains(c))).unwrap_or(plain.len());
-        let (number, unit) = plain.split_at(digits);
-        let scale = match unit.trim() {
-            "ns" => 1e-3,
-            "ms" => 1e3,
-            "s" => 1e6,
-            "m" => 60e6,
-            "h" => 3_600e6,
-            "KiB" => 1024.0,
-            "MiB" => 1_048_576.0,
-            "GiB" => 1_073_741_824.0,
-            _ => 1.0,
-        };
-        Self { value: number.trim().parse::<f64>().ok().map(|value| value * scale), whole: None }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "the exact number is kept beside it")]
-    fn whole(whole: u64) -> Self {
-        Self { value: Some(whole as f64), whole: Some(whole) }
-    }
-
-    fn u64(self) -> Option<u64> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked: a share of the range")]
-        let rounded = self.value.filter(|value| (0.0..1.8e19).contains(value)).map(|value| value as u64);
-        self.whole.or(rounded)
-    }
-}
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Number;
-
-            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-                f.write_str("a number")
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
-                Ok(Number::whole(value))
-            }
-
-            #[expect(clippy::cast_precision_loss, reason = "negative numbers mean nothing here")]
-            fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
-                Ok(Number { value: Some(value as f64), whole: u64::try_from(value).ok() })
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number { value: Some(value), whole: None })
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Number, E> {
-                Ok(Number::text(text))
-            }
-
-            fn visit_unit<E>(self) -> Result<Number, E> {
-                Ok(Number::default())
-            }
-
-            /// Of several writings of one thing, the one in DAMON's own units.
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
-                let mut found = Number::default();
-                while let Some((key, value)) = map.next_entry::<String, Number>()? {
-                    if matches!(key.as_str(), "samples" | "aggr_intervals") && value.value.is_some() {
-                        found = value;
-                    }
-                }
-                Ok(found)
-            }
-        }
-        deserializer.deserialize_any(Any)
-    }
-}
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct InRecord {
+    kdamond_idx: Number,
+    context_idx: Number,
+    scheme_idx: Number,
     intervals: Option<InIntervals>,
     target_id: Number,
     snapshots: Vec<InSnapshot>,
+}
+
+impl InRecord {
+    /// Its target. Several contexts have one of the same number each, and a scheme's regions are but some of a target's.
+    fn target(&self) -> String {
+        let target = self.target_id.u64().unwrap_or(0);
+        let (kdamond, context) = (self.kdamond_idx.u64().unwrap_or(0), self.context_idx.u64().unwrap_or(0));
+        match self.scheme_idx.u64() {
+            None if (kdamond, context) == (0, 0) => target.to_string(),
+            None => format!("{target} of kdamond {kdamond} context {context}"),
+            Some(scheme) => format!("{target} of kdamond {kdamond} context {context} scheme {scheme}"),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -125,33 +52,59 @@ struct InSnapshot {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct InRegion {
+struct TextRegion {
     start: Number,
     end: Number,
     nr_accesses: Number,
     age: Number,
 }
 
+/// A region in a quarter of the bytes: there can be millions.
+#[derive(Debug, Deserialize)]
+#[serde(from = "TextRegion")]
+struct InRegion {
+    start: u64,
+    end: u64,
+    nr_accesses: f64,
+    age: f64,
+}
+
+impl From<TextRegion> for InRegion {
+    fn from(text: TextRegion) -> Self {
+        let count = |number: Number| number.value.unwrap_or(0.0).max(0.0);
+        // Without an address it is as empty as what damo writes where there was no region.
+        let end = text.start.u64().and(text.end.u64()).unwrap_or(0);
+        let start = text.start.u64().unwrap_or(0);
+        Self { start, end, nr_accesses: count(text.nr_accesses), age: count(text.age) }
+    }
+}
+
+fn broken(error: serde_json::Error) -> Error {
+    Error::Broken(match (error.classify(), error.io_error_kind()) {
+        (serde_json::error::Category::Eof, _) | (_, Some(ErrorKind::UnexpectedEof)) => {
+            format!("the file ends in the middle (line {}): it was cut short", error.line())
+        }
+        (_, Some(ErrorKind::FileTooLarge)) => error.to_string(),
+        (_, Some(_)) => format!("damaged: {error}"),
+        _ => format!("not what damo writes: {error}"),
+    })
+}
+
 /// Reads the JSON.
 pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
-    let records: Vec<InRecord> = serde_json::from_reader(from).map_err(|error| match error.classify() {
-        serde_json::error::Category::Eof => {
-            Error::Broken(format!("the file ends in the middle (line {}): it was cut short", error.line()))
-        }
-        serde_json::error::Category::Io => Error::Broken(format!("damaged: {error}")),
-        _ => Error::Broken(format!("not what damo writes: {error}")),
-    })?;
+    let records: Vec<InRecord> = serde_json::from_reader(bounds::json(from)).map_err(broken)?;
     let shots = || records.iter().flat_map(|record| &record.snapshots);
-    let start_ns = shots().filter_map(|shot| shot.start_time.value).fold(f64::INFINITY, f64::min);
-    if !start_ns.is_finite() {
-        return Err(Error::Broken("it holds no snapshot".to_owned()));
-    }
+    // Nanoseconds since 1970 need more digits than a fraction has: the difference is taken between whole numbers.
+    let start_ns = shots().filter_map(|shot| shot.start_time.u64()).min();
+    let start_ns = start_ns.ok_or_else(|| Error::Broken("it holds no snapshot".to_owned()))?;
     let mut recording = Recording { source: "damo", ..Recording::default() };
     let intervals = records.iter().find_map(|record| record.intervals.as_ref());
-    let told = |get: fn(&InIntervals) -> Number| intervals.and_then(|i| get(i).value).map(|us| us / 1e6);
-    let highest = shots().flat_map(|shot| &shot.regions).filter_map(|r| r.nr_accesses.value).fold(0.0, f64::max);
+    let told = |get: fn(&InIntervals) -> Number| {
+        intervals.and_then(|i| get(i).value).filter(|us| *us > 0.0).map(|us| us / 1e6)
+    };
+    let highest = shots().flat_map(|shot| &shot.regions).map(|r| r.nr_accesses).fold(0.0, f64::max);
     let lengths: Vec<f64> =
-        shots().filter_map(|shot| Some((shot.end_time.value? - shot.start_time.value?) / 1e9)).collect();
+        shots().filter_map(|shot| Some(seconds(shot.start_time.u64()?, shot.end_time.u64()?))).collect();
     let length = lowtide_model::stats::quantile(&lengths, 0.5).filter(|length| *length > 0.0).unwrap_or(0.1);
     recording.aggregation_s = told(|i| i.aggr_us).unwrap_or(length);
     recording.sampling_s = told(|i| i.sample_us).unwrap_or_else(|| {
@@ -161,12 +114,12 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         recording.aggregation_s / samples_for(highest)
     });
     let mut targets = Targets::default();
-    for record in &records {
-        let pid = targets.number(record.target_id.u64().unwrap_or(0));
-        for shot in &record.snapshots {
-            let at_ns = shot.end_time.value.or(shot.start_time.value).unwrap_or(start_ns);
-            let regions = shot.regions.iter().filter_map(|r| region(r, &recording)).collect();
-            recording.snapshots.push(Snapshot { t_s: (at_ns - start_ns) / 1e9, pid, regions });
+    for record in records {
+        let pid = targets.number(record.target())?;
+        for shot in record.snapshots {
+            let at_ns = shot.end_time.u64().or(shot.start_time.u64()).unwrap_or(start_ns);
+            let regions = shot.regions.into_iter().filter_map(|r| region(&r, &recording)).collect();
+            recording.snapshots.push(Snapshot { t_s: seconds(start_ns, at_ns), pid, regions });
         }
     }
     recording.snapshots.sort_by(|a, b| a.t_s.total_cmp(&b.t_s).then(a.pid.cmp(&b.pid)));
@@ -176,15 +129,21 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
     Ok(recording)
 }
 
+/// From one time in nanoseconds to another.
+fn seconds(from: u64, to: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact for recordings of up to a hundred days")]
+    let ns = to.saturating_sub(from) as f64;
+    ns / 1e9
+}
+
 /// A region; damo writes an empty one where there was none.
 fn region(from: &InRegion, recording: &Recording) -> Option<Region> {
-    let (start, end) = (from.start.u64()?, from.end.u64()?);
     let samples = (recording.aggregation_s / recording.sampling_s).max(1.0);
-    (start < end).then(|| Region {
-        start,
-        end,
-        access_rate: (from.nr_accesses.value.unwrap_or(0.0) / samples).clamp(0.0, 1.0),
-        age_s: from.age.value.unwrap_or(0.0).max(0.0) * recording.aggregation_s,
+    (from.start < from.end).then(|| Region {
+        start: from.start,
+        end: from.end,
+        access_rate: (from.nr_accesses / samples).clamp(0.0, 1.0),
+        age_s: from.age * recording.aggregation_s,
     })
 }
 
@@ -208,21 +167,26 @@ struct OutIntervals {
 
 #[derive(Serialize)]
 struct OutSnapshot {
-    start_time: String,
-    end_time: String,
+    #[serde(serialize_with = "as_text")]
+    start_time: u64,
+    #[serde(serialize_with = "as_text")]
+    end_time: u64,
     regions: Vec<OutRegion>,
-    total_bytes: String,
+    #[serde(serialize_with = "as_text")]
+    total_bytes: u64,
     damos_stats: Option<u8>,
     sample_interval_us: Option<u64>,
 }
 
 #[derive(Serialize)]
 struct OutRegion {
-    start: String,
-    end: String,
+    #[serde(serialize_with = "as_text")]
+    start: u64,
+    #[serde(serialize_with = "as_text")]
+    end: u64,
     nr_accesses: OutAccesses,
     age: OutAge,
-    sz_filter_passed: String,
+    sz_filter_passed: &'static str,
 }
 
 #[derive(Serialize)]
@@ -234,76 +198,59 @@ struct OutAccesses {
 #[derive(Serialize)]
 struct OutAge {
     usec: Option<u64>,
-    aggr_intervals: String,
+    #[serde(serialize_with = "as_text")]
+    aggr_intervals: u64,
 }
 
-/// Seconds in other units, as a whole number.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "times are not negative, and f64 as u64 saturates"
-)]
-fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
+fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
+}
+
+fn out_snapshot(from: &Aggregation) -> OutSnapshot {
+    let region = |r: &Counted| OutRegion {
+        start: r.start,
+        end: r.end,
+        nr_accesses: OutAccesses { samples: r.nr_accesses, percent: None },
+        age: OutAge { usec: None, aggr_intervals: r.age },
+        sz_filter_passed: "0 B",
+    };
+    OutSnapshot {
+        start_time: from.start_ns,
+        end_time: from.end_ns,
+        regions: from.regions.iter().map(region).collect(),
+        total_bytes: from.regions.iter().fold(0, |sum, r| sum.saturating_add(r.end.saturating_sub(r.start))),
+        damos_stats: None,
+        sample_interval_us: None,
+    }
 }
 
 /// Writes a record's map as damo's compressed JSON. Returns how many snapshots there were.
 ///
 /// # Errors
 /// If `out` fails.
-pub fn write(
-    rows: impl Iterator<Item = RegionRow>,
-    sampling_s: f64,
-    aggregation_s: f64,
-    out: impl Write,
-) -> Result<usize, Error> {
-    let (samples, aggregation_s) = ((aggregation_s / sampling_s).max(1.0), aggregation_s.max(1e-6));
-    let intervals = OutIntervals {
-        sample_us: whole(sampling_s * 1e6).to_string(),
-        aggr_us: whole(aggregation_s * 1e6).to_string(),
+pub fn write(rows: impl Iterator<Item = RegionRow>, intervals: Intervals, out: impl Write) -> Result<usize, Error> {
+    let told = OutIntervals {
+        sample_us: intervals.sampling_us.to_string(),
+        aggr_us: intervals.aggregation_us.to_string(),
         ops_update_us: "1000000".to_owned(),
     };
     let mut records: Vec<OutRecord> = Vec::new();
-    let mut last: Option<(u32, u64)> = None;
     let mut count = 0;
-    for row in rows {
-        let at = records.iter().position(|record| record.target_id == row.pid).unwrap_or_else(|| {
+    for snapshot in aggregations(rows, intervals) {
+        let at = records.iter().position(|record| record.target_id == snapshot.pid).unwrap_or_else(|| {
             records.push(OutRecord {
                 kdamond_idx: 0,
                 context_idx: 0,
-                intervals: intervals.clone(),
+                intervals: told.clone(),
                 scheme_idx: None,
-                target_id: row.pid,
+                target_id: snapshot.pid,
                 scheme_filters: [],
                 snapshots: Vec::new(),
             });
             records.len() - 1
         });
-        let snapshots = &mut records[at].snapshots;
-        if last != Some((row.pid, row.t_s.to_bits())) {
-            last = Some((row.pid, row.t_s.to_bits()));
-            count += 1;
-            snapshots.push(OutSnapshot {
-                start_time: whole((row.t_s - aggregation_s) * 1e9).to_string(),
-                end_time: whole(row.t_s * 1e9).to_string(),
-                regions: Vec::new(),
-                total_bytes: "0".to_owned(),
-                damos_stats: None,
-                sample_interval_us: None,
-            });
-        }
-        let Some(snapshot) = snapshots.last_mut() else { continue };
-        snapshot.regions.push(OutRegion {
-            start: row.start.to_string(),
-            end: row.end.to_string(),
-            nr_accesses: OutAccesses { samples: whole(f64::from(row.access_rate) * samples), percent: None },
-            age: OutAge { usec: None, aggr_intervals: whole(f64::from(row.age_s) / aggregation_s).to_string() },
-            sz_filter_passed: "0 B".to_owned(),
-        });
-    }
-    for snapshot in records.iter_mut().flat_map(|record| &mut record.snapshots) {
-        let size = |r: &OutRegion| r.end.parse().unwrap_or(0u64).saturating_sub(r.start.parse().unwrap_or(0));
-        snapshot.total_bytes = snapshot.regions.iter().map(size).sum::<u64>().to_string();
+        records[at].snapshots.push(out_snapshot(&snapshot));
+        count += 1;
     }
     let mut packed = flate2::write::ZlibEncoder::new(out, flate2::Compression::default());
     serde_json::to_writer(&mut packed, &records).map_err(std::io::Error::from)?;
@@ -337,11 +284,40 @@ mod tests {
     }
 
     #[test]
+    fn targets_of_several_contexts_stay_apart() {
+        let record = NEW.trim_start_matches('[').trim_end_matches(']');
+        let second = record.replace(r#""context_idx":0"#, r#""context_idx":1"#);
+        let both = read(format!("[{record},{second},{record}]").as_bytes()).unwrap();
+        let pids: Vec<u32> = both.snapshots.iter().map(|snapshot| snapshot.pid).collect();
+        assert_eq!(pids, [1, 1, 2]);
+        assert!(both.notes[0].ends_with("2 is 18446623435582458880 of kdamond 0 context 1"), "{:?}", both.notes);
+    }
+
+    #[test]
     fn damage_is_told_apart() {
         let complain = |text: &str| read(text.as_bytes()).unwrap_err().to_string();
         assert!(complain(&NEW[..200]).contains("cut short"));
         assert!(complain("[3]").contains("not what damo writes"));
         assert!(complain("[]").contains("no snapshot"));
+    }
+
+    #[test]
+    fn unknown_fields_and_figures_of_nothing_are_survived() {
+        let odd = NEW
+            .replace(r#""percent":null"#, r#""percent":null,"new":[{"er":[true]}]"#)
+            .replace("5 ms", "0")
+            .replace(r#""3""#, r#""1e999 s""#);
+        let odd = read(odd.replace(r#""target_id""#, r#""other":{"x":[[1,"2"]]},"target_id""#).as_bytes()).unwrap();
+        assert!(odd.notes[0].contains("does not tell the sampling interval"), "{:?}", odd.notes);
+        let region = odd.snapshots[0].regions[0];
+        assert_eq!((region.end, region.access_rate, region.age_s), (94_827_419_013_120, 0.25, 0.0));
+    }
+
+    #[test]
+    fn a_bomb_says_what_there_is_too_much_of() {
+        let text = format!("[{{\"snapshots\":[{}", "{},".repeat((1 << 20) + 1));
+        let told = read(text.as_bytes()).unwrap_err().to_string();
+        assert!(told.contains("more than 1048576 snapshots"), "{told}");
     }
 
     proptest! {
@@ -361,7 +337,7 @@ mod tests {
                 RegionRow::new(0.5, 3, &region, "")
             }).collect();
             let mut bytes = Vec::new();
-            write(rows.clone().into_iter(), 0.005, 0.1, &mut bytes).unwrap();
+            write(rows.clone().into_iter(), Intervals::new(0.005, 0.1), &mut bytes).unwrap();
             let back = read(flate2::bufread::ZlibDecoder::new(&bytes[..])).unwrap();
             prop_assert_eq!(back.snapshots.len(), 1);
             for (row, region) in rows.iter().zip(&back.snapshots[0].regions) {

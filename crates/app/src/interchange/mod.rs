@@ -1,11 +1,14 @@
 //! Recordings of other tools, read and written: one file per format. What is read becomes a record like any other.
 
+mod bounds;
+pub mod counts;
 pub mod damo;
+mod number;
 pub mod perf;
 pub mod wmo;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use lowtide_model::cohort::AgeBin;
@@ -14,9 +17,6 @@ use lowtide_model::region::Snapshot;
 use lowtide_model::usage::Usage;
 
 use crate::store::{RegionRow, StoreError, Writer};
-
-/// An uncompressed recording may be so large; beyond, it is taken for a hostile one.
-const LARGEST: u64 = 4 << 30;
 
 /// Why a recording could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -70,11 +70,11 @@ pub fn read(path: &Path) -> Result<Recording, Error> {
     match head {
         // A zlib stream of any window size and level: the first two bytes are a multiple of 31, method 8.
         [first, second, ..] if first & 15 == 8 && u16::from_be_bytes([*first, *second]) % 31 == 0 => {
-            damo::read(flate2::bufread::ZlibDecoder::new(file).take(LARGEST))
+            damo::read(flate2::bufread::ZlibDecoder::new(file))
         }
-        _ if head.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') => damo::read(file.take(LARGEST)),
-        _ if wmo::knows(head) => wmo::read(file.take(LARGEST)),
-        _ => perf::read(file.take(LARGEST)),
+        _ if head.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') => damo::read(file),
+        _ if wmo::knows(head) => wmo::read(file),
+        _ => perf::read(file),
     }
 }
 
@@ -105,15 +105,16 @@ pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Resu
     let mut writer = Writer::create(dir, &meta)?;
     for row in recording.usage {
         writer.usage(row);
+        flush_if_full(&mut writer)?;
     }
     for (t_s, bins) in &recording.ages {
         writer.ages(*t_s, bins);
+        flush_if_full(&mut writer)?;
     }
     for snapshot in &recording.snapshots {
-        let row = |region| RegionRow::new(snapshot.t_s, snapshot.pid, region, "");
-        writer.regions(snapshot.regions.iter().map(row));
-        if writer.buffered() > 100_000 {
-            writer.flush()?;
+        for regions in snapshot.regions.chunks(BUFFERED) {
+            writer.regions(regions.iter().map(|region| RegionRow::new(snapshot.t_s, snapshot.pid, region, "")));
+            flush_if_full(&mut writer)?;
         }
     }
     let end = End { reason: IMPORTED.to_owned(), runtime_s, ..End::default() };
@@ -121,17 +122,28 @@ pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Resu
     Ok(())
 }
 
+/// Rows that are written at once.
+const BUFFERED: usize = 100_000;
+
+fn flush_if_full(writer: &mut Writer) -> Result<(), Error> {
+    if writer.buffered() >= BUFFERED {
+        writer.flush()?;
+    }
+    Ok(())
+}
+
 /// Numbers targets from 1 on in the order in which they appear: what other tools call them may be a kernel address.
 #[derive(Debug, Default)]
-struct Targets(Vec<u64>);
+struct Targets(Vec<String>);
 
 impl Targets {
-    fn number(&mut self, id: u64) -> u32 {
+    fn number(&mut self, id: String) -> Result<u32, Error> {
         let at = self.0.iter().position(|known| *known == id).unwrap_or_else(|| {
             self.0.push(id);
             self.0.len() - 1
         });
-        u32::try_from(at + 1).unwrap_or(u32::MAX)
+        bounds::within(self.0.len(), bounds::TARGETS, "targets")?;
+        Ok(u32::try_from(at + 1).unwrap_or(u32::MAX))
     }
 
     /// Which number stands for what.

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use lowtide_model::region::{Region, Snapshot};
 use lowtide_model::stats::quantile;
 
-use super::{Error, Recording, Targets, backend_of, counted, samples_for};
+use super::{Error, Recording, Targets, backend_of, bounds, counted, samples_for};
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ fn parse(line: &str) -> Option<Line> {
 pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
     let mut lines: Vec<Line> = Vec::new();
     let (mut other, mut bytes) = (0u64, Vec::new());
-    let mut from = BufReader::new(from);
+    let mut from = BufReader::new(bounds::text(from));
     loop {
         bytes.clear();
         // A line of a recording is short; what is longer is none, and is read in pieces.
@@ -47,20 +47,24 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
             break;
         }
         let line = String::from_utf8_lossy(&bytes);
-        match parse(&line) {
+        // A last line without an end may lack digits.
+        match parse(&line).filter(|_| bytes.ends_with(b"\n")) {
             Some(line) => lines.push(line),
             None if line.contains("damon_aggregated") => other += 1,
             None => {}
         }
+        bounds::within(lines.len(), bounds::REGIONS, "regions")?;
     }
     if lines.is_empty() {
         return Err(Error::Unknown);
     }
     let groups: Vec<&[Line]> = snapshots(&lines);
-    let start_s = lines.iter().map(|line| line.t_s).fold(f64::INFINITY, f64::min);
+    bounds::within(groups.len(), bounds::SNAPSHOTS, "snapshots")?;
     let starts: Vec<f64> = groups.iter().filter(|g| g[0].target == groups[0][0].target).map(|g| g[0].t_s).collect();
     let apart: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0).collect();
     let aggregation_s = quantile(&apart, 0.5).unwrap_or(0.1);
+    // The text tells when aggregations ended, not when the first began.
+    let start_s = lines.iter().map(|line| line.t_s).fold(f64::INFINITY, f64::min) - aggregation_s;
     let samples = samples_for(lines.iter().map(|line| line.nr_accesses).fold(0.0, f64::max));
     let mut recording = Recording {
         source: "perf script",
@@ -84,7 +88,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         };
         recording.snapshots.push(Snapshot {
             t_s: group[0].t_s - start_s,
-            pid: targets.number(group[0].target),
+            pid: targets.number(group[0].target.to_string())?,
             regions: group.iter().map(region).collect(),
         });
     }
@@ -139,6 +143,22 @@ mod tests {
         assert_eq!(recording.snapshots[0].regions[1].access_rate, 1.0);
         assert!(recording.notes[1].starts_with("1 of 3 snapshots lack regions, and 1 lines"), "{:?}", recording.notes);
         assert!(matches!(read("nothing".as_bytes()), Err(Error::Unknown)));
+    }
+
+    #[test]
+    fn a_half_written_line_and_an_absurd_count_are_noted() {
+        let line = |start: u64| {
+            format!(
+                "k 1 [0] 1.0: damon:damon_aggregated: target_id=5 nr_regions=4294967295 {start}-{}: 1 1\n",
+                start + 1
+            )
+        };
+        let text = [line(0), line(1), line(2)].concat();
+        let recording = read(&text.as_bytes()[..text.len() - 1]).unwrap();
+        assert_eq!(recording.snapshots[0].regions.len(), 2, "the last may have lost digits");
+        assert!(recording.notes[1].starts_with("1 of 1 snapshots lack regions, and 1 lines"), "{:?}", recording.notes);
+        let targets: String = (0..=bounds::TARGETS).map(|id| line(0).replace("id=5", &format!("id={id}"))).collect();
+        assert!(read(targets.as_bytes()).unwrap_err().to_string().contains("4096 targets"));
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate, used_within};
 use lowtide_model::usage::Usage;
 
-use super::{Error, Recording};
+use super::{Error, Recording, bounds};
 
 /// Whether a file that begins so is one.
 pub(super) fn knows(head: &[u8]) -> bool {
@@ -67,10 +67,11 @@ fn idle(name: &str) -> Option<Column> {
 /// Reads the CSV.
 pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
     let broken = |error: csv::Error| Error::Broken(format!("not a CSV of WMO: {error}"));
-    let mut rows = csv::Reader::from_reader(from);
+    // Nothing in it is quoted; a quoted field would reach beyond the end of its line.
+    let mut rows = csv::ReaderBuilder::new().quoting(false).from_reader(bounds::lines(from));
     let columns: Vec<Column> = rows.headers().map_err(broken)?.iter().map(column).collect();
     let mut recording = Recording { source: "WMO", backend: "mglru", ..Recording::default() };
-    let (mut first, mut zero): (Option<f64>, Usage) = (None, Usage::default());
+    let (mut first, mut zero, mut count): (Option<f64>, Usage, usize) = (None, Usage::default(), 0);
     for row in rows.records() {
         let row = match row {
             Ok(row) => row,
@@ -103,8 +104,11 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         let ages = histogram(bins);
         let used = |window: u32| used_within(ages.iter(), f64::from(window));
         usage.set_working_sets(&WINDOWS_S.map(|window| used(window).map(|bytes| Estimate { bytes, ci95: 0.0 })));
+        count += ages.len();
         recording.ages.push((time - start, ages));
         recording.usage.push(usage);
+        bounds::within(recording.usage.len(), bounds::SNAPSHOTS, "rows")?;
+        bounds::within(count, bounds::REGIONS, "bins")?;
     }
     recording.started_unix_s = first.ok_or_else(|| Error::Broken("a CSV of WMO without a row".to_owned()))?;
     recording.aggregation_s = 1.0;
@@ -173,6 +177,16 @@ mod tests {
             ]
         );
         assert!(recording.notes[0].contains("middle of a row"), "{:?}", recording.notes);
+    }
+
+    #[test]
+    fn endless_lines_and_rows_are_refused() {
+        let complaint = |text: String| read(text.as_bytes()).unwrap_err().to_string();
+        let head = "timestamp,memory.stat.anon";
+        assert!(complaint(format!("{head}{}", ",".repeat(2 << 20))).contains("bytes in a line"));
+        let quoted = read(format!("{head}\n\"1,2\n3,4\n").as_bytes()).unwrap();
+        assert_eq!(quoted.usage.len(), 1, "a quote does not swallow what follows");
+        assert!(complaint(format!("{head}\n{}", "1,\n".repeat((1 << 20) + 1))).contains("1048576 rows"));
     }
 
     proptest! {

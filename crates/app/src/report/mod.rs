@@ -6,6 +6,7 @@
 mod ages;
 mod breakdown;
 mod cgroups;
+mod damo;
 mod draw;
 mod heatmap;
 mod page;
@@ -22,6 +23,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+pub use damo::Choices;
 use draw::{Page, Scene, paint};
 pub use source::Source;
 pub use text::{Grid, Look};
@@ -69,22 +71,24 @@ pub enum Format {
 /// By whose rule a figure is taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Rule {
-    /// The cohort's estimate for windows of 1 s to 2 min
+    /// Working sets of windows of 1 s to 2 min, and heatmaps of all that is mapped
     #[default]
     Lowtide,
-    /// As `damo report wss`: bytes in regions of the map with any access, per aggregation
+    /// As `damo report wss` and `damo report heatmap`, from the map
     Damo,
 }
 
 /// What a reader may choose.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
     /// Only this process.
     pub pid: Option<u32>,
     /// The snapshot at or before this time; else the last.
     pub at_s: Option<f64>,
-    /// By whose rule the working set is taken.
+    /// By whose rule the working set and the heatmap are taken.
     pub rule: Rule,
+    /// What is chosen of damo's rule.
+    pub damo: Choices,
     /// For text.
     pub look: Look,
 }
@@ -219,6 +223,7 @@ pub fn write(
         let why = format!("{} is not made as {}; possible: {}", entry.name, name(format), names.join(", "));
         return Err(ReportError::Usage(why));
     }
+    by_rule(entry, format, options)?;
     let source = Source::new(record);
     if format == Format::Html {
         let entries = if view == View::Summary { View::ALL } else { std::slice::from_ref(entry) };
@@ -236,6 +241,22 @@ pub fn write(
         Format::Text | Format::Html => out.write_all(as_text(&*report, options.look).as_bytes())?,
     }
     Ok(())
+}
+
+/// Whether the rule goes together with the view and the format.
+fn by_rule(entry: &Entry, format: Format, options: &Options) -> Result<(), ReportError> {
+    let ruled = matches!(entry.view, View::Workingset | View::Heatmap);
+    let why = match options.rule {
+        Rule::Lowtide if options.damo != Choices::default() => {
+            "options of damo's rule are given without --rule damo".to_owned()
+        }
+        Rule::Damo if !ruled => format!("{} is not taken by damo's rule; workingset and heatmap are", entry.name),
+        Rule::Damo if matches!(format, Format::Svg | Format::Png) => {
+            format!("what is taken by damo's rule is not drawn as {}; possible: text, json, csv, html", name(format))
+        }
+        _ => return Ok(()),
+    };
+    Err(ReportError::Usage(why))
 }
 
 fn painting(error: paint::PaintError) -> ReportError {

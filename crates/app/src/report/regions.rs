@@ -15,7 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     meaning: "The map at one moment: ranges of addresses that were accessed alike, the most used first. The access rate is \
               the share of looks that saw an access, the age how long that has been so.",
     formats: TABLES,
-    take: |source, options| Ok(Box::new(Regions::of(source, *options)?)),
+    take: |source, options| Ok(Box::new(Regions::of(source, options.clone())?)),
 };
 
 /// Rows of a table meant for eyes.

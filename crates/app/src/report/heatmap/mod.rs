@@ -1,6 +1,8 @@
 //! The heatmap: which addresses are accessed when, and how often.
 
+mod damo;
 mod draw;
+mod guide;
 mod layout;
 mod take;
 
@@ -12,7 +14,7 @@ use super::draw::axis::clock;
 use super::draw::theme::{HEAT_LEVELS, heat};
 use super::draw::{Page, Scene};
 use super::text::{Grid, Look, wrap};
-use super::{DRAWN, Entry, Missing, Options, Report, Source, View};
+use super::{DRAWN, Entry, Missing, Options, Report, Rule, Source, View};
 use crate::store::tables::Cohort;
 use layout::Section;
 use take::{PANELS, Panel};
@@ -24,7 +26,12 @@ pub(super) const ENTRY: Entry = Entry {
     meaning: "Time runs to the right, addresses upward; the lighter, the more of the looks saw an access. Ranges that were \
               never mapped are cut out where the slanted strokes are. Dark memory is held and not used.",
     formats: DRAWN,
-    take: |source, options| Ok(Box::new(Heatmap::of(source, options)?)),
+    take: |source, options| {
+        if options.rule == Rule::Damo {
+            return Ok(Box::new(damo::Heatmaps::of(source, options)?));
+        }
+        Ok(Box::new(Heatmap::of(source, options)?))
+    },
 };
 
 /// The view.
