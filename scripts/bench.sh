@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# `make bench`: how exact lowtide is and what it costs. Prints figures and passes no judgement. About 25 minutes.
+# `make bench`: how exact lowtide is and what it costs. Prints figures and passes no judgement. About 35 minutes.
 #
-#   scripts/bench.sh [--pypi]                            everything: natively accuracy, cost and peers, in a guest peers and accuracy
-#   scripts/bench.sh [--pypi] accuracy|cost|peers ...    one of them natively; options are lowtide-bench's
-#   scripts/bench.sh guest accuracy|cost|peers ...       one of them in a guest of vm/run
+#   scripts/bench.sh [--pypi]                            everything: natively accuracy, cost and peers, in a guest peers, accuracy and reads
+#   scripts/bench.sh [--pypi] accuracy|cost|peers|reads  one of them natively; options are lowtide-bench's
+#   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
 #          there is left out, with a line `skip - NAME: needs CAPABILITY`.
@@ -77,8 +77,10 @@ guest() {
     puts+=(--put "$packages:/opt/peers" --put "$wrappers/python:$programs/peers-python" --put "$wrappers/damo:$programs/damo")
     lifted+=(--python "$programs/peers-python")
   fi
+  local patterns=(--patterns /patterns)
+  [ "$1" != reads ] || patterns=()
   vm/run --kernel "$kernel" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
-    lowtide-bench "$1" --patterns /patterns "${lifted[@]}" "${@:2}"
+    lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
 }
 
 title() { printf '\n== %s\n\n' "$*"; }
@@ -95,6 +97,12 @@ everything() {
   guest peers --only fixed,islands --seconds 20 || status=1
   title "accuracy, in a guest (an emulated machine: its CPU figures are not a real one's)"
   guest accuracy --only "$guest_patterns" || status=1
+  title "accuracy with the map on page frames, in a guest"
+  guest accuracy --map paddr --only fixed,islands,file --seconds 20 || status=1
+  title "accuracy by generations (MGLRU), in a guest"
+  guest accuracy --monitor mglru --only fixed,islands,idle-tail,file --seconds 25 || status=1
+  title "reading the kernel, in a guest"
+  guest reads || status=1
   return "$status"
 }
 

@@ -12,6 +12,7 @@ mod loads;
 mod machine;
 mod peers;
 mod ranges;
+mod reads;
 mod sys;
 mod tools;
 mod truth;
@@ -36,6 +37,8 @@ enum Command {
     Cost(cost::Args),
     /// Watch the same programs by other tools
     Peers(peers::Args),
+    /// Measure what reading the kernel costs: generations of many cgroups, regions of DAMON
+    Reads(reads::Args),
     /// Compute for so many rounds (a program for `cost`)
     Spin {
         /// How many
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Peers(args) => peers::run(&args),
+        Command::Reads(args) => reads::run(&args),
         Command::Spin { rounds } => loads::spin(rounds),
         Command::Churn { rounds } => loads::churn(rounds),
         Command::Timed { command } => loads::timed(&command),
