@@ -30,8 +30,10 @@ const FLUSH_S: f64 = 4.5;
 const GOVERN_S: f64 = 5.0;
 /// Proportional set sizes are read again after so long, seconds.
 const PSS_EVERY_S: f64 = 10.0;
-/// Going through the processes at a tick is not counted as slow work where it costs no more than this share of the cap.
+/// Going through processes and cgroups at a tick is not counted as slow work where it costs no more than this share of the cap.
 const PROCESSES_SHARE: f64 = 0.1;
+/// They are gone through at least so often, seconds.
+const SELDOM_S: f64 = 10.0;
 /// Memory stalls worth a row of their own: so long within so long.
 const STALL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
@@ -77,6 +79,7 @@ pub struct Recorder {
     map: Slow,
     pss: Slow,
     processes: Slow,
+    charges: Slow,
     /// Ticks, and those at which the processes were not gone through.
     ticks: (u64, u64),
     /// Wakes when tasks of the target stall on memory; counts, and whether it has since the last tick.
@@ -130,6 +133,7 @@ impl Recorder {
             map: Slow::default(),
             pss: Slow::default(),
             processes: Slow::default(),
+            charges: Slow::default(),
             ticks: (0, 0),
             trigger: None,
             stalls: 0,
@@ -209,27 +213,32 @@ impl Recorder {
     /// Reads the accounts, as deep as the price allows.
     fn accounts(&mut self, now_s: f64) -> anyhow::Result<Accounts> {
         let free_s = PROCESSES_SHARE * self.options.max_overhead * self.options.interval_s;
+        // Too seldom, and new processes are not seen at all.
+        let may = |slow: &Slow| {
+            slow.cost_s <= free_s || slow.is_due(now_s, SELDOM_S, slow.size) || self.allows_later(slow, now_s)
+        };
         let pss = self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size) && now_s > 0.9;
         let depth = if pss && self.allows_later(&self.pss, now_s) {
             Depth::Pss
-        } else if !self.accountant.has_charges()
-            || self.processes.cost_s <= free_s
-            || self.allows_later(&self.processes, now_s)
-        {
+        } else if !self.accountant.has_charges() || may(&self.processes) {
             Depth::Processes
-        } else {
+        } else if self.accountant.cgroups.len() == 1 || may(&self.charges) {
             Depth::Charges
+        } else {
+            Depth::System
         };
         let before = sys::own_cpu_s();
         let accounts = self.accountant.read(depth)?;
         let slow = Slow { done_s: Some(now_s), cost_s: sys::own_cpu_s() - before, size: 0.0 };
         self.ticks.0 += 1;
+        self.ticks.1 += u64::from(depth < Depth::Processes);
         match depth {
-            Depth::Charges => self.ticks.1 += 1,
+            Depth::System => {}
+            Depth::Charges => self.charges = slow,
             Depth::Processes => self.processes = slow,
             Depth::Pss => self.pss = slow,
         }
-        if depth == Depth::Pss || (depth == Depth::Processes && slow.cost_s > free_s) {
+        if depth == Depth::Pss || (depth > Depth::System && slow.cost_s > free_s) {
             self.slow_spent_s += slow.cost_s;
         }
         Ok(accounts)
@@ -343,7 +352,7 @@ impl Recorder {
         let (ticks, shallow) = self.ticks;
         if shallow > 0 {
             self.note(format!(
-                "going through all processes at every tick costs too much: left out in {shallow} of {ticks}"
+                "going through all processes and cgroups at every tick costs too much: left out in {shallow} of {ticks}"
             ));
         }
         self.drain(true);

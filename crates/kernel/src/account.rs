@@ -27,10 +27,12 @@ pub enum Scope {
     System,
 }
 
-/// How much is read. Going through the processes costs in proportion to their number.
+/// How much is read. Going through cgroups and processes costs in proportion to their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// What the cgroups and the system say. A target without a cgroup of its own has only its processes.
+    /// What the system says; of the target, only what was known before.
+    System,
+    /// Also what the target's cgroups say. A target without a cgroup of its own has only its processes.
     Charges,
     /// Also what its processes say.
     Processes,
@@ -50,8 +52,8 @@ pub struct Accountant {
     pub cgroups: Vec<Cgroup>,
     /// Where they are named by a pattern: they come and go.
     selection: Option<Selection>,
-    /// The processes when they were last gone through.
-    pids: Vec<u32>,
+    /// The target as it was last seen.
+    target: Target,
     /// Mapped file bytes at that time: summed over the processes, and as the cgroups had it, where shared ones count once.
     mapped: (f64, f64),
     known: BTreeSet<ProcessId>,
@@ -87,7 +89,7 @@ impl Accountant {
             scope,
             cgroups,
             selection: None,
-            pids: Vec::new(),
+            target: Target::default(),
             mapped: (0.0, 0.0),
             known: BTreeSet::new(),
             baselines: BTreeMap::new(),
@@ -173,27 +175,30 @@ impl Accountant {
 
     /// Reads what `depth` says.
     pub fn read(&mut self, depth: Depth) -> Result<Accounts> {
-        self.follow_cgroups(depth)?;
         let mut usage = Usage::default();
+        self.system(&mut usage);
+        if depth == Depth::System && self.has_charges() {
+            self.count_from_zero(&mut usage);
+            return Ok(Accounts { usage, target: self.target.clone() });
+        }
+        self.follow_cgroups(depth)?;
         let mut target =
             Target { cgroups: self.cgroups.clone(), selection: self.selection.clone(), ..Target::default() };
-        self.system(&mut usage);
         if matches!(self.scope, Scope::System) {
             self.whole_system(&mut usage, &mut target)?;
         } else {
             if depth == Depth::Charges && self.has_charges() {
                 let populated = |cgroup: &Cgroup| cgroup.is_populated(&self.kernel).unwrap_or(true);
-                if !self.cgroups.iter().any(populated) {
-                    self.pids.clear();
+                if self.cgroups.iter().any(populated) {
+                    target.pids = self.target.pids.clone();
                 }
-                target.pids = self.pids.clone();
             } else {
-                self.pids = self.pids()?;
-                target.pids = self.pids.clone();
+                target.pids = self.pids()?;
                 self.processes(&mut usage, &mut target, depth == Depth::Pss);
             }
             self.charges(&mut usage, &mut target);
         }
+        self.target = target.clone();
         self.count_from_zero(&mut usage);
         Ok(Accounts { usage, target })
     }
