@@ -153,7 +153,7 @@ fn generations(args: &Args, kernel: &Kernel) -> anyhow::Result<Vec<Row>> {
     let cgroups = Cgroups::make(kernel, args.cgroups)?;
     let name = cgroups.group.to_string_lossy().into_owned();
     let target = Target { cgroups: vec![Cgroup::named(kernel, &name)?], ..Target::default() };
-    let mut monitor = MglruMonitor::new(kernel, &target)?;
+    let mut monitor = MglruMonitor::new(kernel, &target, &[])?;
     let (mut ticks, mut reads) = (Vec::new(), Vec::new());
     monitor.step(0.0)?;
     for second in 0..args.times {

@@ -31,7 +31,7 @@ between "what was idle for 5 s" "$(json fixed/summary.json '.cold[] | select(.ag
 group=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$group" && echo +memory >"$group/cgroup.subtree_control" && mkdir "$group/a"
 echo +memory >"$group/a/cgroup.subtree_control" && mkdir "$group/a/b"
-start sh -c "echo 0 >$group/a/b/cgroup.procs; exec $PATTERN $patterns/fixed.toml --seconds 150"
+start sh -c "echo 0 >$group/a/b/cgroup.procs; exec $PATTERN $patterns/fixed.toml --seconds 260"
 program=$started
 sleep 6
 check "a cgroup is recorded with its descendants" \
@@ -41,6 +41,30 @@ between "their working set of 5 s" "$(working_set tree 5)" $((60 * mib)) $((70 *
 view() { "$LOWTIDE" report "$1" cgroups --format csv | awk -F, -v cgroup="${group#/sys/fs/cgroup}$2" -v type="$3" \
   -v column="$4" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $1 == cgroup && $3 == type { print $at[column] }'; }
 between "the one below has it, too" "$(view tree /a/b anon ws_5s_bytes)" $((60 * mib)) $((70 * mib))
+
+check "the long windows alone are recorded" \
+  "$LOWTIDE" record --cgroup "$group" --monitor mglru --windows 10s --max-overhead 100% --duration 32s --out long
+equals "no others have a figure" "$(working_set long 1)-$(working_set long 5)" null-null
+between "and theirs is true" "$(working_set long 10)" $((60 * mib)) $((70 * mib))
+
+# Somebody else makes generations, too: what is not known then is not said. And they are switched off for a while.
+# shellcheck disable=SC2016  # expanded by the inner shell
+start bash -c 'while sleep 0.7; do
+  awk "/^memcg/ { id = \$2; path = \$3 } path == \"$1\" && NF == 4 { seq = \$1; found = id } END { print \"+ \" found \" 0 \" seq }" /sys/kernel/debug/lru_gen >/sys/kernel/debug/lru_gen
+done' ager "${group#/sys/fs/cgroup}/a/b"
+ager=$started
+"$LOWTIDE" record --cgroup "$group" --monitor mglru --max-overhead 100% --duration 17s --out others 2>err
+stop "$ager"
+set=$(working_set others 1)
+[ "$set" = null ] || between "with another that makes generations, a figure is true" "$set" $((60 * mib)) $((70 * mib))
+equals "and windows that cannot be known have none" "$(working_set others 10)" null
+start "$LOWTIDE" record --cgroup "$group" --monitor mglru --max-overhead 100% --duration 17s --out off
+recorder=$started
+sleep 6
+echo n >"$switch"; sleep 5; echo y >"$switch"
+wait "$recorder"
+equals "generations that are switched off meanwhile do no harm" $? 0
+contains "and their lack is said" "$(json off/meta.json '.notes[]')" "were not made"
 
 # A cgroup that was removed while page cache is charged to it: the kernel refuses to age it.
 mkdir "$group/dead"

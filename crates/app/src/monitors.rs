@@ -98,14 +98,14 @@ pub struct Choice {
 /// # Errors
 /// If a monitor was asked for by name and cannot serve.
 pub fn choose(
-    wish: Wish,
     kernel: &Kernel,
     journal: &Journal,
     target: &Target,
     rhythm: &Rhythm,
     epoch_ns: u64,
-    attached: bool,
+    options: &Options,
 ) -> Result<Choice, Failure> {
+    let (wish, attached) = (options.monitor, options.attached);
     let mut refused = Vec::new();
     if matches!(wish, Wish::Auto | Wish::Damon) {
         match DamonMonitor::take(kernel, journal, rhythm, epoch_ns, attached) {
@@ -120,7 +120,7 @@ pub fn choose(
         }
     }
     if matches!(wish, Wish::Auto | Wish::Mglru) {
-        match MglruMonitor::new(kernel, target) {
+        match MglruMonitor::new(kernel, target, &options.windows_s) {
             Ok(mglru) => return Ok(Choice { monitor: Monitor::Mglru(mglru), refused }),
             Err(error) => refuse(wish, "mglru", why_not_mglru(&error), &error, &mut refused)?,
         }
@@ -171,13 +171,19 @@ pub fn why_not_mglru(error: &Error) -> String {
     if error.is_gone() {
         return "this kernel has no multi-generational LRU (CONFIG_LRU_GEN), or no debugfs".to_owned();
     }
+    if error.is_permission() && rustix::process::geteuid().is_root() {
+        return format!(
+            "{error}: also refused to root, so the kernel is locked down (kernel_lockdown(7)) or booted with debugfs=off"
+        );
+    }
     error.to_string()
 }
 
 /// Why DAMON could not be had, and who has it.
 fn why_not_damon(kernel: &Kernel, error: &Error) -> String {
     if error.is_permission() {
-        return format!("{error} (page frames and DAMON need root)");
+        let root = rustix::process::geteuid().is_root();
+        return if root { error.to_string() } else { format!("{error} (page frames and DAMON need root)") };
     }
     if !error.is_busy() {
         if error.is_gone() && damon::probe(kernel).is_err() {

@@ -48,6 +48,8 @@ pub struct Options {
     pub map: Map,
     /// Share of the possible accesses that the kernel shall tune the map's intervals for.
     pub map_goal: Option<f64>,
+    /// Windows that the generations are made for; all if there are none.
+    pub windows_s: Vec<u32>,
     /// Seconds between two ticks.
     pub interval_s: f64,
     /// Upper bound of the price, as a share of one CPU.

@@ -28,7 +28,12 @@ impl Mounted {
             rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
         };
         let fd = mount().map_err(|e| Error::new("mount", kind, e))?;
-        Ok(Self { base: format!("/proc/self/fd/{}", fd.as_raw_fd()).into(), _own: Some(fd) })
+        let base = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        if !kernel.exists(base.join(mark)) {
+            let why = "it is empty: the kernel is locked down (kernel_lockdown(7)); boot with lockdown=none";
+            return Err(Error::new("use", kind, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)));
+        }
+        Ok(Self { base, _own: Some(fd) })
     }
 
     /// A path in it.

@@ -45,6 +45,7 @@ impl Error {
     #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
+            || self.source.kind() == io::ErrorKind::PermissionDenied
     }
 
     /// Whether the kernel refused what was written.

@@ -185,6 +185,11 @@ pub(crate) fn remove_instance(kernel: &Kernel, name: &str) -> Result<()> {
     kernel.remove_dir(instance(&fs, name))
 }
 
+/// Whether tracefs can be had at all; else why not.
+pub(crate) fn at_hand(kernel: &Kernel) -> Result<()> {
+    tracefs(kernel).map(drop)
+}
+
 /// Whether the tracepoint is there; else why not.
 pub fn probe(kernel: &Kernel) -> Result<()> {
     let fs = tracefs(kernel)?;

@@ -1,12 +1,14 @@
 //! `lowtide run -- CMD`: start a program and record it until its whole tree has ended.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
+use lowtide_model::WINDOWS_S;
 use lowtide_model::meta::End;
 use lowtide_model::units::{Share, Size, Span};
 
@@ -34,6 +36,9 @@ pub struct Common {
     /// Let the kernel tune the map's intervals until this share of the possible accesses is seen (Linux 6.15)
     #[arg(long, value_name = "SHARE")]
     pub map_goal: Option<Share>,
+    /// Make generations only for these windows of the working set, of 1s 5s 10s 30s 60s 120s (mglru)
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',')]
+    pub windows: Vec<Span>,
     /// Upper bound of the price of monitoring, as a share of one CPU
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     pub max_overhead: Share,
@@ -61,12 +66,19 @@ impl Common {
             let message = format!("--map-goal {goal}: out of range; give a share from 0.01% to 100%, for example 4%");
             return Err(Failure::new(code::USAGE, message).into());
         }
+        let windows_s = self.windows.iter().map(|window| {
+            let known = WINDOWS_S.into_iter().find(|known| window.0 == Duration::from_secs(u64::from(*known)));
+            let message = format!("--windows {window}: not a window; there are 1s, 5s, 10s, 30s, 60s and 120s");
+            known.ok_or_else(|| Failure::new(code::USAGE, message))
+        });
+        let windows_s = windows_s.collect::<Result<Vec<u32>, Failure>>()?;
         let out = self.out.clone().unwrap_or_else(|| session::default_folder(name));
         Ok(Options {
             out,
             monitor: self.monitor,
             map: self.map,
             map_goal: self.map_goal.map(|share| share.0),
+            windows_s,
             interval_s,
             max_overhead: self.max_overhead.0,
             attached,

@@ -42,8 +42,7 @@ impl Recorder {
     fn take_monitor(&mut self) {
         self.monitor_taken = true;
         let rhythm = monitors::rhythm(&self.governor.plan(), &self.options);
-        let (wish, attached) = (self.options.monitor, self.options.attached);
-        match monitors::choose(wish, &self.kernel, &self.journal, &self.target, &rhythm, self.epoch_ns, attached) {
+        match monitors::choose(&self.kernel, &self.journal, &self.target, &rhythm, self.epoch_ns, &self.options) {
             Ok(choice) => {
                 self.monitor = choice.monitor;
                 self.meta.monitor.refused = choice.refused;
@@ -61,6 +60,9 @@ impl Recorder {
                 "page cache used by read and write counts as idle: generations tell the use of mapped pages alone",
             ),
             _ => {}
+        }
+        if !self.options.windows_s.is_empty() && !matches!(self.monitor, Monitor::Mglru(_)) {
+            self.note(format!("--windows makes no difference: the monitor is {}", self.monitor.name()));
         }
         if !matches!(self.monitor, Monitor::Damon(_)) {
             self.governor.without_rhythm();

@@ -115,7 +115,10 @@ pub(super) fn tracefs(kernel: &Kernel) -> Finding {
         Ok(text) if text.split_whitespace().any(|word| word == "tracefs") => {
             let privilege = super::pages::cap_sys_admin(kernel);
             let how = format!("{path} has tracefs; not mounted in sight");
-            if privilege.enable.is_empty() {
+            let own = if kernel.is_running() { crate::trace::at_hand(kernel) } else { Ok(()) };
+            if let (true, Err(error)) = (privilege.enable.is_empty(), own) {
+                Finding::failed(&error, PRIVILEGE)
+            } else if privilege.enable.is_empty() {
                 Finding::yes(format!("{how}, lowtide mounts its own"))
             } else {
                 Finding::blocked(how, PRIVILEGE)

@@ -39,13 +39,16 @@ struct Schedule {
     second_half: bool,
 }
 
-impl Schedule {
-    fn round(&self) -> Windows {
-        ROUNDS[self.round % ROUNDS.len()]
-    }
+/// The rounds that tell of these windows; all if none is chosen.
+fn rounds(windows_s: &[u32]) -> Vec<Windows> {
+    let told = |(short, long): &Windows| windows_s.contains(short) || windows_s.contains(long);
+    let chosen: Vec<Windows> = ROUNDS.into_iter().filter(told).collect();
+    if chosen.is_empty() { ROUNDS.to_vec() } else { chosen }
+}
 
-    fn due_s(&self) -> f64 {
-        let (short, long) = self.round();
+impl Schedule {
+    fn due_s(&self, rounds: &[Windows]) -> f64 {
+        let (short, long) = rounds[self.round % rounds.len()];
         self.started_s + f64::from(if self.second_half { long } else { long - short })
     }
 
@@ -96,6 +99,7 @@ pub struct Round {
 pub struct MglruMonitor {
     lru: LruGen,
     part: Part,
+    rounds: Vec<Windows>,
     schedule: Option<Schedule>,
     /// What was read last.
     lruvecs: Vec<Lruvec>,
@@ -108,8 +112,9 @@ pub struct MglruMonitor {
 }
 
 impl MglruMonitor {
-    /// A monitor of the target's cgroups, of those that a pattern means, or of everything.
-    pub fn new(kernel: &Kernel, target: &Target) -> Result<Self> {
+    /// A monitor of the target's cgroups, of those that a pattern means, or of everything; of these windows, or of all if
+    /// there are none.
+    pub fn new(kernel: &Kernel, target: &Target, windows_s: &[u32]) -> Result<Self> {
         let part = match &target.selection {
             _ if target.system => Part::All,
             Some(selection) => Part::Matching(selection.clone()),
@@ -125,6 +130,7 @@ impl MglruMonitor {
         Ok(Self {
             lru: LruGen::open(kernel)?,
             part,
+            rounds: rounds(windows_s),
             schedule: None,
             lruvecs: Vec::new(),
             promoted: HashMap::new(),
@@ -137,7 +143,7 @@ impl MglruMonitor {
     #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {
         // A tick comes a little early or late.
-        self.schedule.is_none_or(|schedule| now_s >= schedule.due_s() - 0.05)
+        self.schedule.is_none_or(|schedule| now_s >= schedule.due_s(&self.rounds) - 0.05)
     }
 
     /// Makes a new generation everywhere in the target; at the end of a round, what it found.
@@ -158,7 +164,7 @@ impl MglruMonitor {
             self.schedule = Some(Schedule { started_s: now_s, round: 0, second_half: false });
             return Ok(None);
         };
-        let windows = schedule.round();
+        let windows = self.rounds[schedule.round % self.rounds.len()];
         if !schedule.step(now_s) {
             return Ok(None);
         }
@@ -255,11 +261,11 @@ mod tests {
     #[test]
     fn births_lie_where_the_edges_are() {
         let mut schedule = Schedule { started_s: 10.0, round: 0, second_half: false };
-        assert_eq!(schedule.due_s(), 14.0);
+        assert_eq!(schedule.due_s(&ROUNDS), 14.0);
         assert!(!schedule.step(14.0));
-        assert_eq!(schedule.due_s(), 15.0);
+        assert_eq!(schedule.due_s(&ROUNDS), 15.0);
         assert!(schedule.step(15.0));
-        assert_eq!((schedule.round, schedule.due_s()), (1, 19.0));
+        assert_eq!((schedule.round, schedule.due_s(&ROUNDS)), (1, 19.0));
     }
 
     #[test]
@@ -268,6 +274,8 @@ mod tests {
         windows.sort_unstable();
         windows.dedup();
         assert_eq!(windows, WINDOWS_S);
+        assert_eq!(rounds(&[10, 60]), [MIDDLE, MIDDLE, LONG]);
+        assert_eq!(rounds(&[]), ROUNDS);
     }
 
     /// A tree in which two cgroups of three belong to the target.
@@ -291,7 +299,7 @@ mod tests {
         let kernel = Kernel::at(dir.path()).dry_run();
         let cgroup = Cgroup::named(&kernel, "/job").unwrap();
         let target = Target { cgroups: vec![cgroup], ..Target::default() };
-        let mut monitor = MglruMonitor::new(&kernel, &target).unwrap();
+        let mut monitor = MglruMonitor::new(&kernel, &target, &[]).unwrap();
         assert!(monitor.is_due(0.0) && monitor.step(0.0).unwrap().is_none());
         assert!(!monitor.is_due(3.0) && monitor.is_due(4.0));
         assert!(monitor.step(4.0).unwrap().is_none());
@@ -310,13 +318,13 @@ mod tests {
         ];
         assert_eq!(used, expected, "each with what is below it");
         let system = Target { system: true, ..Target::default() };
-        let mut whole = MglruMonitor::new(&kernel, &system).unwrap();
+        let mut whole = MglruMonitor::new(&kernel, &system, &[]).unwrap();
         whole.step(0.0).unwrap();
         whole.step(4.0).unwrap();
         let cgroups = whole.step(5.0).unwrap().unwrap().cgroups;
         assert_eq!((cgroups[0].cgroup.as_str(), cgroups[0].used[0]), ("/", pages(23.0)));
         let selection = Some(Selection::new(&kernel, "job/*").unwrap());
-        let some = MglruMonitor::new(&kernel, &Target { selection, ..Target::default() }).unwrap();
+        let some = MglruMonitor::new(&kernel, &Target { selection, ..Target::default() }, &[]).unwrap();
         assert_eq!(["/job", "/job/step", "/job/step/a"].map(|path| some.part.holds(path)), [false, true, true]);
     }
 
@@ -326,7 +334,7 @@ mod tests {
         std::fs::create_dir_all(dir.path().join("sys/kernel/mm/lru_gen")).unwrap();
         std::fs::write(dir.path().join("sys/kernel/mm/lru_gen/enabled"), "0x0000\n").unwrap();
         let target = Target { system: true, ..Target::default() };
-        let error = MglruMonitor::new(&Kernel::at(dir.path()), &target).unwrap_err();
+        let error = MglruMonitor::new(&Kernel::at(dir.path()), &target, &[]).unwrap_err();
         assert!(error.to_string().contains("switched off"), "{error}");
     }
 }
