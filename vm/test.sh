@@ -8,8 +8,8 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 kernels=${KERNELS:-6.12 newest}
-timeout=${TIMEOUT:-600}
-test_timeout=${TEST_TIMEOUT:-240}
+timeout=${TIMEOUT:-900}
+test_timeout=${TEST_TIMEOUT:-420}
 
 tests=()
 if [ $# -eq 0 ]; then set -- vm/tests/*.sh; fi

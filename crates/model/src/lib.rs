@@ -12,6 +12,7 @@ pub mod episode;
 pub mod generations;
 pub mod meta;
 pub mod region;
+pub mod scheme;
 pub mod sharpen;
 pub mod stats;
 pub mod summary;

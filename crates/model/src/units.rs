@@ -133,8 +133,11 @@ impl fmt::Display for Span {
 }
 
 impl fmt::Display for Share {
+    /// Percent with as many digits as it takes to parse back to the same share; a few shares have no such percentage.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", self.0 * 100.0)
+        let exact =
+            (0..18).map(|digits| format!("{:.digits$}%", self.0 * 100.0)).find(|text| text.parse() == Ok(*self));
+        f.write_str(&exact.unwrap_or_else(|| self.0.to_string()))
     }
 }
 
@@ -227,7 +230,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn print_then_parse_is_identity(bytes in any::<u64>(), us in 0u64..(1 << 50)) {
+        fn print_then_parse_is_identity(bytes in any::<u64>(), us in 0u64..(1 << 50), share in 0.0..10.0) {
+            prop_assert_eq!(Share(share).to_string().parse::<Share>().unwrap(), Share(share));
             prop_assert_eq!(Size(bytes).to_string().parse::<Size>().unwrap(), Size(bytes));
             let span = Span(Duration::from_micros(us));
             prop_assert_eq!(span.to_string().parse::<Span>().unwrap().0.as_micros(), span.0.as_micros());

@@ -1,0 +1,334 @@
+//! Operation schemes: what to do to memory of which size, access rate and age, how fast, when, and sparing what.
+//!
+//! The words are those of DAMON-based Operation Schemes (Linux, Documentation/mm/damon/design.rst), whose pattern, action,
+//! quotas, watermarks and filters these are. [`line`] reads and writes the one-line form, [`file`] TOML and JSON.
+
+pub mod builtin;
+pub mod file;
+mod filter;
+pub mod line;
+mod quota;
+pub mod words;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::filter::{Filter, Kind, allowed};
+pub use self::quota::{Goal, GoalMetric, Quota, Weights};
+use crate::units::{Share, Size, Span};
+
+/// What is done to a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Read ahead what was paged out or was never read.
+    Willneed,
+    /// Move to the end of the list from which memory is reclaimed; nothing is written out.
+    Cold,
+    /// Write to swap or to its file, and free.
+    Pageout,
+    /// Allow huge pages.
+    Hugepage,
+    /// Forbid huge pages.
+    Nohugepage,
+    /// Make huge pages of it at once.
+    Collapse,
+    /// Reclaim it later than others.
+    LruPrio,
+    /// Reclaim it sooner than others.
+    LruDeprio,
+    /// Move to another memory node, hottest first.
+    MigrateHot,
+    /// Move to another memory node, coldest first.
+    MigrateCold,
+    /// Count only.
+    Stat,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Willneed,
+        Self::Cold,
+        Self::Pageout,
+        Self::Hugepage,
+        Self::Nohugepage,
+        Self::Collapse,
+        Self::LruPrio,
+        Self::LruDeprio,
+        Self::MigrateHot,
+        Self::MigrateCold,
+        Self::Stat,
+    ];
+
+    /// DAMON's word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Willneed => "willneed",
+            Self::Cold => "cold",
+            Self::Pageout => "pageout",
+            Self::Hugepage => "hugepage",
+            Self::Nohugepage => "nohugepage",
+            Self::Collapse => "collapse",
+            Self::LruPrio => "lru_prio",
+            Self::LruDeprio => "lru_deprio",
+            Self::MigrateHot => "migrate_hot",
+            Self::MigrateCold => "migrate_cold",
+            Self::Stat => "stat",
+        }
+    }
+
+    /// The action of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+
+    /// Whether cold memory goes first when a quota does not suffice for all.
+    #[must_use]
+    pub fn prefers_cold(self) -> bool {
+        matches!(self, Self::Cold | Self::Pageout | Self::Nohugepage | Self::LruDeprio | Self::MigrateCold)
+    }
+
+    /// Whether it moves pages to another memory node.
+    #[must_use]
+    pub fn migrates(self) -> bool {
+        matches!(self, Self::MigrateHot | Self::MigrateCold)
+    }
+}
+
+/// A lower and an upper bound, both included. `None`: no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "AnyBounds<T>")]
+#[serde(bound(deserialize = "T: Deserialize<'de> + PartialOrd + std::fmt::Display"))]
+pub struct Bounds<T> {
+    /// The least.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<T>,
+    /// The most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<T>,
+}
+
+/// Bounds as written, which may contradict each other.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table like { min = ..., max = ... }")]
+struct AnyBounds<T> {
+    min: Option<T>,
+    max: Option<T>,
+}
+
+impl<T: PartialOrd + std::fmt::Display> TryFrom<AnyBounds<T>> for Bounds<T> {
+    type Error = String;
+
+    fn try_from(AnyBounds { min, max }: AnyBounds<T>) -> Result<Self, String> {
+        if let (Some(least), Some(most)) = (&min, &max)
+            && least > most
+        {
+            return Err(format!("min {least} is above max {most}: nothing can be between them; swap them"));
+        }
+        Ok(Self { min, max })
+    }
+}
+
+impl<T> Default for Bounds<T> {
+    fn default() -> Self {
+        Self { min: None, max: None }
+    }
+}
+
+impl<T: PartialOrd> Bounds<T> {
+    /// Whether a value lies in between.
+    pub fn hold(&self, value: &T) -> bool {
+        self.min.as_ref().is_none_or(|min| value >= min) && self.max.as_ref().is_none_or(|max| value <= max)
+    }
+
+    /// Whether there is no bound at all.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.min.is_none() && self.max.is_none()
+    }
+}
+
+/// One operation scheme.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "AnyScheme")]
+pub struct Scheme {
+    /// For people and for the ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What is done.
+    pub action: Action,
+    /// Bytes of a region.
+    #[serde(skip_serializing_if = "Bounds::is_open")]
+    pub size: Bounds<Size>,
+    /// Share of the looks that saw an access.
+    #[serde(skip_serializing_if = "Bounds::is_open")]
+    pub access: Bounds<Share>,
+    /// For how long the access rate has been like this.
+    #[serde(skip_serializing_if = "Bounds::is_open")]
+    pub age: Bounds<Span>,
+    /// How often it is applied; every aggregation interval if it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub apply_interval: Option<Span>,
+    /// Where `migrate_*` moves to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_node: Option<u32>,
+    /// Where `migrate_*` moves to, in these shares, instead of to one node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub destinations: Vec<Destination>,
+    /// How much at most.
+    #[serde(skip_serializing_if = "Quota::is_default")]
+    pub quota: Quota,
+    /// When it is active at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watermarks: Option<Watermarks>,
+    /// What is spared, or what alone is meant. The first that matches decides.
+    #[serde(rename = "filter", skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<Filter>,
+}
+
+/// A scheme as written, whose parts may not go together.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table with the keys of a scheme")]
+struct AnyScheme {
+    name: Option<String>,
+    action: Action,
+    #[serde(default)]
+    size: Bounds<Size>,
+    #[serde(default)]
+    access: Bounds<Share>,
+    #[serde(default)]
+    age: Bounds<Span>,
+    apply_interval: Option<Span>,
+    target_node: Option<u32>,
+    #[serde(default)]
+    destinations: Vec<Destination>,
+    #[serde(default)]
+    quota: Quota,
+    watermarks: Option<Watermarks>,
+    #[serde(default, rename = "filter")]
+    filters: Vec<Filter>,
+}
+
+impl TryFrom<AnyScheme> for Scheme {
+    type Error = String;
+
+    fn try_from(any: AnyScheme) -> Result<Self, String> {
+        let AnyScheme { name, action, size, access, age, apply_interval, target_node, .. } = any;
+        let AnyScheme { destinations, quota, watermarks, filters, .. } = any;
+        let scheme = Self {
+            name,
+            action,
+            size,
+            access,
+            age,
+            apply_interval,
+            target_node,
+            destinations,
+            quota,
+            watermarks,
+            filters,
+        };
+        scheme.check()?;
+        Ok(scheme)
+    }
+}
+
+impl Scheme {
+    /// A scheme for all memory, without bounds.
+    #[must_use]
+    pub fn new(action: Action) -> Self {
+        Self {
+            name: None,
+            action,
+            size: Bounds::default(),
+            access: Bounds::default(),
+            age: Bounds::default(),
+            apply_interval: None,
+            target_node: None,
+            destinations: Vec::new(),
+            quota: Quota::default(),
+            watermarks: None,
+            filters: Vec::new(),
+        }
+    }
+
+    /// Its name, or its action.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        self.name.as_deref().unwrap_or(self.action.name())
+    }
+
+    /// Whether size, access rate and age are those that it is for.
+    #[must_use]
+    pub fn fits(&self, bytes: u64, access: f64, age: Span) -> bool {
+        self.size.hold(&Size(bytes)) && self.access.hold(&Share(access)) && self.age.hold(&age)
+    }
+
+    /// Whether the parts go together; else what would be right.
+    fn check(&self) -> Result<(), String> {
+        let node = self.target_node.is_some() || !self.destinations.is_empty();
+        if self.action.migrates() != node {
+            return Err(match (node, self.action.name()) {
+                (false, action) => format!("{action} moves memory, but not whereto: add target_node = N"),
+                (true, action) => {
+                    format!("target_node and destinations are for migrate_hot and migrate_cold, not {action}")
+                }
+            });
+        }
+        if let Some(most) = self.access.max.or(self.access.min).filter(|share| share.0 > 1.0) {
+            return Err(format!("an access rate of {most} is more than all looks: give a share up to 100%"));
+        }
+        if self.apply_interval.is_some_and(|interval| interval.0.is_zero()) {
+            return Err("an apply_interval of 0 is no time: leave it out for every aggregation".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// One of several nodes that memory is moved to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Destination {
+    /// The node.
+    pub node: u32,
+    /// Its part of all weights.
+    pub weight: u32,
+}
+
+/// When a scheme is active, by the share of the system's memory that is free: not above `high` (no need) nor below `low`
+/// (too late); it begins below `mid`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, try_from = "AnyWatermarks")]
+pub struct Watermarks {
+    /// How often that is looked at.
+    pub every: Span,
+    /// Inactive above.
+    pub high: Share,
+    /// Active from here on.
+    pub mid: Share,
+    /// Inactive below.
+    pub low: Share,
+}
+
+/// Watermarks as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table with every, high, mid and low")]
+struct AnyWatermarks {
+    every: Span,
+    high: Share,
+    mid: Share,
+    low: Share,
+}
+
+impl TryFrom<AnyWatermarks> for Watermarks {
+    type Error = String;
+
+    fn try_from(AnyWatermarks { every, high, mid, low }: AnyWatermarks) -> Result<Self, String> {
+        if high.0 > 1.0 || !(high >= mid && mid >= low) {
+            return Err(format!("high {high}, mid {mid} and low {low} must descend, from at most 100%"));
+        }
+        Ok(Self { every, high, mid, low })
+    }
+}

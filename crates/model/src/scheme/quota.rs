@@ -1,0 +1,127 @@
+//! Quotas of schemes: how much at most, and what comes first.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Size, Span};
+
+/// How much at most, in every interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table with the keys of a quota")]
+pub struct Quota {
+    /// CPU time for trying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Span>,
+    /// Bytes tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// The interval.
+    pub every: Span,
+    /// What decides which memory comes first where not all may.
+    #[serde(skip_serializing_if = "Weights::is_default")]
+    pub weights: Weights,
+    /// What the size is tuned for.
+    #[serde(rename = "goal", skip_serializing_if = "Vec::is_empty")]
+    pub goals: Vec<Goal>,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        let every = Span(std::time::Duration::from_secs(1));
+        Self { time: None, size: None, every, weights: Weights::default(), goals: Vec::new() }
+    }
+}
+
+impl Quota {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether anything is limited.
+    #[must_use]
+    pub fn limits(&self) -> bool {
+        self.time.is_some() || self.size.is_some() || !self.goals.is_empty()
+    }
+}
+
+/// What makes one region more urgent than another, each as a part of all three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table with size, access and age")]
+pub struct Weights {
+    /// Being large.
+    pub size: u32,
+    /// Being used much, or little, as the action wants it.
+    pub access: u32,
+    /// Having been like this for long.
+    pub age: u32,
+}
+
+impl Default for Weights {
+    /// As the kernel's own users of schemes have it: size does not matter (`DAMON_RECLAIM`).
+    fn default() -> Self {
+        Self { size: 0, access: 1, age: 1 }
+    }
+}
+
+impl Weights {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A figure that the kernel shall bring to its target by tuning the quota.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// Which figure.
+    pub metric: GoalMetric,
+    /// What it shall be: microseconds for pressure, ten-thousandths for memory, anything for `user_input`.
+    pub target: u64,
+    /// What it is, for `user_input`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<u64>,
+    /// The memory node, for the metrics of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// The cgroup, for the metrics of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+}
+
+/// Figures that a quota can be tuned for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoalMetric {
+    /// Whatever was written to the goal.
+    UserInput,
+    /// Time for which some task of the system stalled on memory.
+    SomeMemPsiUs,
+    /// Memory in use on a node.
+    NodeMemUsedBp,
+    /// Memory free on a node.
+    NodeMemFreeBp,
+    /// Memory of a node that a cgroup uses.
+    NodeMemcgUsedBp,
+    /// Memory of a node that a cgroup does not use.
+    NodeMemcgFreeBp,
+    /// Active memory, as part of active and inactive.
+    ActiveMemBp,
+    /// Inactive memory, as part of active and inactive.
+    InactiveMemBp,
+}
+
+impl GoalMetric {
+    /// DAMON's word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UserInput => "user_input",
+            Self::SomeMemPsiUs => "some_mem_psi_us",
+            Self::NodeMemUsedBp => "node_mem_used_bp",
+            Self::NodeMemFreeBp => "node_mem_free_bp",
+            Self::NodeMemcgUsedBp => "node_memcg_used_bp",
+            Self::NodeMemcgFreeBp => "node_memcg_free_bp",
+            Self::ActiveMemBp => "active_mem_bp",
+            Self::InactiveMemBp => "inactive_mem_bp",
+        }
+    }
+}
