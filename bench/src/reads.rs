@@ -221,6 +221,7 @@ fn regions(args: &Args, kernel: &Kernel, journal: &Journal) -> anyhow::Result<Ve
             pids: Vec::new(),
             ranges,
             goal: None,
+            schemes: Vec::new(),
         },
     )?;
     let (mut traced, mut tried) = (Vec::new(), Vec::new());

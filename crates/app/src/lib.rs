@@ -7,6 +7,7 @@ pub mod launch;
 pub mod monitors;
 pub mod recorder;
 pub mod report;
+pub mod schemes;
 pub mod serve;
 pub mod session;
 pub mod store;

@@ -25,6 +25,8 @@ enum Command {
     Import(cmd::import::Args),
     /// Write a record in another tool's format
     Export(cmd::export::Args),
+    /// Check operation schemes, and apply them
+    Schemes(cmd::schemes::Args),
     /// Tell what this machine can do
     Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Report(args) => cmd::report::run(&args),
         Command::Import(args) => cmd::import::run(&args),
         Command::Export(args) => cmd::export::run(&args),
+        Command::Schemes(args) => cmd::schemes::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::CalibrationProgram => cmd::calibrate::pattern(),

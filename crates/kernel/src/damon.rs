@@ -1,11 +1,16 @@
 //! DAMON through sysfs: kdamonds, what they monitor, on and off.
 
+mod schemes;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lowtide_model::scheme::Scheme;
 use rustix::fs::{Mode, OFlags, openat};
 
+use self::schemes::Counts;
+pub use self::schemes::{Features, Tally};
 use crate::root::{Error, Kernel, Result};
 use crate::undo::{Journal, Lease, Undo};
 
@@ -32,7 +37,7 @@ impl Operations {
 }
 
 /// What one kdamond shall do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
     /// Which addresses.
     pub operations: Operations,
@@ -52,6 +57,8 @@ pub struct Setup {
     pub ranges: Vec<(u64, u64)>,
     /// The kernel tunes the intervals itself (6.15).
     pub goal: Option<Goal>,
+    /// What it does to memory by its access pattern; nothing where there are none.
+    pub schemes: Vec<Scheme>,
 }
 
 /// What the kernel tunes the intervals for.
@@ -190,6 +197,8 @@ impl Damon {
         // min must never exceed max in between, and the kernel wants at least 3.
         write("monitoring_attrs/nr_regions/max", &setup.max_regions.max(3).to_string())?;
         write("monitoring_attrs/nr_regions/min", &setup.min_regions.max(3).to_string())?;
+        let counts = Counts::new(setup.sampling, setup.aggregation);
+        self.write_schemes(kdamond, &setup.schemes, &counts)?;
         match setup.operations {
             Operations::Vaddr => {
                 write("targets/nr_targets", &setup.pids.len().to_string())?;

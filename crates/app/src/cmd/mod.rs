@@ -8,3 +8,4 @@ pub mod record;
 pub mod recover;
 pub mod report;
 pub mod run;
+pub mod schemes;

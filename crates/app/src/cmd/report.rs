@@ -128,7 +128,7 @@ impl<W: Write> Write for Pipe<W> {
 }
 
 /// Width and colours of the standard output.
-fn terminal() -> Look {
+pub(super) fn terminal() -> Look {
     let plain = Look::default();
     let out = io::stdout();
     if !out.is_terminal() {

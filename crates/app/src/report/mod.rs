@@ -14,7 +14,7 @@ mod regions;
 mod source;
 mod spark;
 mod summary;
-mod text;
+pub mod text;
 mod timeline;
 mod workingset;
 mod wss;

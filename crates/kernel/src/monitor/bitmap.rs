@@ -327,7 +327,14 @@ fn thread_of(part: usize) -> u32 {
 }
 
 fn told(part: usize, start: bool, result: Result<()>) -> Told {
-    Told { kdamond: part, start, pid: Some(thread_of(part)), at_ns: monotonic_ns(), cost_s: 0.0, result }
+    Told {
+        kdamond: part,
+        start,
+        pid: Some(thread_of(part)),
+        at_ns: monotonic_ns(),
+        cost_s: 0.0,
+        result: result.map(|()| None),
+    }
 }
 
 #[cfg(test)]
@@ -386,6 +393,7 @@ mod tests {
             pids: if operations == Operations::Vaddr { vec![7] } else { Vec::new() },
             ranges,
             goal: None,
+            schemes: Vec::new(),
         }
     }
 

@@ -243,6 +243,7 @@ impl CohortMonitor {
             max_regions: self.told.len() * 2 + 16,
             pids: Vec::new(),
             goal: None,
+            schemes: Vec::new(),
             ranges: self.told.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
         };
         self.on = true;

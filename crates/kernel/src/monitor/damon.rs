@@ -4,6 +4,7 @@
 use lowtide_model::cohort::Picture;
 use lowtide_model::episode::Episode;
 use lowtide_model::region::Snapshot;
+use lowtide_model::scheme::Scheme;
 use lowtide_model::units::human_bytes;
 
 use super::Target;
@@ -14,7 +15,7 @@ use super::looker::Looker;
 use super::map::MapMonitor;
 use super::snapshots::split_snapshot;
 use super::teller::Teller;
-use crate::damon::{Damon, Operations};
+use crate::damon::{Damon, Operations, Tally};
 use crate::proc;
 use crate::root::{Error, Kernel, Result};
 use crate::trace::{Event, Trace};
@@ -78,6 +79,8 @@ pub struct DamonMonitor {
     paused: bool,
     /// Tuned intervals were asked for, and cannot be had.
     untuned: bool,
+    /// What the map's schemes did, when last asked.
+    tallies: Vec<Tally>,
 }
 
 /// CPU seconds of the kernel threads since they were last asked.
@@ -162,6 +165,7 @@ impl DamonMonitor {
             looker,
             paused: false,
             untuned: false,
+            tallies: Vec::new(),
         }
     }
 
@@ -187,6 +191,29 @@ impl DamonMonitor {
         if let Some(map) = &mut self.map {
             map.resize(rhythm.map_regions, rhythm.map_sampling_s, rhythm.map_aggregation_s);
         }
+    }
+
+    /// Has the kernel act by these schemes on the map's regions, from the next walk over the target on.
+    pub fn act_by(&mut self, schemes: Vec<Scheme>) {
+        if let Some(map) = &mut self.map {
+            map.schemes = schemes;
+        }
+    }
+
+    /// Asks the kernel what the schemes did; [`Self::tallies`] has the answer a moment later.
+    pub fn count(&mut self) {
+        let schemes = self.map.as_ref().map_or(0, |map| map.schemes.len());
+        let slot = &mut self.kdamonds[MAP];
+        if schemes > 0 && slot.pid.is_some() && !slot.busy {
+            slot.busy = true;
+            self.looker.count(MAP, schemes);
+        }
+    }
+
+    /// What the schemes had done when last asked.
+    #[must_use]
+    pub fn tallies(&self) -> &[Tally] {
+        &self.tallies
     }
 
     /// Walks over the target for the cohort.
@@ -240,7 +267,14 @@ impl DamonMonitor {
             self.background_s += told.cost_s;
             self.told_cost_s = told.cost_s;
             let at_s = self.seconds(told.at_ns);
-            let Err(error) = told.result else {
+            let result = match told.result {
+                Ok(Some(tallies)) => {
+                    self.tallies = tallies;
+                    continue;
+                }
+                other => other,
+            };
+            let Err(error) = result else {
                 match &mut self.map {
                     Some(map) if told.kdamond == MAP => map.was_told(),
                     _ => self.cohort.was_told(told.start, at_s),

@@ -21,6 +21,13 @@ impl Looker {
         }
     }
 
+    /// Asks what so many schemes of a kdamond did; nobody but kdamonds has any.
+    pub(super) fn count(&self, part: usize, schemes: usize) {
+        if let Self::Kdamonds { teller, .. } = self {
+            teller.count(part, schemes);
+        }
+    }
+
     pub(super) fn told(&self) -> Vec<Told> {
         match self {
             Self::Kdamonds { teller, .. } => std::iter::from_fn(|| teller.told()).collect(),

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
+use lowtide_model::scheme::Scheme;
 use lowtide_model::sharpen::sharpen;
 
 use super::cohort::CohortMonitor;
@@ -40,6 +41,8 @@ pub struct MapMonitor {
     aggregation_s: f64,
     /// Share of the possible accesses that the kernel shall tune the intervals for.
     goal: Option<f64>,
+    /// What the kernel does to the map's regions.
+    pub schemes: Vec<Scheme>,
     /// Seconds between the last two snapshots, where the kernel tunes them.
     pub tuned_s: Option<f64>,
     last_s: Option<f64>,
@@ -67,6 +70,7 @@ impl MapMonitor {
         Self {
             operations,
             goal,
+            schemes: Vec::new(),
             tuned_s: None,
             last_s: None,
             limit,
@@ -115,6 +119,7 @@ impl MapMonitor {
             pids: Vec::new(),
             ranges: Vec::new(),
             goal: self.goal.map(|share| goal(share, self.sampling_s)),
+            schemes: self.schemes.clone(),
         };
         if self.operations == Operations::Paddr {
             let layout = find::layout(kernel, &target.pids)?;

@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use crate::damon::{Damon, Setup};
+use crate::damon::{Damon, Setup, Tally};
 use crate::root::Result;
 use crate::system::monotonic_ns;
 
@@ -23,14 +23,16 @@ pub struct Told {
     pub at_ns: u64,
     /// CPU seconds it took.
     pub cost_s: f64,
-    /// Why it failed, if it did.
-    pub result: Result<()>,
+    /// What its schemes did, if that was asked; or why it failed.
+    pub result: Result<Option<Vec<Tally>>>,
 }
 
 #[derive(Debug)]
-struct Job {
-    kdamond: usize,
-    setup: Setup,
+enum Job {
+    /// Monitor this.
+    Tell { kdamond: usize, setup: Setup },
+    /// Say what so many schemes did.
+    Count { kdamond: usize, schemes: usize },
 }
 
 /// The thread that tells.
@@ -51,14 +53,20 @@ pub(super) fn thread_cpu_s() -> f64 {
 
 fn work(damon: &Damon, job: &Job) -> Told {
     let before = thread_cpu_s();
-    // A kdamond that follows processes ends with the last of them.
-    let start = damon.pid(job.kdamond).is_none();
-    let result = if start { damon.start(job.kdamond, &job.setup) } else { damon.commit(job.kdamond, &job.setup) };
+    let (kdamond, start, result) = match job {
+        Job::Tell { kdamond, setup } => {
+            // A kdamond that follows processes ends with the last of them.
+            let start = damon.pid(*kdamond).is_none();
+            let told = if start { damon.start(*kdamond, setup) } else { damon.commit(*kdamond, setup) };
+            (*kdamond, start, told.map(|()| None))
+        }
+        Job::Count { kdamond, schemes } => (*kdamond, false, damon.tallies(*kdamond, *schemes).map(Some)),
+    };
     let at_ns = monotonic_ns();
     Told {
-        kdamond: job.kdamond,
+        kdamond,
         start,
-        pid: if start { damon.pid(job.kdamond) } else { None },
+        pid: if start { damon.pid(kdamond) } else { None },
         at_ns,
         cost_s: thread_cpu_s() - before,
         result,
@@ -83,9 +91,18 @@ impl Teller {
 
     /// Hands over something to tell.
     pub fn tell(&self, kdamond: usize, setup: Setup) {
+        self.hand_over(Job::Tell { kdamond, setup });
+    }
+
+    /// Asks what so many schemes of a kdamond did.
+    pub fn count(&self, kdamond: usize, schemes: usize) {
+        self.hand_over(Job::Count { kdamond, schemes });
+    }
+
+    fn hand_over(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             // The thread only ends when this does.
-            let _ = jobs.send(Job { kdamond, setup });
+            let _ = jobs.send(job);
         }
     }
 

@@ -110,6 +110,18 @@ pub enum GoalMetric {
 }
 
 impl GoalMetric {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::UserInput,
+        Self::SomeMemPsiUs,
+        Self::NodeMemUsedBp,
+        Self::NodeMemFreeBp,
+        Self::NodeMemcgUsedBp,
+        Self::NodeMemcgFreeBp,
+        Self::ActiveMemBp,
+        Self::InactiveMemBp,
+    ];
+
     /// DAMON's word.
     #[must_use]
     pub fn name(self) -> &'static str {

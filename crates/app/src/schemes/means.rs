@@ -1,0 +1,218 @@
+//! Who carries out a scheme: the kernel's DAMON where it can, else lowtide itself by `process_madvise`.
+
+use std::fmt;
+
+use lowtide_kernel::damon::{self, Damon, Features, Operations};
+use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::undo::{self, Journal};
+use lowtide_model::scheme::words::{Need, needs};
+use lowtide_model::scheme::{Action, Kind, Scheme};
+
+/// Who carries out a scheme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// The kernel, on the regions of the map.
+    Kernel(Operations),
+    /// lowtide itself.
+    Own,
+}
+
+impl fmt::Display for Means {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(Operations::Vaddr) => f.write_str("the kernel's DAMON, on virtual addresses"),
+            Self::Kernel(Operations::Paddr) => f.write_str("the kernel's DAMON, on page frames"),
+            Self::Own => f.write_str("lowtide, by process_madvise"),
+        }
+    }
+}
+
+/// What the machine and the target allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ground {
+    /// Addresses that DAMON offers; or why there is no DAMON.
+    pub operations: std::result::Result<Vec<Operations>, String>,
+    /// What DAMON knows of schemes.
+    pub features: Features,
+    /// The whole system is meant: there are no processes to advise.
+    pub system: bool,
+    /// The target has cgroups of its own, by which its page frames can be told from others'.
+    pub cgroup: bool,
+}
+
+/// What this machine's DAMON offers, tried under lease on a kdamond made for it.
+///
+/// # Errors
+/// If DAMON is not there, not permitted, or held by someone else.
+pub fn offered(kernel: &Kernel, journal: &Journal) -> Result<(Vec<Operations>, Features)> {
+    let damon = Damon::take(kernel, journal, 1)?;
+    Ok((damon.operations(0)?, damon.features(0)?))
+}
+
+/// The same with a journal made for it; why not, in words.
+///
+/// # Errors
+/// As above.
+pub fn offered_here(kernel: &Kernel) -> std::result::Result<(Vec<Operations>, Features), String> {
+    let found = Journal::open(kernel.clone(), &undo::folder()).and_then(|journal| offered(kernel, &journal));
+    found.map_err(|error| {
+        if error.is_gone() && damon::probe(kernel).is_err() {
+            return "this kernel has no DAMON in sysfs".to_owned();
+        }
+        if error.is_busy() { format!("DAMON is held: {error}") } else { error.to_string() }
+    })
+}
+
+/// Which of the needs DAMON on these addresses does not have.
+fn lacking(needs: &[Need], operations: Operations, features: &Features) -> Option<String> {
+    let on = |need: &Need| if operations == Operations::Vaddr { need.vaddr } else { need.paddr };
+    let name = operations.name();
+    if let Some(need) = needs.iter().find(|need| on(need).is_none()) {
+        return Some(format!("DAMON on {name} has no {}", need.what));
+    }
+    let unknown = needs.iter().find(|need| !features.knows(&need.what))?;
+    let since = on(unknown).unwrap_or_default();
+    Some(format!("this kernel's DAMON has no {} (Linux {since})", unknown.what))
+}
+
+/// Why the kernel cannot do it on these addresses, if it cannot.
+fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<String> {
+    let offered = match &ground.operations {
+        Err(why) => return Some(why.clone()),
+        Ok(offered) => offered,
+    };
+    if !offered.contains(&on) {
+        return Some(format!("this kernel's DAMON has no {}", on.name()));
+    }
+    if let Some(lack) = lacking(&needs(scheme), on, &ground.features) {
+        return Some(lack);
+    }
+    let pageout = scheme.action == Action::Pageout;
+    match on {
+        Operations::Vaddr if ground.system => {
+            Some("virtual addresses are a process', not the whole system's".to_owned())
+        }
+        // All of a region is paged out, also what was used within it meanwhile.
+        Operations::Vaddr if pageout => Some("DAMON on vaddr has no filter that spares used pages".to_owned()),
+        Operations::Paddr if ground.system => None,
+        Operations::Paddr if scheme.filters.iter().any(|filter| matches!(filter.of, Kind::Addr(..))) => {
+            Some("addresses of a filter are a process', not page frames".to_owned())
+        }
+        Operations::Paddr if !ground.cgroup || !ground.features.knows("filter memcg") => {
+            Some("page frames of others could not be told apart: the target has no cgroup of its own".to_owned())
+        }
+        Operations::Paddr if pageout && !ground.features.knows("filter young") => {
+            Some("this kernel's DAMON has no filter young (Linux 6.10)".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// Why lowtide cannot do it itself, if it cannot.
+fn why_not_own(scheme: &Scheme, ground: &Ground) -> Option<String> {
+    if ground.system {
+        return Some("lowtide itself advises processes, not the whole system".to_owned());
+    }
+    let need = needs(scheme).into_iter().find(|need| need.own.is_none())?;
+    Some(format!("lowtide itself has no {}", need.what))
+}
+
+/// Who carries out each scheme. All that the kernel carries out is on the same addresses, as there is one map.
+///
+/// # Errors
+/// The first scheme that nobody can carry out, and why.
+pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Means>, String> {
+    let one = |scheme: &Scheme, on: Operations| match why_not_kernel(scheme, on, ground) {
+        None => Ok(Means::Kernel(on)),
+        Some(kernel) => match why_not_own(scheme, ground) {
+            None => Ok(Means::Own),
+            Some(own) => Err(format!("{}: {kernel}; {own}", scheme.title())),
+        },
+    };
+    let all = |on: Operations| schemes.iter().map(|scheme| one(scheme, on)).collect::<std::result::Result<Vec<_>, _>>();
+    let by_kernel = |plan: &[Means]| plan.iter().filter(|means| **means != Means::Own).count();
+    match (all(Operations::Vaddr), all(Operations::Paddr)) {
+        (Ok(vaddr), Ok(paddr)) => Ok(if by_kernel(&paddr) > by_kernel(&vaddr) { paddr } else { vaddr }),
+        (Ok(plan), Err(_)) | (Err(_), Ok(plan)) => Ok(plan),
+        (Err(why), Err(other)) if why == other => Err(why),
+        (Err(why), Err(other)) => Err(format!("{why} (or {other})")),
+    }
+}
+
+/// What the kernel is given so that it takes nothing but the target's, and nothing in use: filters before the scheme's own.
+#[must_use]
+pub fn guarded(scheme: &Scheme, on: Operations, cgroup: Option<String>) -> Scheme {
+    use lowtide_model::scheme::Filter;
+    let mut guarded = scheme.clone();
+    let reject = |of: Kind, matching: bool| Filter { of, matching, allow: false };
+    if on == Operations::Paddr {
+        let mut first: Vec<Filter> = cgroup.into_iter().map(|cgroup| reject(Kind::Memcg(cgroup), false)).collect();
+        let young = |filter: &Filter| matches!(filter.of, Kind::Young);
+        if scheme.action == Action::Pageout && !scheme.filters.iter().any(young) {
+            first.push(reject(Kind::Young, true));
+        }
+        guarded.filters.splice(0..0, first);
+    }
+    guarded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowtide_model::scheme::builtin;
+
+    fn ground(operations: &[Operations], known: &[&str]) -> Ground {
+        let features = Features { known: known.iter().map(|word| (*word).to_owned()).collect() };
+        Ground { operations: Ok(operations.to_vec()), features, system: false, cgroup: true }
+    }
+
+    const ALL: [&str; 8] = [
+        "action pageout",
+        "action hugepage",
+        "action nohugepage",
+        "action lru_prio",
+        "filter memcg",
+        "filter young",
+        "quota",
+        "watermarks",
+    ];
+
+    #[test]
+    fn the_kernel_does_what_it_can_without_hurting() {
+        let both = [Operations::Vaddr, Operations::Paddr];
+        let (prcl, ethp) = (builtin::named("prcl").unwrap(), builtin::named("ethp").unwrap());
+        let full = ground(&both, &ALL);
+        assert_eq!(choose(&prcl, &full).unwrap(), [Means::Kernel(Operations::Paddr)]);
+        assert_eq!(choose(&ethp, &full).unwrap(), [Means::Kernel(Operations::Vaddr); 2]);
+        let together: Vec<Scheme> = ethp.iter().chain(&prcl).cloned().collect();
+        let vaddr = Means::Kernel(Operations::Vaddr);
+        assert_eq!(
+            choose(&together, &full).unwrap(),
+            [vaddr, vaddr, Means::Own],
+            "one map, on addresses that fit most"
+        );
+        let strangers = Ground { cgroup: false, ..full.clone() };
+        assert_eq!(choose(&prcl, &strangers).unwrap(), [Means::Own], "frames of others must be told apart");
+        let old = ground(&both, &ALL[..5]);
+        assert_eq!(choose(&prcl, &old).unwrap(), [Means::Own], "used pages must be spared");
+    }
+
+    #[test]
+    fn what_nobody_can_do_is_refused_with_the_reason() {
+        let held = Ground { operations: Err("DAMON is held".to_owned()), ..ground(&[], &[]) };
+        let why = choose(&builtin::named("ethp").unwrap(), &held).unwrap_err();
+        assert_eq!(why, "ethp: DAMON is held; lowtide itself has no action hugepage");
+        assert_eq!(choose(&builtin::named("prcl").unwrap(), &held).unwrap(), [Means::Own]);
+        let system = Ground { system: true, ..held };
+        assert!(choose(&builtin::named("prcl").unwrap(), &system).unwrap_err().contains("not the whole system"));
+    }
+
+    #[test]
+    fn the_kernel_takes_nothing_of_others_and_nothing_in_use() {
+        let prcl = &builtin::named("prcl").unwrap()[0];
+        let filters = guarded(prcl, Operations::Paddr, Some("/job".to_owned())).filters;
+        assert_eq!(filters.iter().map(|filter| filter.of.name()).collect::<Vec<_>>(), ["memcg", "young"]);
+        assert!(!filters[0].matching && filters[1].matching && filters.iter().all(|filter| !filter.allow));
+        assert_eq!(guarded(prcl, Operations::Vaddr, None), *prcl);
+    }
+}

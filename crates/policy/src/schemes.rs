@@ -1,0 +1,303 @@
+//! Operation schemes carried out from user space: which ranges of which process, when, and how much.
+//!
+//! A region that has been idle on the whole may hold pages in use, and a mapping of which half is idle does not say which
+//! half. So memory is taken in blocks, few at first, and what comes back tells: a block that does was in use and is left
+//! alone for longer each time, and the bite grows as long as what comes back costs less than it may.
+
+mod blocks;
+
+use lowtide_model::scheme::{Action, Scheme};
+use lowtide_model::units::Span;
+
+use self::blocks::Blocks;
+
+/// Memory that may be acted on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// The process.
+    pub pid: u32,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Share of the looks, or of the memory, that was seen in use.
+    pub access_rate: f64,
+    /// Seconds for which it has been like this.
+    pub age_s: f64,
+    /// Bytes in memory.
+    pub resident: f64,
+    /// Bytes of them that were idle for all of that time. Less than `resident`: where they are is not known.
+    pub idle: f64,
+}
+
+/// What became of one order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done {
+    /// Which scheme's.
+    pub scheme: usize,
+    /// CPU seconds that it took.
+    pub cpu_s: f64,
+    /// For each block of the order: where it begins, and how many of its pages went.
+    pub blocks: Vec<(u32, u64, u32)>,
+}
+
+/// What is known at one time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observation {
+    /// Seconds since the start.
+    pub now_s: f64,
+    /// Memory, as it was last looked at.
+    pub candidates: Vec<Candidate>,
+    /// Pages that are back, of each block of [`Operator::watched`].
+    pub back: Vec<(u32, u64, u32)>,
+    /// What became of the orders of before.
+    pub done: Vec<Done>,
+    /// Share of the time since the last observation that some task stalled on memory.
+    pub pressure: Option<f64>,
+    /// Share of the system's memory that is free.
+    pub free: Option<f64>,
+    /// Bytes of swap that are free.
+    pub swap_free: Option<u64>,
+}
+
+/// What shall be done now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// Whose scheme it is.
+    pub scheme: usize,
+    /// What.
+    pub action: Action,
+    /// To which process.
+    pub pid: u32,
+    /// To which addresses: blocks, ascending.
+    pub ranges: Vec<(u64, u64)>,
+    /// Why.
+    pub reason: String,
+}
+
+/// Bounds that hold for all schemes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Share of the time that the target may lose to pages that come back.
+    pub slowdown: f64,
+    /// Seconds that one page takes to come back.
+    pub refault_s: f64,
+    /// Nothing is taken while memory pressure is above.
+    pub pressure: f64,
+    /// Nothing is taken once less of the swap is free.
+    pub swap_free: u64,
+}
+
+impl Default for Limits {
+    /// One percent, at 10 µs a page (zram with lz4; `doctor --calibrate` measures it). Pressure of a tenth is where
+    /// Senpai stops (Weiner et al., ASPLOS 2022, hold it below that by orders of magnitude).
+    fn default() -> Self {
+        Self { slowdown: 0.01, refault_s: 10e-6, pressure: 0.1, swap_free: 16 << 20 }
+    }
+}
+
+/// Bytes of the first bite.
+const FIRST_BITE: f64 = 4.0 * 1024.0 * 1024.0;
+/// Bytes of one bite, at most: what a compressor does in a fraction of a second.
+const LARGEST_BITE: f64 = 256.0 * 1024.0 * 1024.0;
+/// A mapping of which less is idle is taken to be in use; so few pages are not worth looking for.
+const WORTH: f64 = 0.05;
+
+/// What is known of one scheme.
+#[derive(Debug, Clone)]
+struct State {
+    scheme: Scheme,
+    blocks: Blocks,
+    bite: f64,
+    applied_s: Option<f64>,
+    /// Start of the quota's interval, bytes and CPU seconds spent in it.
+    spent: (f64, f64, f64),
+    /// Watermarks: whether it is active, and when they were looked at.
+    active: bool,
+    looked_s: Option<f64>,
+}
+
+/// Carries out schemes.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    limits: Limits,
+    states: Vec<State>,
+    last_s: f64,
+    /// Pages that came back so far.
+    pub returned: u64,
+}
+
+impl Operator {
+    /// An operator of these schemes.
+    #[must_use]
+    pub fn new(schemes: &[Scheme], limits: Limits, seed: u64) -> Self {
+        let state = |(index, scheme): (usize, &Scheme)| State {
+            scheme: scheme.clone(),
+            blocks: Blocks::new(block_bytes(scheme.action), seed.wrapping_add(index as u64)),
+            bite: FIRST_BITE,
+            applied_s: None,
+            spent: (f64::NEG_INFINITY, 0.0, 0.0),
+            active: scheme.watermarks.is_none(),
+            looked_s: None,
+        };
+        Self { limits, states: schemes.iter().enumerate().map(state).collect(), last_s: 0.0, returned: 0 }
+    }
+
+    /// Bytes of the blocks of a scheme.
+    #[must_use]
+    pub fn block_bytes(&self, scheme: usize) -> u64 {
+        self.states[scheme].blocks.bytes
+    }
+
+    /// Blocks whose pages may come back: the scheme, the process, where it begins.
+    #[must_use]
+    pub fn watched(&self) -> Vec<(usize, u32, u64)> {
+        let of = |(index, state): (usize, &State)| {
+            state.blocks.watched().into_iter().map(move |(pid, start)| (index, pid, start)).collect::<Vec<_>>()
+        };
+        self.states.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// What shall be done now.
+    #[must_use]
+    pub fn decide(&mut self, seen: &Observation) -> Vec<Order> {
+        let elapsed_s = (seen.now_s - self.last_s).max(0.0);
+        self.last_s = seen.now_s;
+        let mut orders = Vec::new();
+        for (index, state) in self.states.iter_mut().enumerate() {
+            let age_s = age_s(&state.scheme);
+            for done in seen.done.iter().filter(|done| done.scheme == index) {
+                state.spent.2 += done.cpu_s;
+                state.blocks.went(seen.now_s, age_s, &done.blocks);
+            }
+            let back = state.blocks.came_back(seen.now_s, age_s, &seen.back);
+            self.returned += back;
+            state.adapt(back, elapsed_s, &self.limits);
+            if state.may_act(seen, &self.limits) {
+                orders.extend(state.orders(index, seen));
+            }
+        }
+        orders
+    }
+}
+
+/// Huge pages are made whole; pages are taken in pieces small enough that few are in use by chance.
+fn block_bytes(action: Action) -> u64 {
+    if action == Action::Collapse { 2 << 20 } else { 128 << 10 }
+}
+
+/// The idle time that the scheme wants, at least one look's.
+fn age_s(scheme: &Scheme) -> f64 {
+    scheme.age.min.map_or(0.0, |age| age.0.as_secs_f64()).max(1.0)
+}
+
+impl State {
+    /// Bites grow as long as what comes back costs less than it may, and shrink when it costs more.
+    fn adapt(&mut self, back: u64, elapsed_s: f64, limits: &Limits) {
+        if elapsed_s <= 0.0 {
+            return;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "pages of one interval")]
+        let cost = back as f64 * limits.refault_s / elapsed_s;
+        let change = if cost > limits.slowdown { (limits.slowdown / cost).max(0.25) } else { 2.0 };
+        self.bite = (self.bite * change).clamp(FIRST_BITE / 16.0, LARGEST_BITE);
+    }
+
+    /// Whether the scheme is active at all, by its interval, its watermarks and the limits.
+    fn may_act(&mut self, seen: &Observation, limits: &Limits) -> bool {
+        let now_s = seen.now_s;
+        if let (Some(marks), Some(free)) = (self.scheme.watermarks, seen.free)
+            && self.looked_s.is_none_or(|looked| now_s - looked >= marks.every.0.as_secs_f64())
+        {
+            self.looked_s = Some(now_s);
+            let between = free >= marks.low.0 && free <= marks.high.0;
+            self.active = between && (self.active || free < marks.mid.0);
+        }
+        let interval_s = self.scheme.apply_interval.map_or(0.0, |interval| interval.0.as_secs_f64());
+        let due = self.applied_s.is_none_or(|applied| now_s - applied >= interval_s - 0.05);
+        let takes = matches!(self.scheme.action, Action::Pageout | Action::Cold);
+        let pressed = takes && seen.pressure.is_some_and(|pressure| pressure > limits.pressure);
+        let full = self.scheme.action == Action::Pageout && seen.swap_free.is_some_and(|free| free < limits.swap_free);
+        self.active && due && !pressed && !full
+    }
+
+    /// Bytes that the quota leaves for now.
+    fn quota_left(&mut self, now_s: f64) -> f64 {
+        let quota = &self.scheme.quota;
+        if now_s - self.spent.0 >= quota.every.0.as_secs_f64() {
+            self.spent = (now_s, 0.0, 0.0);
+        }
+        if quota.time.is_some_and(|time| self.spent.2 >= time.0.as_secs_f64()) {
+            return 0.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+        quota.size.map_or(f64::INFINITY, |size| size.0 as f64 - self.spent.1)
+    }
+
+    /// The part of a candidate that the scheme is for, in bytes of memory; 0 if it is not for it.
+    fn wanted(&self, candidate: &Candidate) -> f64 {
+        let age = Span(std::time::Duration::from_secs_f64(candidate.age_s.max(0.0)));
+        let len = candidate.end - candidate.start;
+        if self.scheme.fits(len, candidate.access_rate, age) {
+            return candidate.resident;
+        }
+        // Part of it was idle all the time, wherever that is.
+        let worth = candidate.idle >= WORTH * candidate.resident;
+        if worth && self.scheme.fits(len, 0.0, age) { candidate.idle } else { 0.0 }
+    }
+
+    /// More urgent ones first, by the quota's weights.
+    fn urgency(&self, candidate: &Candidate, most: (f64, f64)) -> f64 {
+        let weights = self.scheme.quota.weights;
+        let part = |value: f64, most: f64| if most > 0.0 { value / most } else { 0.0 };
+        let rate = candidate.access_rate.min(1.0);
+        let access = if self.scheme.action.prefers_cold() { 1.0 - rate } else { rate };
+        f64::from(weights.size) * part(candidate.resident, most.0)
+            + f64::from(weights.access) * access
+            + f64::from(weights.age) * part(candidate.age_s, most.1)
+    }
+
+    fn orders(&mut self, index: usize, seen: &Observation) -> Vec<Order> {
+        let mut left = self.quota_left(seen.now_s).min(self.bite);
+        let mut wanted: Vec<(Candidate, f64)> =
+            seen.candidates.iter().map(|candidate| (*candidate, self.wanted(candidate))).collect();
+        wanted.retain(|(_, bytes)| *bytes > 0.0);
+        let most = wanted.iter().fold((0.0f64, 0.0f64), |most, (candidate, _)| {
+            (most.0.max(candidate.resident), most.1.max(candidate.age_s))
+        });
+        wanted.sort_by(|(a, _), (b, _)| self.urgency(b, most).total_cmp(&self.urgency(a, most)));
+        let mut orders: Vec<Order> = Vec::new();
+        for (candidate, bytes) in wanted {
+            #[expect(clippy::cast_precision_loss, reason = "a size")]
+            let block = self.blocks.bytes as f64;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "blocks of one bite")]
+            let blocks = (left.min(bytes) / block).floor() as usize;
+            let ranges = self.blocks.choose(&candidate, blocks, seen.now_s, self.again_s());
+            #[expect(clippy::cast_precision_loss, reason = "blocks of one bite")]
+            let taken = ranges.len() as f64 * block;
+            if ranges.is_empty() {
+                continue;
+            }
+            (left, self.spent.1) = (left - taken, self.spent.1 + taken);
+            let idle = 100.0 * candidate.idle / candidate.resident.max(1.0);
+            let reason = format!("{idle:.0} % of it idle for {:.1} s", candidate.age_s);
+            let (action, pid) = (self.scheme.action, candidate.pid);
+            match orders.last_mut() {
+                Some(last) if last.pid == pid && last.reason == reason => last.ranges.extend(ranges),
+                _ => orders.push(Order { scheme: index, action, pid, ranges, reason }),
+            }
+        }
+        if !orders.is_empty() {
+            self.applied_s = Some(seen.now_s);
+        }
+        orders
+    }
+
+    /// Seconds until a block is taken again for the same reason: its age begins anew.
+    fn again_s(&self) -> f64 {
+        if self.scheme.action == Action::Pageout { age_s(&self.scheme) } else { 10.0 * age_s(&self.scheme) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+use lowtide_model::scheme::{builtin, file};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A process of one mapping, of which some blocks are used between any two looks.
+struct Process {
+    block: u64,
+    resident: Vec<u32>,
+    hot: Vec<bool>,
+    faults: u64,
+}
+
+const PAGES: u32 = 32;
+const BASE: u64 = 0x7000_0000_0000;
+
+impl Process {
+    fn new(hot: Vec<bool>) -> Self {
+        Self { block: 128 << 10, resident: vec![PAGES; hot.len()], hot, faults: 0 }
+    }
+
+    fn index(&self, at: u64) -> usize {
+        usize::try_from((at - BASE) / self.block).unwrap()
+    }
+
+    fn bytes(&self, of: impl Fn(usize) -> bool) -> f64 {
+        (0..self.hot.len()).filter(|at| of(*at)).map(|at| f64::from(self.resident[at]) * 4096.0).sum()
+    }
+
+    /// The mapping as it is seen: how much of it is idle, not where.
+    fn candidate(&self, age_s: f64) -> Candidate {
+        let (resident, idle) = (self.bytes(|_| true), self.bytes(|at| !self.hot[at]));
+        let access_rate = if resident > 0.0 { 1.0 - idle / resident } else { 0.0 };
+        Candidate {
+            pid: 1,
+            start: BASE,
+            end: BASE + self.hot.len() as u64 * self.block,
+            access_rate,
+            age_s,
+            resident,
+            idle,
+        }
+    }
+
+    fn obey(&mut self, orders: &[Order]) -> Vec<Done> {
+        let mut all = Vec::new();
+        for order in orders {
+            let mut blocks = Vec::new();
+            for (start, _) in &order.ranges {
+                let at = self.index(*start);
+                blocks.push((order.pid, *start, std::mem::take(&mut self.resident[at])));
+            }
+            all.push(Done { scheme: order.scheme, cpu_s: 1e-3, blocks });
+        }
+        all
+    }
+
+    fn live(&mut self) {
+        for at in 0..self.hot.len() {
+            if self.hot[at] && self.resident[at] < PAGES {
+                self.faults += u64::from(PAGES - self.resident[at]);
+                self.resident[at] = PAGES;
+            }
+        }
+    }
+
+    fn back(&self, operator: &Operator) -> Vec<(u32, u64, u32)> {
+        operator.watched().into_iter().map(|(_, pid, at)| (pid, at, self.resident[self.index(at)])).collect()
+    }
+}
+
+/// Lets an operator work on a process for so many seconds; the orders' bytes of each second.
+fn run(process: &mut Process, operator: &mut Operator, seconds: u32, change: impl Fn(&mut Observation)) -> Vec<u64> {
+    let mut done = Vec::new();
+    let mut bytes = Vec::new();
+    for second in 1..=seconds {
+        process.live();
+        let back = process.back(operator);
+        let candidates = vec![process.candidate(3.0)];
+        let mut seen = Observation { now_s: f64::from(second), candidates, back, done, ..Observation::default() };
+        change(&mut seen);
+        let orders = operator.decide(&seen);
+        bytes.push(orders.iter().flat_map(|order| &order.ranges).map(|(start, end)| end - start).sum());
+        done = process.obey(&orders);
+    }
+    process.live();
+    bytes
+}
+
+fn prcl() -> Vec<Scheme> {
+    builtin::named("prcl-tuned").unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn what_is_idle_goes_and_what_is_used_hardly_moves(
+        hot in proptest::collection::vec(proptest::bool::weighted(0.2), 64..1000),
+        seed in any::<u64>(),
+    ) {
+        let mut process = Process::new(hot);
+        let mut operator = Operator::new(&prcl(), Limits::default(), seed);
+        run(&mut process, &mut operator, 200, |_| {});
+        let (cold, hot) = (process.bytes(|at| !process.hot[at]), process.bytes(|at| process.hot[at]));
+        prop_assert!(cold <= WORTH / (1.0 - WORTH) * hot + 512.0 * 1024.0, "{cold} of idle memory is left, {hot} in use");
+        let blocks = process.hot.iter().filter(|hot| **hot).count() as u64;
+        prop_assert!(process.faults <= 6 * blocks * u64::from(PAGES), "{} faults of {blocks} blocks", process.faults);
+    }
+
+    #[test]
+    fn quotas_hold_in_every_interval(hot in proptest::collection::vec(any::<bool>(), 64..1000), mib in 1u64..20) {
+        let text = format!("[[scheme]]\naction='pageout'\nage={{min='2s'}}\nquota={{size='{mib}M',every='3s'}}");
+        let mut process = Process::new(hot);
+        let mut operator = Operator::new(&file::parse(&text).unwrap(), Limits::default(), 1);
+        let bytes = run(&mut process, &mut operator, 30, |_| {});
+        // Intervals begin with the second at which they are looked at.
+        for interval in bytes.chunks(3) {
+            prop_assert!(interval.iter().sum::<u64>() <= mib << 20, "{interval:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_under_pressure_or_without_swap(pressed: bool, seed in any::<u64>()) {
+        let mut process = Process::new(vec![false; 500]);
+        let mut operator = Operator::new(&prcl(), Limits::default(), seed);
+        let bytes = run(&mut process, &mut operator, 20, |seen| {
+            if pressed { seen.pressure = Some(0.2) } else { seen.swap_free = Some(1 << 20) }
+        });
+        prop_assert_eq!(bytes.iter().sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn a_process_that_uses_all_of_its_memory_is_left_alone() {
+    let mut process = Process::new(vec![true; 1000]);
+    let mut operator = Operator::new(&prcl(), Limits::default(), 1);
+    run(&mut process, &mut operator, 60, |_| {});
+    assert_eq!(process.faults, 0);
+}
+
+/// The monitor says idle, and all of it comes back: a scheme that would page out everything.
+#[test]
+fn a_mistaken_monitor_costs_little() {
+    let mut process = Process::new(vec![true; 4000]);
+    let mut operator = Operator::new(&prcl(), Limits::default(), 1);
+    let lie = |seen: &mut Observation| {
+        for candidate in &mut seen.candidates {
+            (candidate.idle, candidate.access_rate) = (candidate.resident, 0.0);
+        }
+    };
+    run(&mut process, &mut operator, 60, lie);
+    let lost_s = process.faults as f64 * Limits::default().refault_s;
+    assert!(lost_s < 0.03 * 60.0, "{lost_s} s lost in 60");
+}
+
+#[test]
+fn watermarks_begin_below_mid_and_end_above_high() {
+    let text = "[[scheme]]\naction='pageout'\nwatermarks={every='1s',high='50%',mid='30%',low='5%'}";
+    let mut operator = Operator::new(&file::parse(text).unwrap(), Limits::default(), 1);
+    let mut active = |now_s: f64, free: f64| {
+        let process = Process::new(vec![false; 4000]);
+        let seen =
+            Observation { now_s, candidates: vec![process.candidate(3.0)], free: Some(free), ..Observation::default() };
+        !operator.decide(&seen).is_empty()
+    };
+    assert_eq!(
+        [active(1.0, 0.4), active(2.0, 0.2), active(3.0, 0.4), active(4.0, 0.6), active(5.0, 0.4)],
+        [false, true, true, false, false]
+    );
+    assert!(!active(6.0, 0.04) && active(7.0, 0.1));
+}
+
+#[test]
+fn colder_and_older_regions_go_first() {
+    let text = "[[scheme]]\naction='pageout'\naccess={max='10%'}\nquota={size='1M'}";
+    let mut operator = Operator::new(&file::parse(text).unwrap(), Limits::default(), 1);
+    let region = |at: u64, access_rate: f64, age_s: f64| Candidate {
+        pid: 1,
+        start: at << 30,
+        end: (at << 30) + (1 << 20),
+        access_rate,
+        age_s,
+        resident: 1048576.0,
+        idle: 1048576.0,
+    };
+    let candidates = vec![region(1, 0.1, 5.0), region(2, 0.0, 50.0), region(3, 0.0, 5.0)];
+    let orders = operator.decide(&Observation { now_s: 1.0, candidates, ..Observation::default() });
+    assert_eq!(orders.len(), 1);
+    assert_eq!(orders[0].ranges.first().map(|range| range.0), Some(2 << 30));
+}
