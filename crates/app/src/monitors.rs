@@ -12,6 +12,7 @@ use lowtide_policy::governor::Plan;
 
 use crate::failure::{Failure, code};
 use crate::recorder::Options;
+use crate::schemes::acting::SchemePlan;
 
 /// `--monitor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -78,7 +79,7 @@ pub fn rhythm(plan: &Plan, options: &Options) -> Rhythm {
         map_aggregation_s: plan.map_aggregation_s(),
         map_goal: options.map_goal,
         map_on: match options.map {
-            Map::Auto => None,
+            Map::Auto => options.plan.as_ref().and_then(SchemePlan::map_on),
             Map::Vaddr => Some(Operations::Vaddr),
             Map::Paddr => Some(Operations::Paddr),
         },
@@ -119,7 +120,11 @@ pub fn choose(
             Err(error) => refuse(wish, "idle", why_not_idle(&error), &error, &mut refused)?,
         }
     }
-    if matches!(wish, Wish::Auto | Wish::Mglru) {
+    let needs_addresses = options.plan.as_ref().is_some_and(SchemePlan::acts_itself);
+    if wish == Wish::Auto && needs_addresses {
+        let why = "schemes want addresses, and generations have none".to_owned();
+        refused.push(Refusal { backend: "mglru".to_owned(), why });
+    } else if matches!(wish, Wish::Auto | Wish::Mglru) {
         match MglruMonitor::new(kernel, target, &options.windows_s) {
             Ok(mglru) => return Ok(Choice { monitor: Monitor::Mglru(mglru), refused }),
             Err(error) => refuse(wish, "mglru", why_not_mglru(&error), &error, &mut refused)?,

@@ -1,5 +1,6 @@
 //! The tick: accounts, monitor and governor become rows of a record. `run` and `record` differ only in their target.
 
+mod act;
 mod looks;
 mod slow;
 
@@ -21,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::slow::Slow;
 use crate::monitors::{Map, Monitor, Wish};
+use crate::schemes::acting::{Acting, SchemePlan};
 use crate::serve::Shared;
 use crate::store::{RegionRow, Writer};
 
@@ -56,6 +58,8 @@ pub struct Options {
     pub max_overhead: f64,
     /// The target was running before.
     pub attached: bool,
+    /// What is done to the target meanwhile.
+    pub plan: Option<SchemePlan>,
 }
 
 /// A record being made.
@@ -86,6 +90,10 @@ pub struct Recorder {
     ticks: (u64, u64),
     /// Wakes when tasks of the target stall on memory; counts, and whether it has since the last tick.
     trigger: Option<Trigger>,
+    /// What is done to the target meanwhile, once there is a monitor to go by.
+    acting: Option<Acting>,
+    /// CPU seconds of acting, once it has ended.
+    acted_s: f64,
     stalls: u64,
     stalled: bool,
     governed_s: f64,
@@ -138,6 +146,8 @@ impl Recorder {
             charges: Slow::default(),
             ticks: (0, 0),
             trigger: None,
+            acting: None,
+            acted_s: 0.0,
             stalls: 0,
             stalled: false,
             governed_s: 0.0,
@@ -182,7 +192,8 @@ impl Recorder {
 
     /// CPU seconds spent on the record so far.
     fn spent_s(&self) -> f64 {
-        sys::own_cpu_s() - self.cpu_at_start_s + self.kdamond_s
+        let acting_s = self.acting.as_ref().map_or(self.acted_s, |acting| acting.cpu_s);
+        sys::own_cpu_s() - self.cpu_at_start_s + self.kdamond_s - acting_s
     }
 
     /// Whether the price allows slow work that cost `slow.cost_s` the last time.
@@ -290,6 +301,7 @@ impl Recorder {
         let stalls = self.stalls as f64;
         usage.memory_stalls = self.trigger.is_some().then_some(stalls);
         self.monitor_tick(now_s, &mut usage);
+        self.act(now_s, &usage);
         usage.monitor_cpu_s = Some(self.spent_s());
         if let Some(served) = &self.served {
             served.with(|figures| figures.take(&usage, self.monitor.name()));
@@ -306,10 +318,19 @@ impl Recorder {
         let Monitor::Damon(damon) = &mut self.monitor else { return };
         let episodes = if last { damon.finish() } else { damon.take_episodes(true) };
         self.writer.episodes(episodes);
+        self.take_snapshots();
+    }
+
+    /// Moves the map's snapshots into the record's buffers, and shows them to whoever acts by them.
+    fn take_snapshots(&mut self) {
+        let Monitor::Damon(damon) = &mut self.monitor else { return };
         for snapshot in damon.take_snapshots() {
             let (t_s, pid) = (snapshot.t_s, snapshot.pid);
             let row = |region| RegionRow::new(t_s, pid, region, damon.name_of(pid, region.start));
             self.writer.regions(snapshot.regions.iter().map(row));
+            if let Some(acting) = &mut self.acting {
+                acting.saw_regions(&snapshot);
+            }
         }
     }
 
@@ -351,6 +372,7 @@ impl Recorder {
                 self.note(format!("{missing} of {asked} generations asked for were not made: windows are missing"));
             }
         }
+        self.stop_acting(now_s);
         let (ticks, shallow) = self.ticks;
         if shallow > 0 {
             self.note(format!(

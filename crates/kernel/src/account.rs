@@ -219,6 +219,12 @@ impl Accountant {
         usage.io_some_s = pressure::read(&self.kernel, &self.pressure_file("io")).ok().map(|io| io.some_s);
     }
 
+    /// Whether the target is one cgroup, so that its page frames can be told from others'.
+    #[must_use]
+    pub fn has_own_cgroup(&self) -> bool {
+        self.cgroups.len() == 1 && self.selection.is_none()
+    }
+
     /// The file that tells the target's pressure on a resource: its cgroup's, or else the whole system's. Pressures of
     /// several cgroups cannot be added up.
     #[must_use]

@@ -3,6 +3,7 @@
 #![cfg_attr(not(test), warn(clippy::print_stdout))]
 
 pub mod account;
+pub mod advise;
 pub mod caps;
 pub mod cgroup;
 pub mod damon;

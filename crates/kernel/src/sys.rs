@@ -65,6 +65,15 @@ pub fn own_cpu_s() -> f64 {
     cpu_of(&usage_of(libc::RUSAGE_SELF))
 }
 
+/// CPU time of the calling thread, seconds.
+#[must_use]
+pub fn thread_cpu_s() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    #[expect(clippy::cast_precision_loss, reason = "CPU time of one thread")]
+    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
+    seconds
+}
+
 /// Minor and major faults, and CPU seconds, of the children of this process that ended and were waited for.
 #[must_use]
 pub fn children_usage() -> ([u64; 2], f64) {
@@ -250,15 +259,19 @@ pub enum Advice {
     Cold = libc::MADV_COLD,
     /// Reclaim now, used or not.
     Pageout = libc::MADV_PAGEOUT,
+    /// Make huge pages of it.
+    Collapse = libc::MADV_COLLAPSE,
 }
 
-/// Advises the kernel on address ranges (first byte, length) of a process; returns how many bytes were advised. The
-/// kernel takes at most 1,024 ranges and 2 GiB in one call, and stops at the first range it cannot advise.
-pub fn process_madvise(process: BorrowedFd<'_>, ranges: &[(usize, usize)], advice: Advice) -> io::Result<usize> {
-    let ranges: Vec<libc::iovec> = ranges
-        .iter()
-        .map(|(start, len)| libc::iovec { iov_base: std::ptr::without_provenance_mut(*start), iov_len: *len })
-        .collect();
+/// Advises the kernel on address ranges (first byte, one past the last) of a process; returns how many bytes were advised.
+/// The kernel takes at most 1,024 ranges and 2 GiB in one call, and stops at the first range it cannot advise.
+pub fn process_madvise(process: BorrowedFd<'_>, ranges: &[(u64, u64)], advice: Advice) -> io::Result<u64> {
+    let address = |at: u64| usize::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
+    let ranges = ranges.iter().map(|(start, end)| {
+        let iov_base = std::ptr::without_provenance_mut(address(*start)?);
+        Ok(libc::iovec { iov_base, iov_len: address(*end)?.saturating_sub(address(*start)?) })
+    });
+    let ranges = ranges.collect::<io::Result<Vec<libc::iovec>>>()?;
     // SAFETY: `ranges` is alive for the length of the call; the addresses are another process' or advice that leaves
     // the contents of memory alone, so nothing is read or written through them here.
     let advised = unsafe {
@@ -271,7 +284,7 @@ pub fn process_madvise(process: BorrowedFd<'_>, ranges: &[(usize, usize)], advic
             0 as libc::c_uint,
         )
     };
-    usize::try_from(advised).map_err(|_| io::Error::last_os_error())
+    u64::try_from(advised).map_err(|_| io::Error::last_os_error())
 }
 
 /// Gives back the memory of this program's code: what is still needed comes back from the page cache, page by page, and

@@ -59,6 +59,17 @@ pub fn devices(kernel: &Kernel) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// The compressors that this kernel offers for a new device, as a device that is there tells them; none is known if there
+/// is none.
+#[must_use]
+pub fn algorithms(kernel: &Kernel) -> Vec<String> {
+    let text = devices(kernel)
+        .first()
+        .and_then(|(name, _)| kernel.read_text(format!("/sys/block/{name}/comp_algorithm")).ok())
+        .unwrap_or_default();
+    text.split_whitespace().map(|name| name.trim_matches(['[', ']']).to_owned()).collect()
+}
+
 /// A zram device of lowtide's own that is swapped to; taken down when this is dropped.
 #[derive(Debug)]
 pub struct Zram {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::scheme::Scheme;
+
 /// Version of the record folder's layout; a change is a changelog entry.
 pub const SCHEMA: u32 = 1;
 
@@ -62,6 +64,29 @@ pub struct End {
     pub monitor_cpu_s: f64,
 }
 
+/// What came of one scheme.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SchemeUse {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// Who carried it out, in words.
+    pub by: String,
+    /// Nothing was done: what fits was counted.
+    pub dry_run: bool,
+    /// Bytes that it was tried on.
+    pub tried_bytes: u64,
+    /// Bytes that something was done to.
+    pub applied_bytes: u64,
+    /// Bytes that the kernel would not touch: locked, shared, gone. `None` where the kernel does not tell.
+    pub refused_bytes: Option<u64>,
+    /// Bytes that came back within the age that they had been idle for: they were in use. `None` where not seen.
+    pub returned_bytes: Option<u64>,
+    /// How often its quota kept it from going on. `None` where not counted.
+    pub quota_exceeded: Option<u64>,
+    /// CPU seconds that carrying it out took. `None` where kernel threads do it beside monitoring.
+    pub cpu_s: Option<f64>,
+}
+
 /// `meta.json`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
@@ -83,6 +108,9 @@ pub struct Meta {
     pub host: Host,
     /// The instruments.
     pub monitor: Monitor,
+    /// What was done to the target by schemes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub schemes: Vec<SchemeUse>,
     /// What could not be seen and why; one sentence each.
     pub notes: Vec<String>,
     /// `None` while recording, and for ever if the recorder was killed.

@@ -48,7 +48,7 @@ pub struct Observation {
     pub now_s: f64,
     /// Memory, as it was last looked at.
     pub candidates: Vec<Candidate>,
-    /// Pages that are back, of each block of [`Operator::watched`].
+    /// Pages that are back, of each block of [`Operator::watched`], by its process and where it begins.
     pub back: Vec<(u32, u64, u32)>,
     /// What became of the orders of before.
     pub done: Vec<Done>,
@@ -99,7 +99,7 @@ impl Default for Limits {
 /// Bytes of the first bite.
 const FIRST_BITE: f64 = 4.0 * 1024.0 * 1024.0;
 /// Bytes of one bite, at most: what a compressor does in a fraction of a second.
-const LARGEST_BITE: f64 = 256.0 * 1024.0 * 1024.0;
+const LARGEST_BITE: f64 = 128.0 * 1024.0 * 1024.0;
 /// A mapping of which less is idle is taken to be in use; so few pages are not worth looking for.
 const WORTH: f64 = 0.05;
 
@@ -109,12 +109,16 @@ struct State {
     scheme: Scheme,
     blocks: Blocks,
     bite: f64,
+    /// Something was taken since the bite was last changed: only then does what comes back say anything.
+    took: bool,
     applied_s: Option<f64>,
     /// Start of the quota's interval, bytes and CPU seconds spent in it.
     spent: (f64, f64, f64),
     /// Watermarks: whether it is active, and when they were looked at.
     active: bool,
     looked_s: Option<f64>,
+    /// Pages that came back so far.
+    returned: u64,
 }
 
 /// Carries out schemes.
@@ -123,8 +127,6 @@ pub struct Operator {
     limits: Limits,
     states: Vec<State>,
     last_s: f64,
-    /// Pages that came back so far.
-    pub returned: u64,
 }
 
 impl Operator {
@@ -135,27 +137,26 @@ impl Operator {
             scheme: scheme.clone(),
             blocks: Blocks::new(block_bytes(scheme.action), seed.wrapping_add(index as u64)),
             bite: FIRST_BITE,
+            took: false,
             applied_s: None,
             spent: (f64::NEG_INFINITY, 0.0, 0.0),
             active: scheme.watermarks.is_none(),
             looked_s: None,
+            returned: 0,
         };
-        Self { limits, states: schemes.iter().enumerate().map(state).collect(), last_s: 0.0, returned: 0 }
+        Self { limits, states: schemes.iter().enumerate().map(state).collect(), last_s: 0.0 }
     }
 
-    /// Bytes of the blocks of a scheme.
+    /// Blocks whose pages may come back: the process, first byte, one past the last.
     #[must_use]
-    pub fn block_bytes(&self, scheme: usize) -> u64 {
-        self.states[scheme].blocks.bytes
+    pub fn watched(&self) -> Vec<(u32, (u64, u64))> {
+        self.states.iter().flat_map(|state| state.blocks.watched()).collect()
     }
 
-    /// Blocks whose pages may come back: the scheme, the process, where it begins.
+    /// Pages that came back so far, by scheme.
     #[must_use]
-    pub fn watched(&self) -> Vec<(usize, u32, u64)> {
-        let of = |(index, state): (usize, &State)| {
-            state.blocks.watched().into_iter().map(move |(pid, start)| (index, pid, start)).collect::<Vec<_>>()
-        };
-        self.states.iter().enumerate().flat_map(of).collect()
+    pub fn returned(&self) -> Vec<u64> {
+        self.states.iter().map(|state| state.returned).collect()
     }
 
     /// What shall be done now.
@@ -169,9 +170,10 @@ impl Operator {
             for done in seen.done.iter().filter(|done| done.scheme == index) {
                 state.spent.2 += done.cpu_s;
                 state.blocks.went(seen.now_s, age_s, &done.blocks);
+                state.took = true;
             }
             let back = state.blocks.came_back(seen.now_s, age_s, &seen.back);
-            self.returned += back;
+            state.returned += back;
             state.adapt(back, elapsed_s, &self.limits);
             if state.may_act(seen, &self.limits) {
                 orders.extend(state.orders(index, seen));
@@ -199,7 +201,8 @@ impl State {
         }
         #[expect(clippy::cast_precision_loss, reason = "pages of one interval")]
         let cost = back as f64 * limits.refault_s / elapsed_s;
-        let change = if cost > limits.slowdown { (limits.slowdown / cost).max(0.25) } else { 2.0 };
+        let grown = if std::mem::take(&mut self.took) { 2.0 } else { 1.0 };
+        let change = if cost > limits.slowdown { (limits.slowdown / cost).max(0.25) } else { grown };
         self.bite = (self.bite * change).clamp(FIRST_BITE / 16.0, LARGEST_BITE);
     }
 

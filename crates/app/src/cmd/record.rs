@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use super::run::Common;
 use crate::failure::{Failure, code};
 use crate::recorder::Recorder;
+use crate::schemes::acts::Acts;
 use crate::serve::{self, Figures, Shared};
 use crate::session;
 
@@ -35,9 +36,10 @@ pub struct Args {
     common: Common,
 }
 
+/// What is running already.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-struct TargetArgs {
+pub struct TargetArgs {
     /// A process, its children, and theirs
     #[arg(long, value_name = "N")]
     pid: Option<u32>,
@@ -54,26 +56,44 @@ struct TargetArgs {
 /// # Errors
 /// If there is no such target, or the record cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
+    record(&args.target, &args.common, args.duration, args.listen, None)
+}
+
+/// Records, and carries out schemes meanwhile if there are any.
+///
+/// # Errors
+/// As [`run`]; and if nobody can carry out a scheme here.
+pub(super) fn record(
+    target_args: &TargetArgs,
+    common: &Common,
+    duration: Option<Span>,
+    listen: Option<SocketAddr>,
+    acts: Option<&Acts>,
+) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
-    let (name, accountant, note) = target(&kernel, &args.target)?;
-    let options = args.common.options(&name, true)?;
+    let (name, accountant, note) = target(&kernel, target_args)?;
+    let mut options = common.options(&name, true)?;
     let journal = session::journal(&kernel)?;
     session::check_monitor(options.monitor, &kernel)?;
-    let command = vec!["lowtide".to_owned(), "record".to_owned(), name];
+    let own = accountant.has_own_cgroup();
+    let swap = acts.map(|acts| acts.prepare(&mut options, &kernel, &journal, target_args.system, own)).transpose()?;
+    let verb = if acts.is_some() { "schemes apply" } else { "record" };
+    let command = vec!["lowtide".to_owned(), verb.to_owned(), name];
     let meta = session::meta(&kernel, command, &options, &accountant.cgroups);
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
     // After the signals: a thread that was started before would die of them, and the program with it.
-    let served = args.listen.map(|address| serve_at(address, &args.target)).transpose()?;
+    let served = listen.map(|address| serve_at(address, target_args)).transpose()?;
     let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
     recorder.served = served;
     if let Some(note) = note {
         recorder.note(note);
     }
-    let reason = follow(&mut recorder, &signals, args.duration)?;
+    let reason = follow(&mut recorder, &signals, duration)?;
     let end = End { reason: reason.to_owned(), runtime_s: recorder.now_s(), ..End::default() };
     let dir = recorder.close(end);
+    drop(swap);
     drop(journal);
-    session::finish(&dir?, args.common.json)?;
+    session::finish(&dir?, common.json)?;
     Ok(0)
 }
 

@@ -16,6 +16,7 @@ use crate::failure::{Failure, code};
 use crate::launch;
 use crate::monitors::{Map, Wish};
 use crate::recorder::{Options, Recorder};
+use crate::schemes::acts::{self, Acts};
 use crate::session;
 
 /// Options that `run` and `record` share.
@@ -82,6 +83,7 @@ impl Common {
             interval_s,
             max_overhead: self.max_overhead.0,
             attached,
+            plan: None,
         })
     }
 }
@@ -94,6 +96,11 @@ pub struct Args {
     /// Limit the program's memory (needs a cgroup of its own)
     #[arg(long, value_name = "SIZE")]
     limit: Option<Size>,
+    /// Do to its memory what these operation schemes say: a file, or one that is built in; see `lowtide schemes check`
+    #[arg(long, value_name = "FILE|NAME")]
+    scheme: Vec<String>,
+    #[command(flatten)]
+    acts: Acts,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<String>,
@@ -114,7 +121,8 @@ struct Run {
 /// If the record cannot be written or the program cannot be started.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     let name = Path::new(&args.command[0]).file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let options = args.common.options(&name, false)?;
+    let mut options = args.common.options(&name, false)?;
+    let acts = Acts { schemes: acts::load_all(&args.scheme)?, ..args.acts.clone() };
     let kernel = Kernel::default();
     let journal = session::journal(&kernel)?;
     session::check_monitor(options.monitor, &kernel)?;
@@ -124,6 +132,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         Err(why) => (None, None, Some(why)),
     };
     limit(args.limit, &kernel, cgroup.as_ref())?;
+    let swap = acts.prepare(&mut options, &kernel, &journal, false, cgroup.is_some())?;
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
     let accountant = Accountant::new(&kernel, scope, cgroup.iter().cloned().collect());
     let meta = session::meta(&kernel, args.command.clone(), &options, cgroup.as_slice());
@@ -155,6 +164,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         ..End::default()
     };
     let dir = recorder.close(end);
+    drop(swap);
     drop(lease);
     drop(journal);
     // Scripts count on the program's own code, whatever became of its record.

@@ -4,11 +4,15 @@ use lowtide_kernel::damon::Features;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::scheme::words::{Need, needs, sentence};
 use lowtide_model::scheme::{Scheme, file, line};
+use lowtide_model::units::Span;
 use serde_json::json;
 
+use super::record::{TargetArgs, record};
 use super::report::terminal;
+use super::run::Common;
 use crate::failure::{Failure, code};
 use crate::report::text::{Grid, Look, wrap};
+use crate::schemes::acts::{Acts, load_all};
 use crate::schemes::load;
 use crate::schemes::means::{self, Ground, Means};
 
@@ -23,6 +27,8 @@ pub struct Args {
 enum Command {
     /// Say what schemes will do, and which kernels can do it
     Check(Check),
+    /// Apply schemes to what is running, and record what comes of it
+    Apply(Box<Apply>),
 }
 
 /// How `check` prints.
@@ -52,6 +58,23 @@ struct Check {
     json: bool,
 }
 
+/// `lowtide schemes apply`
+#[derive(Debug, clap::Args)]
+struct Apply {
+    /// A file of schemes, or one that is built in
+    #[arg(value_name = "FILE|NAME", required = true)]
+    schemes: Vec<String>,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    acts: Acts,
+    /// Stop after this time (default: until Ctrl-C, or until the target is gone)
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Span>,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -59,6 +82,10 @@ struct Check {
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     match &args.command {
         Command::Check(args) => check(args),
+        Command::Apply(args) => {
+            let acts = Acts { schemes: load_all(&args.schemes)?, ..args.acts.clone() };
+            record(&args.target, &args.common, args.duration, None, Some(&acts))
+        }
     }
 }
 

@@ -67,6 +67,7 @@ impl Recorder {
         if !matches!(self.monitor, Monitor::Damon(_)) {
             self.governor.without_rhythm();
         }
+        self.begin_acting();
         self.name_monitor();
         let _ = self.writer.meta(&self.meta);
         // What follows is the same few functions again and again, for hours.

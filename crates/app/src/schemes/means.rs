@@ -3,7 +3,7 @@
 use std::fmt;
 
 use lowtide_kernel::damon::{self, Damon, Features, Operations};
-use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::scheme::words::{Need, needs};
 use lowtide_model::scheme::{Action, Kind, Scheme};
@@ -55,12 +55,17 @@ pub fn offered(kernel: &Kernel, journal: &Journal) -> Result<(Vec<Operations>, F
 /// As above.
 pub fn offered_here(kernel: &Kernel) -> std::result::Result<(Vec<Operations>, Features), String> {
     let found = Journal::open(kernel.clone(), &undo::folder()).and_then(|journal| offered(kernel, &journal));
-    found.map_err(|error| {
-        if error.is_gone() && damon::probe(kernel).is_err() {
-            return "this kernel has no DAMON in sysfs".to_owned();
-        }
-        if error.is_busy() { format!("DAMON is held: {error}") } else { error.to_string() }
-    })
+    found.map_err(|error| why_not_damon(kernel, &error))
+}
+
+/// Why DAMON cannot be had for schemes.
+#[must_use]
+pub fn why_not_damon(kernel: &Kernel, error: &Error) -> String {
+    match error {
+        e if e.is_gone() && damon::probe(kernel).is_err() => "this kernel has no DAMON in sysfs".to_owned(),
+        e if e.is_busy() => format!("DAMON is held: {e}"),
+        e => e.to_string(),
+    }
 }
 
 /// Which of the needs DAMON on these addresses does not have.

@@ -1,6 +1,9 @@
 //! Schemes as people give them, and who can carry them out here.
 
+pub mod acting;
+pub mod acts;
 pub mod means;
+pub mod worker;
 
 use std::path::Path;
 

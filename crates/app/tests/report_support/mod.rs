@@ -156,6 +156,7 @@ pub fn meta(plan: Plan) -> Meta {
             aggregation_s: if plan.monitored { 1.0 } else { 0.0 },
             refused,
         },
+        schemes: Vec::new(),
         notes,
         end: Some(End {
             reason: "ended".into(),

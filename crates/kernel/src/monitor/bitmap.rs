@@ -15,12 +15,13 @@ use lowtide_model::adaptive::Adaptive;
 use lowtide_model::region::bridge;
 
 use super::damon::{COHORT, MAP};
-use super::teller::{Told, thread_cpu_s};
+use super::teller::Told;
 use crate::damon::{Operations, Setup};
 use crate::idle_bitmap::IdleBitmap;
 use crate::pagemap::PageMap;
 use crate::proc;
 use crate::root::{Error, Kernel, Result};
+use crate::sys::thread_cpu_s;
 use crate::system::monotonic_ns;
 use crate::trace::Event;
 

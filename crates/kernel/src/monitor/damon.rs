@@ -269,7 +269,9 @@ impl DamonMonitor {
             let at_s = self.seconds(told.at_ns);
             let result = match told.result {
                 Ok(Some(tallies)) => {
-                    self.tallies = tallies;
+                    if !tallies.is_empty() {
+                        self.tallies = tallies;
+                    }
                     continue;
                 }
                 other => other,

@@ -2,12 +2,14 @@
 //! how much was referenced since. The kernel walks all pages for either, so it is done as seldom as the price demands.
 //!
 //! One round clears, then reads after 1, 5, 10, … seconds: the referenced bytes are the working sets of these windows.
-//! A row of the record holds only the window that was read at its time.
+//! A row of the record holds only the window that was read at its time. Whoever acts on memory of some idle age has every
+//! round reach that far, and is told of each mapping.
 
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
 
 use super::Target;
+use crate::proc::parse_mapping;
 use crate::root::{Kernel, Result, keyed};
 
 /// Referenced bytes of one process, anonymous and file.
@@ -19,19 +21,58 @@ pub struct Referenced {
     pub file: u64,
 }
 
-/// Sums `Referenced` over the mappings of an smaps file. A line that starts with an address range opens a mapping; one
-/// whose inode is not 0 is a file's.
+/// The use of one mapping since the accessed bits were taken back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MappingUse {
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Bytes in memory.
+    pub resident: u64,
+    /// Of them, used.
+    pub referenced: u64,
+    /// Bytes that are parts of huge pages.
+    pub huge: u64,
+    /// Whether it is a file's.
+    pub file: bool,
+    /// Whether its pages cannot be reclaimed: locked, device memory, pages of hugetlbfs.
+    pub fixed: bool,
+}
+
+/// The mappings of an smaps file. A line that starts with an address range opens one; one whose inode is not 0 is a file's.
 #[must_use]
-pub fn parse_referenced(text: &str) -> Referenced {
-    let mut sum = Referenced::default();
-    let mut of_file = false;
+pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
+    let mut mappings: Vec<MappingUse> = Vec::new();
     for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("Referenced:") {
-            let bytes = keyed(&format!("Referenced: {rest}")).next().map_or(0, |(_, bytes)| bytes);
-            *(if of_file { &mut sum.file } else { &mut sum.anon }) += bytes;
-        } else if line.as_bytes().first().is_some_and(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(b)) {
-            of_file = line.split_whitespace().nth(4).is_some_and(|inode| inode != "0");
+        if let Some(mapping) =
+            line.split(' ').next().filter(|word| !word.ends_with(':')).and_then(|_| parse_mapping(line))
+        {
+            let file = line.split_whitespace().nth(4).is_some_and(|inode| inode != "0");
+            mappings.push(MappingUse { start: mapping.start, end: mapping.end, file, ..MappingUse::default() });
+            continue;
         }
+        let Some(last) = mappings.last_mut() else { continue };
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            // Those that the kernel will not advise on (mm/madvise.c, can_madv_lru_vma).
+            last.fixed = flags.split_whitespace().any(|flag| ["lo", "pf", "ht"].contains(&flag));
+            continue;
+        }
+        match keyed(line).next() {
+            Some(("Rss", bytes)) => last.resident = bytes,
+            Some(("Referenced", bytes)) => last.referenced = bytes,
+            Some(("AnonHugePages", bytes)) => last.huge = bytes,
+            _ => {}
+        }
+    }
+    mappings
+}
+
+/// Sums what was used.
+fn referenced(mappings: &[MappingUse]) -> Referenced {
+    let mut sum = Referenced::default();
+    for mapping in mappings {
+        *(if mapping.file { &mut sum.file } else { &mut sum.anon }) += mapping.referenced;
     }
     sum
 }
@@ -39,14 +80,27 @@ pub fn parse_referenced(text: &str) -> Referenced {
 /// How many windows the rounds reach: mostly the shortest, now and then ten seconds, seldom two minutes.
 const REACHES: [usize; 9] = [3, 1, 1, 1, 3, 1, 1, 1, WINDOWS_S.len()];
 
+/// The mappings of the target, when they were last looked at for whoever acts on them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Look {
+    /// Seconds that the accessed bits had been collecting.
+    pub window_s: f64,
+    /// Each with its process.
+    pub mappings: Vec<(u32, MappingUse)>,
+}
+
 /// The monitor.
 #[derive(Debug)]
 pub struct SmapsMonitor {
     kernel: Kernel,
+    /// Seconds that every round reaches, at least, for whoever acts on memory of that idle age.
+    reach_s: Option<f64>,
     cleared_s: Option<f64>,
-    next: usize,
+    /// When to read in this round, and which window that is.
+    readings: Vec<(f64, Option<usize>)>,
     rounds: usize,
     sets: [Option<Referenced>; WINDOWS_S.len()],
+    look: Option<Look>,
 }
 
 impl SmapsMonitor {
@@ -58,54 +112,95 @@ impl SmapsMonitor {
                 _ => {}
             }
         }
-        Ok(Self { kernel: kernel.clone(), cleared_s: None, next: 0, rounds: 0, sets: [None; WINDOWS_S.len()] })
+        let sets = [None; WINDOWS_S.len()];
+        let kernel = kernel.clone();
+        Ok(Self { kernel, reach_s: None, cleared_s: None, readings: Vec::new(), rounds: 0, sets, look: None })
+    }
+
+    /// Has every round reach that far, and tell of each mapping then.
+    pub fn look_after(&mut self, age_s: f64) {
+        self.reach_s = Some(age_s);
+    }
+
+    /// Takes the last look, if there was one since.
+    pub fn take_look(&mut self) -> Option<Look> {
+        self.look.take()
     }
 
     /// Whether there is something to do now: a round to begin, or a window that has passed.
     #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {
+        let Some(cleared) = self.cleared_s else { return true };
         // A tick comes a little early or late.
-        self.cleared_s.is_none_or(|cleared| now_s - cleared >= f64::from(WINDOWS_S[self.next]) - 0.05)
+        self.readings.first().is_none_or(|(at_s, _)| now_s - cleared >= at_s - 0.05)
+    }
+
+    /// When to read in the next round.
+    fn plan(&self) -> Vec<(f64, Option<usize>)> {
+        let reach = REACHES[self.rounds % REACHES.len()];
+        let mut readings: Vec<(f64, Option<usize>)> =
+            WINDOWS_S.iter().take(reach).enumerate().map(|(at, window)| (f64::from(*window), Some(at))).collect();
+        if let Some(age_s) = self.reach_s {
+            let window = WINDOWS_S.iter().position(|window| (f64::from(*window) - age_s).abs() < 0.05);
+            if !readings.iter().any(|(at_s, _)| (at_s - age_s).abs() < 0.05) {
+                readings.push((age_s, window));
+            }
+            // Every reading costs a walk over the target; what is acted on comes first, and a long round keeps it waiting.
+            let farthest = if self.rounds % 3 == 2 { age_s.max(10.0) } else { 0.0 };
+            readings.retain(|(at_s, _)| *at_s <= farthest || (at_s - age_s).abs() < 0.05);
+            readings.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        }
+        readings
     }
 
     /// Begins a round, or reads one window; then the picture of what was read in this round.
     pub fn step(&mut self, now_s: f64, target: &Target) -> Result<Option<Picture>> {
-        if self.cleared_s.is_none() {
+        let Some(cleared_s) = self.cleared_s else {
             for pid in &target.pids {
                 match self.kernel.write(format!("/proc/{pid}/clear_refs"), "1") {
                     Err(e) if !e.is_gone() => return Err(e),
                     _ => {}
                 }
             }
-            (self.cleared_s, self.next) = (Some(now_s), 0);
+            (self.cleared_s, self.readings) = (Some(now_s), self.plan());
             self.sets = [None; WINDOWS_S.len()];
             return Ok(None);
-        }
+        };
+        let mut all = Vec::new();
         let mut sum = Referenced::default();
         for pid in &target.pids {
             let text = match self.kernel.read_text(format!("/proc/{pid}/smaps")) {
                 Err(e) if e.is_gone() => continue,
                 other => other?,
             };
-            let referenced = parse_referenced(&text);
-            (sum.anon, sum.file) = (sum.anon + referenced.anon, sum.file + referenced.file);
+            let mappings = parse_mappings(&text);
+            let Referenced { anon, file } = referenced(&mappings);
+            (sum.anon, sum.file) = (sum.anon + anon, sum.file + file);
+            if self.reach_s.is_some() {
+                all.extend(mappings.into_iter().filter(|mapping| mapping.resident > 0).map(|mapping| (*pid, mapping)));
+            }
         }
-        self.sets[self.next] = Some(sum);
-        let picture = self.picture(target);
-        self.next += 1;
-        if self.next == REACHES[self.rounds % REACHES.len()] {
+        let (at_s, window) = if self.readings.is_empty() { (0.0, None) } else { self.readings.remove(0) };
+        if self.reach_s.is_some_and(|reach_s| at_s >= reach_s - 0.05) {
+            self.look = Some(Look { window_s: now_s - cleared_s, mappings: all });
+        }
+        let picture = window.map(|window| {
+            self.sets[window] = Some(sum);
+            self.picture(window, target)
+        });
+        if self.readings.is_empty() {
             self.rounds += 1;
             self.cleared_s = None;
         }
-        Ok(Some(picture))
+        Ok(picture)
     }
 
-    fn picture(&self, target: &Target) -> Picture {
+    fn picture(&self, window: usize, target: &Target) -> Picture {
         #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
         let sizes = |set: &Referenced| [set.anon as f64, set.file as f64];
         let mut picture = Picture::default();
-        picture.working_set[self.next] =
-            self.sets[self.next].as_ref().map(|set| Estimate { bytes: sizes(set).iter().sum(), ci95: 0.0 });
+        picture.working_set[window] =
+            self.sets[window].as_ref().map(|set| Estimate { bytes: sizes(set).iter().sum(), ci95: 0.0 });
         for (anon, side) in [(true, 0), (false, 1)] {
             let total = if anon { target.totals[0] } else { target.totals[1] };
             let (mut reached, mut min_s) = (0.0, 0.0);
@@ -131,13 +226,38 @@ mod tests {
     #[test]
     fn anonymous_and_file_mappings_are_told_apart() {
         let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nReferenced:            4 kB\n7f20-7f30 r--p 00000000 fe:00 77 /lib/x\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
-        assert_eq!(parse_referenced(text), Referenced { anon: 12288, file: 12288 });
+        let mappings = parse_mappings(text);
+        assert_eq!(referenced(&mappings), Referenced { anon: 12288, file: 12288 });
+        assert_eq!((mappings[0].start, mappings[0].end, mappings[0].resident), (0x7f00, 0x7f10, 8192));
+        assert!(!mappings[1].fixed && mappings[1].file);
+        assert!(parse_mappings("1000-2000 rw-p 0 00:00 0\nVmFlags: rd wr mr lo\n")[0].fixed);
+    }
+
+    #[test]
+    fn rounds_reach_as_far_as_whoever_acts_needs() {
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        assert_eq!(monitor.plan(), [(1.0, Some(0)), (5.0, Some(1)), (10.0, Some(2))]);
+        monitor.look_after(2.0);
+        monitor.rounds = 8;
+        assert_eq!(monitor.plan(), [(1.0, Some(0)), (2.0, None), (5.0, Some(1)), (10.0, Some(2))]);
+        monitor.rounds = 2;
+        assert_eq!(monitor.plan(), [(1.0, Some(0)), (2.0, None)]);
+        monitor.rounds = 1;
+        assert_eq!(monitor.plan(), [(2.0, None)]);
+        monitor.rounds = 2;
+        let steps: Vec<bool> = [0.0, 1.0, 2.0, 2.1]
+            .map(|now_s| {
+                let _ = monitor.step(now_s, &Target::default()).unwrap();
+                monitor.take_look().is_some()
+            })
+            .into();
+        assert_eq!(steps, [false, false, true, false]);
     }
 
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = parse_referenced(&text);
+            let _ = parse_mappings(&text);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use crate::damon::{Damon, Setup, Tally};
 use crate::root::Result;
+use crate::sys::thread_cpu_s;
 use crate::system::monotonic_ns;
 
 /// What became of one thing told.
@@ -43,14 +44,6 @@ pub struct Teller {
     thread: Option<JoinHandle<()>>,
 }
 
-/// CPU time of the calling thread, seconds.
-pub(super) fn thread_cpu_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    #[expect(clippy::cast_precision_loss, reason = "CPU time of one thread")]
-    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
-    seconds
-}
-
 fn work(damon: &Damon, job: &Job) -> Told {
     let before = thread_cpu_s();
     let (kdamond, start, result) = match job {
@@ -60,7 +53,14 @@ fn work(damon: &Damon, job: &Job) -> Told {
             let told = if start { damon.start(*kdamond, setup) } else { damon.commit(*kdamond, setup) };
             (*kdamond, start, told.map(|()| None))
         }
-        Job::Count { kdamond, schemes } => (*kdamond, false, damon.tallies(*kdamond, *schemes).map(Some)),
+        Job::Count { kdamond, schemes } => {
+            let counted = match damon.tallies(*kdamond, *schemes) {
+                // It has ended with its targets, and keeps what it had counted to itself.
+                Err(error) if error.is_invalid() => Ok(Some(Vec::new())),
+                other => other.map(Some),
+            };
+            (*kdamond, false, counted)
+        }
     };
     let at_ns = monotonic_ns();
     Told {

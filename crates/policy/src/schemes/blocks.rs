@@ -7,6 +7,8 @@ use super::Candidate;
 /// A block that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Block {
+    /// The part of it that is the candidate's.
+    range: (u64, u64),
     /// When.
     tried_s: f64,
     /// Not before.
@@ -27,6 +29,24 @@ const IN_USE: f64 = 0.125;
 /// that is gone, for fewer: it may have come back meanwhile, and been idle since.
 const LONGEST: f64 = 64.0;
 const LONGEST_GONE: f64 = 16.0;
+
+/// Blocks of which one is tried first.
+const GROUP: u64 = 16;
+/// What went and was not back after so many seconds will stay away, by all likelihood.
+const STAYED_S: f64 = 0.9;
+
+/// What is known of a group of blocks; the lowest is taken first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// What went stayed away.
+    Idle,
+    /// None was tried.
+    Unknown,
+    /// One was tried, and it is too early to say.
+    Waiting,
+    /// Some came back.
+    InUse,
+}
 
 /// Ages to wait after so many times.
 fn ages(times: u32, longest: f64) -> f64 {
@@ -55,44 +75,87 @@ impl Blocks {
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub(super) fn watched(&self) -> Vec<(u32, u64)> {
-        self.known.iter().filter(|(_, block)| block.watched).map(|(at, _)| *at).collect()
+    pub(super) fn watched(&self) -> impl Iterator<Item = (u32, (u64, u64))> {
+        self.known.iter().filter(|(_, block)| block.watched).map(|((pid, _), block)| (*pid, block.range))
     }
 
-    /// At most `count` blocks of a candidate that may be tried now, from a random place on, as ranges clipped to it.
+    fn known_at(&mut self, pid: u32, address: u64) -> Option<&mut Block> {
+        self.known.get_mut(&(pid, address - address % self.bytes))
+    }
+
+    /// At most `count` blocks of a candidate that may be tried now, as ranges clipped to it.
+    ///
+    /// Memory in use lies together, as a rule. So of every group of blocks one is tried first, anywhere in it. If what
+    /// went stays away, the rest of the group follows; if it comes back, the rest is tried last, and one at a time.
     pub(super) fn choose(&mut self, candidate: &Candidate, count: usize, now_s: f64, again_s: f64) -> Vec<(u64, u64)> {
         let (first, end) = (candidate.start / self.bytes, candidate.end.div_ceil(self.bytes));
-        let blocks = end.saturating_sub(first);
-        if count == 0 || blocks == 0 {
+        if count == 0 || first >= end {
             return Vec::new();
         }
-        // Whole regions in order, so that neighbours go to neighbouring swap; else anywhere, as the idle part may be.
-        let whole = candidate.idle >= candidate.resident;
-        let from = if whole { 0 } else { self.random() % blocks };
+        let groups: Vec<(u64, u64)> = (first / GROUP..end.div_ceil(GROUP))
+            .map(|group| ((group * GROUP).max(first), ((group + 1) * GROUP).min(end)))
+            .collect();
+        let mut ranks: Vec<(Rank, (u64, u64))> =
+            groups.into_iter().map(|group| (self.rank(candidate.pid, group, now_s), group)).collect();
+        // Groups of one rank from a random one on, so that none is always first.
+        let turn = usize::try_from(self.random()).unwrap_or(0) % ranks.len();
+        ranks.rotate_left(turn);
+        ranks.sort_by_key(|(rank, _)| *rank);
         let mut chosen = Vec::new();
-        for step in 0..blocks {
+        for (rank, (from, to)) in ranks {
+            let left = count - chosen.len();
+            let most = match rank {
+                Rank::Idle => left,
+                Rank::Unknown | Rank::InUse => left.min(1),
+                Rank::Waiting => 0,
+            };
+            let start = if rank == Rank::Idle { 0 } else { self.random() % (to - from) };
+            let blocks = (0..to - from).map(|step| (from + (start + step) % (to - from)) * self.bytes);
+            let free: Vec<u64> = blocks.filter(|at| self.may_try(candidate.pid, *at, now_s)).take(most).collect();
+            chosen.extend(free.into_iter().map(|at| self.take(candidate, at, now_s, again_s)));
             if chosen.len() == count {
                 break;
             }
-            let at = (first + (from + step) % blocks) * self.bytes;
-            let known = self.known.get(&(candidate.pid, at));
-            if known.is_some_and(|block| now_s < block.again_s) {
-                continue;
-            }
-            let (in_use, gone) = known.map_or((0, 0), |block| (block.in_use, block.gone));
-            let again_s = now_s + again_s;
-            let block = Block { tried_s: now_s, again_s, went: 0, back: 0, in_use, gone, watched: false };
-            self.known.insert((candidate.pid, at), block);
-            chosen.push((at.max(candidate.start), (at + self.bytes).min(candidate.end)));
         }
         chosen.sort_unstable();
         chosen
     }
 
+    fn may_try(&self, pid: u32, at: u64, now_s: f64) -> bool {
+        self.known.get(&(pid, at)).is_none_or(|block| now_s >= block.again_s)
+    }
+
+    /// What is known of a group of blocks, by number.
+    fn rank(&self, pid: u32, (from, to): (u64, u64), now_s: f64) -> Rank {
+        let mut rank = Rank::Unknown;
+        for (_, block) in self.known.range((pid, from * self.bytes)..(pid, to * self.bytes)) {
+            if block.in_use > 0 {
+                return Rank::InUse;
+            }
+            let stayed = block.watched && block.back == 0 && now_s - block.tried_s > STAYED_S;
+            if stayed || block.gone > 0 {
+                rank = Rank::Idle;
+            } else if block.watched && rank == Rank::Unknown {
+                rank = Rank::Waiting;
+            }
+        }
+        rank
+    }
+
+    /// Notes that a block is tried; its part of the candidate.
+    fn take(&mut self, candidate: &Candidate, at: u64, now_s: f64, again_s: f64) -> (u64, u64) {
+        let (in_use, gone) = self.known.get(&(candidate.pid, at)).map_or((0, 0), |block| (block.in_use, block.gone));
+        let range = (at.max(candidate.start), (at + self.bytes).min(candidate.end));
+        let again_s = now_s + again_s;
+        let block = Block { range, tried_s: now_s, again_s, went: 0, back: 0, in_use, gone, watched: false };
+        self.known.insert((candidate.pid, at), block);
+        range
+    }
+
     /// So many pages of these blocks went.
     pub(super) fn went(&mut self, now_s: f64, age_s: f64, blocks: &[(u32, u64, u32)]) {
         for (pid, at, pages) in blocks {
-            if let Some(block) = self.known.get_mut(&(*pid, *at)) {
+            if let Some(block) = self.known_at(*pid, *at) {
                 (block.tried_s, block.went, block.watched) = (now_s, *pages, *pages > 0);
                 if *pages == 0 {
                     block.gone += 1;
@@ -106,7 +169,7 @@ impl Blocks {
     pub(super) fn came_back(&mut self, now_s: f64, age_s: f64, back: &[(u32, u64, u32)]) -> u64 {
         let mut more = 0;
         for (pid, at, pages) in back {
-            let Some(block) = self.known.get_mut(&(*pid, *at)).filter(|block| block.watched) else { continue };
+            let Some(block) = self.known_at(*pid, *at).filter(|block| block.watched) else { continue };
             let pages = (*pages).min(block.went);
             more += u64::from(pages.saturating_sub(block.back));
             block.back = pages;

@@ -1,0 +1,89 @@
+//! The acting part of a tick: schemes that are carried out on the target while it is recorded.
+
+use lowtide_kernel::swap;
+use lowtide_kernel::system;
+use lowtide_model::usage::Usage;
+
+use super::Recorder;
+use crate::monitors::Monitor;
+use crate::schemes::acting::{Acting, Facts};
+
+impl Recorder {
+    /// Begins to act, now that there is a monitor to go by.
+    pub(super) fn begin_acting(&mut self) {
+        let Some(plan) = self.options.plan.clone() else { return };
+        let pressure = self.accountant.pressure_file("memory");
+        let acting = Acting::new(&self.kernel, plan, &pressure, self.epoch_ns);
+        let own = match self.accountant.cgroups.as_slice() {
+            [cgroup] => cgroup.hierarchy_path(&self.kernel).ok(),
+            _ => None,
+        };
+        let given = acting.for_kernel(own.as_deref());
+        let without = match &mut self.monitor {
+            Monitor::Damon(damon) => {
+                damon.act_by(given);
+                false
+            }
+            Monitor::Smaps(smaps) => {
+                if let Some(age_s) = acting.age_s() {
+                    smaps.look_after(age_s);
+                }
+                !given.is_empty()
+            }
+            Monitor::Mglru(_) | Monitor::None => true,
+        };
+        if without {
+            // What was possible before the program started is not any more.
+            self.note(format!(
+                "schemes were not carried out: DAMON could not be had any more, and the {} monitor tells no addresses",
+                self.monitor.name()
+            ));
+        }
+        self.acting = Some(acting);
+    }
+
+    /// One turn: what was seen since the last, and what is done about it.
+    pub(super) fn act(&mut self, now_s: f64, usage: &Usage) {
+        if self.acting.is_none() {
+            return;
+        }
+        self.take_snapshots();
+        let Some(acting) = &mut self.acting else { return };
+        match &mut self.monitor {
+            Monitor::Damon(damon) => {
+                damon.count();
+                acting.saw_tallies(damon.tallies());
+            }
+            Monitor::Smaps(smaps) => {
+                if let Some(look) = smaps.take_look() {
+                    acting.saw_mappings(&look);
+                }
+            }
+            Monitor::Mglru(_) | Monitor::None => {}
+        }
+        let memory = system::memory(&self.kernel).ok();
+        #[expect(clippy::cast_precision_loss, reason = "a share")]
+        let free = memory.map(|memory| memory.free as f64 / memory.total.max(1) as f64);
+        let swap_free = swap::devices(&self.kernel)
+            .ok()
+            .map(|devices| devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum());
+        acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free });
+        let (rows, complaint) = (acting.take_rows(), acting.complaint.take());
+        self.writer.actions(rows);
+        if let Some(complaint) = complaint {
+            self.note(format!("schemes were not carried out in part: {complaint}"));
+        }
+    }
+
+    /// Ends acting; what came of it goes into the record.
+    pub(super) fn stop_acting(&mut self, now_s: f64) {
+        let Some(mut acting) = self.acting.take() else { return };
+        if let Monitor::Damon(damon) = &self.monitor {
+            acting.saw_tallies(damon.tallies());
+        }
+        let (uses, rows, cpu_s) = acting.finish(now_s);
+        self.acted_s = cpu_s;
+        self.meta.schemes = uses;
+        self.writer.actions(rows);
+    }
+}

@@ -1,0 +1,187 @@
+//! Carries out orders in a thread of its own: paging out takes as long as compressing does, and the tick must not wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use lowtide_kernel::advise::Adviser;
+use lowtide_kernel::pressure;
+use lowtide_kernel::root::{Error, Kernel};
+use lowtide_kernel::sys::Advice;
+use lowtide_model::PAGE;
+use lowtide_model::scheme::Action;
+use lowtide_policy::schemes::{Done, Order};
+
+/// What one order came to.
+#[derive(Debug)]
+pub struct Report {
+    /// The order.
+    pub order: Order,
+    /// For the policy.
+    pub done: Done,
+    /// Bytes that the kernel was advised on, and those of them that it would not touch.
+    pub tried_bytes: u64,
+    /// See above.
+    pub refused_bytes: u64,
+    /// Bytes that something came of: gone from memory, or come into it; all that were tried where that does not show.
+    pub applied_bytes: u64,
+    /// Why it failed, if it did: the process is gone, or may not be advised on.
+    pub error: Option<Error>,
+}
+
+/// What a turn came to.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Of each order.
+    pub reports: Vec<Report>,
+    /// Pages in memory of the blocks that were to be looked at.
+    pub back: Vec<(u32, u64, u32)>,
+    /// CPU seconds it took.
+    pub cpu_s: f64,
+}
+
+/// Orders, and blocks to look at before: the process, first byte, one past the last.
+type Job = (Vec<Order>, Vec<(u32, (u64, u64))>);
+
+/// The thread.
+#[derive(Debug)]
+pub struct Worker {
+    jobs: Option<Sender<Job>>,
+    turns: Receiver<Turn>,
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    /// It is at work.
+    pub busy: bool,
+}
+
+/// What stops a batch from being followed by another.
+struct Brake {
+    kernel: Kernel,
+    /// Memory pressure of the target.
+    file: String,
+    limit: f64,
+    stop: Arc<AtomicBool>,
+    last: Option<(Instant, f64)>,
+    pressed: bool,
+}
+
+impl Brake {
+    /// Whether another batch may follow. Pressure is looked at over a tenth of a second and more: less says nothing.
+    fn go_on(&mut self) -> bool {
+        let now = Instant::now();
+        if self.last.is_none_or(|(at, _)| now.duration_since(at).as_secs_f64() >= 0.1) {
+            let total = pressure::read(&self.kernel, &self.file).ok().map(|pressure| pressure.some_s);
+            if let (Some((at, before)), Some(total)) = (self.last, total) {
+                self.pressed = (total - before) / now.duration_since(at).as_secs_f64() > self.limit;
+            }
+            self.last = total.map(|total| (now, total));
+        }
+        !self.pressed && !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Worker {
+    /// Starts the thread. `pressure_file` and `pressure_limit` stop it between batches.
+    #[must_use]
+    pub fn new(kernel: &Kernel, pressure_file: &str, pressure_limit: f64) -> Self {
+        let (jobs, inbox) = channel::<Job>();
+        let (outbox, turns) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut brake = Brake {
+            kernel: kernel.clone(),
+            file: pressure_file.to_owned(),
+            limit: pressure_limit,
+            stop: stop.clone(),
+            last: None,
+            pressed: false,
+        };
+        let mut adviser = Adviser::new(kernel);
+        let thread = std::thread::spawn(move || {
+            for job in inbox {
+                if outbox.send(work(&mut adviser, job, &mut brake)).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { jobs: Some(jobs), turns, thread: Some(thread), stop, busy: false }
+    }
+
+    /// Hands over orders. Not while it is at work: they would be stale when their turn came.
+    pub fn order(&mut self, orders: Vec<Order>, look_at: Vec<(u32, (u64, u64))>) {
+        if let Some(jobs) = &self.jobs {
+            self.busy = jobs.send((orders, look_at)).is_ok();
+        }
+    }
+
+    /// What came of the last orders, once they are through.
+    pub fn turn(&mut self) -> Option<Turn> {
+        let turn = self.turns.try_recv().ok()?;
+        self.busy = false;
+        Some(turn)
+    }
+}
+
+impl Drop for Worker {
+    /// Ends after the batch it is at.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(adviser: &mut Adviser, (orders, look_at): Job, brake: &mut Brake) -> Turn {
+    let before = lowtide_kernel::sys::thread_cpu_s();
+    adviser.forget_ended();
+    let mut turn = Turn::default();
+    for (pid, range) in look_at {
+        // Of a process that is gone, nothing came back.
+        let pages = adviser.resident(pid, range).unwrap_or(0);
+        turn.back.push((pid, range.0, pages));
+    }
+    for order in orders {
+        turn.reports.push(carry_out(adviser, order, brake));
+    }
+    turn.cpu_s = lowtide_kernel::sys::thread_cpu_s() - before;
+    turn
+}
+
+fn carry_out(adviser: &mut Adviser, order: Order, brake: &mut Brake) -> Report {
+    let before = lowtide_kernel::sys::thread_cpu_s();
+    let advice = match order.action {
+        Action::Pageout => Some(Advice::Pageout),
+        Action::Cold => Some(Advice::Cold),
+        Action::Willneed => Some(Advice::Willneed),
+        Action::Collapse => Some(Advice::Collapse),
+        _ => None,
+    };
+    let result = advice.map(|advice| adviser.advise(order.pid, &order.ranges, advice, || brake.go_on())).transpose();
+    let (outcome, error) = match result {
+        Ok(outcome) => (outcome.unwrap_or_default(), None),
+        Err(error) => (lowtide_kernel::advise::Outcome::default(), Some(error)),
+    };
+    let gone = |(before, after): &(u32, u32)| before.saturating_sub(*after);
+    let come = |(before, after): &(u32, u32)| after.saturating_sub(*before);
+    let pages: u64 = match order.action {
+        Action::Pageout => outcome.pages.iter().map(|pages| u64::from(gone(pages))).sum(),
+        Action::Willneed => outcome.pages.iter().map(|pages| u64::from(come(pages))).sum(),
+        _ => (outcome.tried_bytes - outcome.refused_bytes.min(outcome.tried_bytes)) / PAGE,
+    };
+    let blocks = order.ranges.iter().zip(&outcome.pages).map(|((start, _), pages)| (order.pid, *start, gone(pages)));
+    Report {
+        done: Done {
+            scheme: order.scheme,
+            cpu_s: lowtide_kernel::sys::thread_cpu_s() - before,
+            blocks: blocks.collect(),
+        },
+        tried_bytes: outcome.tried_bytes,
+        refused_bytes: outcome.refused_bytes,
+        applied_bytes: pages * PAGE,
+        error,
+        order,
+    }
+}
