@@ -2,7 +2,6 @@
 //! figures and passes no judgement: what a machine is capable of is not a test.
 
 mod accuracy;
-mod bootstrap;
 mod child;
 mod cost;
 mod fits;

@@ -9,12 +9,12 @@ use lowtide::store::Record;
 use lowtide_model::stats::quantile;
 use serde::Serialize;
 
-use crate::bootstrap::median_interval;
 use crate::child::Running;
 use crate::fits;
 use crate::grid::{figure, percent, table, whole_size};
 use crate::machine::Machine;
 use crate::tools::Tools;
+use lowtide_model::bootstrap::median_interval;
 
 /// No run takes longer.
 const LIMIT: Duration = Duration::from_secs(600);

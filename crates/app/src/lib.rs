@@ -1,6 +1,7 @@
 //! lowtide as a library: what the `lowtide` binary and its tests are made of.
 
 pub mod cmd;
+pub mod compare;
 pub mod failure;
 pub mod interchange;
 pub mod launch;

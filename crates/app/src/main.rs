@@ -27,6 +27,8 @@ enum Command {
     Export(cmd::export::Args),
     /// Check operation schemes, and apply them
     Schemes(cmd::schemes::Args),
+    /// Run programs in several configurations, side by side
+    Compare(cmd::compare::Args),
     /// Tell what this machine can do
     Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Import(args) => cmd::import::run(&args),
         Command::Export(args) => cmd::export::run(&args),
         Command::Schemes(args) => cmd::schemes::run(&args),
+        Command::Compare(args) => cmd::compare::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::CalibrationProgram => cmd::calibrate::pattern(),

@@ -94,6 +94,8 @@ pub struct Recorder {
     acting: Option<Acting>,
     /// CPU seconds of acting, once it has ended.
     acted_s: f64,
+    /// When huge pages were last looked into.
+    wasted_s: f64,
     stalls: u64,
     stalled: bool,
     governed_s: f64,
@@ -148,6 +150,7 @@ impl Recorder {
             trigger: None,
             acting: None,
             acted_s: 0.0,
+            wasted_s: 0.0,
             stalls: 0,
             stalled: false,
             governed_s: 0.0,
@@ -215,9 +218,9 @@ impl Recorder {
         size: f64,
         work: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let before = sys::own_cpu_s();
+        let before = sys::thread_cpu_s();
         let result = work(self);
-        let cost_s = sys::own_cpu_s() - before;
+        let cost_s = sys::thread_cpu_s() - before;
         self.slow_spent_s += cost_s;
         *slow(self) = Slow { done_s: Some(now_s), cost_s, size };
         result
@@ -230,19 +233,23 @@ impl Recorder {
         let may = |slow: &Slow| {
             slow.cost_s <= free_s || slow.is_due(now_s, SELDOM_S, slow.size) || self.allows_later(slow, now_s)
         };
+        // The charges of a single cgroup are read in any case: only what comes on top can be saved.
+        let single = self.accountant.cgroups.len() == 1;
+        let charges_s = if single { self.charges.cost_s } else { 0.0 };
+        let processes = Slow { cost_s: (self.processes.cost_s - charges_s).max(0.0), ..self.processes };
         let pss = self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size) && now_s > 0.9;
         let depth = if pss && self.allows_later(&self.pss, now_s) {
             Depth::Pss
-        } else if !self.accountant.has_charges() || may(&self.processes) {
+        } else if !self.accountant.has_charges() || may(&processes) {
             Depth::Processes
-        } else if self.accountant.cgroups.len() == 1 || may(&self.charges) {
+        } else if single || may(&self.charges) {
             Depth::Charges
         } else {
             Depth::System
         };
-        let before = sys::own_cpu_s();
+        let before = sys::thread_cpu_s();
         let accounts = self.accountant.read(depth)?;
-        let slow = Slow { done_s: Some(now_s), cost_s: sys::own_cpu_s() - before, size: 0.0 };
+        let slow = Slow { done_s: Some(now_s), cost_s: sys::thread_cpu_s() - before, size: 0.0 };
         self.ticks.0 += 1;
         self.ticks.1 += u64::from(depth < Depth::Processes);
         match depth {
@@ -301,7 +308,7 @@ impl Recorder {
         let stalls = self.stalls as f64;
         usage.memory_stalls = self.trigger.is_some().then_some(stalls);
         self.monitor_tick(now_s, &mut usage);
-        self.act(now_s, &usage);
+        self.act(now_s, &mut usage);
         usage.monitor_cpu_s = Some(self.spent_s());
         if let Some(served) = &self.served {
             served.with(|figures| figures.take(&usage, self.monitor.name()));

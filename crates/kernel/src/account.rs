@@ -8,7 +8,7 @@ use crate::cgroup::{Cgroup, Charges, Selection};
 use crate::monitor::Target;
 use crate::proc::{self, ProcessId};
 use crate::root::{Kernel, Result};
-use crate::{pressure, system};
+use crate::{pressure, system, zram};
 
 /// Whose accounts.
 #[derive(Debug, Clone)]
@@ -209,6 +209,10 @@ impl Accountant {
             usage.system_available_bytes = Some(number(memory.available));
             usage.system_lru_bytes = Some(number(memory.lru));
         }
+        if let Some(zram) = zram::in_use(&self.kernel) {
+            usage.zram_bytes = Some(number(zram.used));
+            usage.zram_stored_bytes = Some(number(zram.original));
+        }
         if let Ok(cpu) = system::cpu(&self.kernel) {
             usage.system_cpu_s = Some(number(cpu.total) / self.ticks_per_s);
             usage.system_iowait_s = Some(number(cpu.iowait) / self.ticks_per_s);
@@ -307,6 +311,7 @@ impl Accountant {
         usage.zswap_bytes = charges.zswap.map(number);
         usage.zswapped_bytes = charges.zswapped.map(number);
         usage.demand_bytes = usage.rss_bytes.zip(usage.swap_bytes).map(|(rss, swap)| rss + swap);
+        usage.huge_bytes = charges.huge.map(number);
         usage.kernel_bytes = charges.kernel.map(number);
         usage.page_table_bytes = of_process(charges.page_tables, usage.page_table_bytes);
         usage.stack_bytes = of_process(charges.stacks, usage.stack_bytes);

@@ -146,6 +146,8 @@ pub mod flag {
     pub const HUGE: u64 = 1 << 17;
     /// No page here.
     pub const NOPAGE: u64 = 1 << 20;
+    /// Part of a transparent huge page.
+    pub const THP: u64 = 1 << 22;
     /// The shared page of zeros behind anonymous memory that was only read.
     pub const ZERO_PAGE: u64 = 1 << 24;
     /// Reserved: not the process' memory (device memory, vDSO).

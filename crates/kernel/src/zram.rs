@@ -45,6 +45,28 @@ pub fn parse_mm_stat(text: &str) -> Option<Usage> {
     Some(Usage { original: words.next()??, compressed: words.next()??, used: words.next()?? })
 }
 
+/// Bytes of a device's own table for each page that it can hold (`struct zram_table_entry`, drivers/block/zram/zram_drv.h).
+const TABLE_ENTRY: u64 = 16;
+
+/// What all zram devices that are swapped to hold and take, with their tables; `None` if there are none.
+#[must_use]
+pub fn in_use(kernel: &Kernel) -> Option<Usage> {
+    let mut sum = None;
+    for swap in swap::devices(kernel).ok()? {
+        let Some(name) = swap.device.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with("zram"))
+        else {
+            continue;
+        };
+        let text = kernel.read_text(format!("/sys/block/{name}/mm_stat")).unwrap_or_default();
+        let Some(usage) = parse_mm_stat(&text) else { continue };
+        let all: &mut Usage = sum.get_or_insert_default();
+        all.original += usage.original;
+        all.compressed += usage.compressed;
+        all.used += usage.used + swap.bytes / PAGE * TABLE_ENTRY;
+    }
+    sum
+}
+
 /// The zram devices there are, with the bytes each holds at most (0: not set up).
 #[must_use]
 pub fn devices(kernel: &Kernel) -> Vec<(String, u64)> {

@@ -5,12 +5,15 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+pub mod bootstrap;
 pub mod capability;
 pub mod choice;
 pub mod cohort;
 pub mod episode;
 pub mod generations;
+pub mod ledger;
 pub mod meta;
+pub mod random;
 pub mod region;
 pub mod scheme;
 pub mod sharpen;

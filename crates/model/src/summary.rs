@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::{self, Ledger};
 use crate::meta::{Host, IMPORTED, Meta};
 use crate::stats;
 use crate::usage::Usage;
@@ -132,6 +133,8 @@ pub struct Summary {
     pub working_set: Vec<WindowSummary>,
     pub cold: Vec<ColdSummary>,
     pub budget: Budget,
+    /// `None` where no schemes were at work.
+    pub ledger: Option<Ledger>,
 }
 
 /// Idle bytes of one tick: for each of [`AGE_EDGES_S`] bytes idle at least so long, anonymous and file.
@@ -228,6 +231,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
             lowtide_bytes: None,
             slowdown_percent: 2.0,
         },
+        ledger: ledger::ledger(&meta.schemes, rows),
     }
 }
 
@@ -348,6 +352,7 @@ mod tests {
             "working_set",
             "cold",
             "budget",
+            "ledger",
         ] {
             assert!(json.get(key).is_some(), "{key}");
         }

@@ -80,6 +80,11 @@ fields! {
     mapped_file_bytes Bytes Gauge "The part of file memory that a process maps.";
     zswap_bytes Bytes Gauge "Memory that the cgroup's compressed pages take in zswap.";
     zswapped_bytes Bytes Gauge "What the cgroup's pages in zswap would take uncompressed.";
+    zram_bytes Bytes Gauge "Memory that zram devices take, all of the system's: what they hold, compressed, and their own tables.";
+    zram_stored_bytes Bytes Gauge "What the zram devices hold would take uncompressed.";
+    huge_bytes Bytes Gauge "Anonymous memory in huge pages, charged to the cgroup.";
+    huge_zero_bytes Bytes Gauge "Of it, what holds nothing but zeros and would not be there with small pages: a sample, looked at now and then while schemes are at work.";
+    taken_file_bytes Bytes Gauge "File memory that lowtide's schemes have taken and that has not come back.";
     cgroup_bytes Bytes Gauge "All that is charged to the cgroup.";
     cgroup_lru_bytes Bytes Gauge "Active and inactive lists of the cgroup, anonymous and file, and unevictable.";
     system_used_bytes Bytes Gauge "Memory in use on the whole system: total minus free.";

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use lowtide_model::meta::{End, Meta, Refusal};
+use lowtide_model::meta::{End, Meta, Refusal, SchemeUse};
+use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::summary::summarise;
 use lowtide_model::usage::{FIELDS, Field, Shape, Unit};
 use serde_json::Value;
@@ -65,6 +66,19 @@ fn every_key_of_the_json_files_is_named() {
     let refused = Refusal { backend: String::new(), why: String::new() };
     let mut meta = Meta { end: Some(End::default()), ..Meta::default() };
     meta.monitor.refused.push(refused);
+    let scheme = Scheme { name: Some(String::new()), ..Scheme::new(Action::Stat) };
+    let (by, none) = (String::new(), None);
+    meta.schemes.push(SchemeUse {
+        scheme,
+        by,
+        dry_run: false,
+        tried_bytes: 0,
+        applied_bytes: 0,
+        refused_bytes: none,
+        returned_bytes: none,
+        quota_exceeded: none,
+        cpu_s: None,
+    });
     let summary = serde_json::to_value(summarise(&meta, &[], &[])).unwrap();
     for (file, value) in [("meta.json", serde_json::to_value(&meta).unwrap()), ("summary.json", summary)] {
         // What summary.json repeats from meta.json is described there.

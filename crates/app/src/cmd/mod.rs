@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod calibrate;
+pub mod compare;
 pub mod doctor;
 pub mod export;
 pub mod import;

@@ -1,12 +1,33 @@
 //! The acting part of a tick: schemes that are carried out on the target while it is recorded.
 
-use lowtide_kernel::swap;
-use lowtide_kernel::system;
+use lowtide_kernel::huge::zero_share;
+use lowtide_kernel::monitor::smaps::{MappingUse, parse_mappings};
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::{swap, system};
 use lowtide_model::usage::Usage;
 
 use super::Recorder;
 use crate::monitors::Monitor;
 use crate::schemes::acting::{Acting, Facts};
+
+/// Huge pages are looked into so often, seconds: what is looked at counts as used.
+const WASTE_EVERY_S: f64 = 10.0;
+
+/// The share of the memory in huge pages that holds nothing, over the processes, by how much each has.
+fn waste(kernel: &Kernel, pids: &[u32], seed: u64) -> Option<f64> {
+    let (mut zero, mut all) = (0.0, 0.0);
+    for pid in pids {
+        // A process that ended meanwhile says nothing.
+        let Ok(text) = kernel.read_text(format!("/proc/{pid}/smaps")) else { continue };
+        let huge: Vec<MappingUse> = parse_mappings(&text).into_iter().filter(|mapping| mapping.huge > 0).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+        let size = huge.iter().map(|mapping| mapping.huge).sum::<u64>() as f64;
+        if let Ok(Some(share)) = zero_share(kernel, *pid, &huge, seed) {
+            (zero, all) = (zero + share * size, all + size);
+        }
+    }
+    (all > 0.0).then_some(zero / all)
+}
 
 impl Recorder {
     /// Begins to act, now that there is a monitor to go by.
@@ -43,7 +64,7 @@ impl Recorder {
     }
 
     /// One turn: what was seen since the last, and what is done about it.
-    pub(super) fn act(&mut self, now_s: f64, usage: &Usage) {
+    pub(super) fn act(&mut self, now_s: f64, usage: &mut Usage) {
         if self.acting.is_none() {
             return;
         }
@@ -68,6 +89,17 @@ impl Recorder {
             .ok()
             .map(|devices| devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum());
         acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free });
+        if let (Some(taken), Some(refaults)) = (acting.taken_file(), usage.refault_file) {
+            #[expect(clippy::cast_precision_loss, reason = "a page")]
+            let back = refaults * lowtide_model::PAGE as f64;
+            usage.taken_file_bytes = Some((taken - back).max(0.0));
+        }
+        if let Some(huge) = usage.huge_bytes.filter(|huge| *huge > 0.0)
+            && now_s - self.wasted_s >= WASTE_EVERY_S
+        {
+            self.wasted_s = now_s;
+            usage.huge_zero_bytes = waste(&self.kernel, &self.target.pids, self.epoch_ns).map(|share| share * huge);
+        }
         let (rows, complaint) = (acting.take_rows(), acting.complaint.take());
         self.writer.actions(rows);
         if let Some(complaint) = complaint {

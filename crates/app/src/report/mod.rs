@@ -9,6 +9,7 @@ mod cgroups;
 mod damo;
 mod draw;
 mod heatmap;
+mod ledger;
 mod page;
 mod regions;
 mod source;

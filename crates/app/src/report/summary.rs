@@ -236,10 +236,15 @@ impl Overview {
 }
 
 impl Overview {
+    fn ledger(&self) -> Vec<Grid> {
+        let ledger = self.summary.ledger.as_ref();
+        ledger.map_or_else(Vec::new, |of| vec![super::ledger::ledger(of), super::ledger::schemes(&of.schemes)])
+    }
+
     /// The tables of a page, where working set and idle memory have sections of their own.
     pub(super) fn figures(&self) -> Vec<Grid> {
         let all = [self.memory(), self.budgets(), self.stalls(), self.cost()];
-        all.into_iter().filter(|grid| !grid.rows.is_empty()).collect()
+        all.into_iter().chain(self.ledger()).filter(|grid| !grid.rows.is_empty()).collect()
     }
 }
 
@@ -252,7 +257,7 @@ impl Report for Overview {
         let always = [self.memory(), self.budgets()];
         let more = [Some(self.stalls()), Some(self.cost()), self.noted()];
         let measured = [self.working_set(), self.idle()].into_iter().flatten();
-        let all = measured.chain(always).chain(more.into_iter().flatten());
+        let all = measured.chain(always).chain(self.ledger()).chain(more.into_iter().flatten());
         all.filter(|grid| !grid.rows.is_empty()).collect()
     }
 

@@ -84,6 +84,20 @@ impl Grid {
     }
 }
 
+impl Grid {
+    /// The table as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+        let escaped = |cells: &Vec<String>| cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<String>>();
+        let rule = |at: usize| if self.is_words(&at) { "---".to_owned() } else { "---:".to_owned() };
+        let title = if self.title.is_empty() { String::new() } else { format!("**{}**\n\n", self.title) };
+        let rules: Vec<String> = (0..self.head.len()).map(rule).collect();
+        let rows: String = self.rows.iter().map(|row| line(&escaped(row))).collect();
+        title + &line(&escaped(&self.head)) + &line(&rules) + &rows
+    }
+}
+
 /// Breaks a paragraph into lines; a word longer than a line stays whole.
 #[must_use]
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {

@@ -66,6 +66,10 @@ pub struct Acting {
     worker: Worker,
     turn: Turn,
     candidates: Vec<Candidate>,
+    /// The mappings behind them, where these were looked at.
+    mappings: Vec<(u32, MappingUse)>,
+    /// Bytes of files that were taken.
+    taken_file: f64,
     last: Facts,
     /// CPU seconds of lowtide's own actions so far: they are not monitoring.
     pub cpu_s: f64,
@@ -97,6 +101,8 @@ impl Acting {
             worker: Worker::new(kernel, pressure_file, limits.pressure),
             turn: Turn::default(),
             candidates: Vec::new(),
+            mappings: Vec::new(),
+            taken_file: 0.0,
             last: Facts::default(),
             cpu_s: 0.0,
             complaint: None,
@@ -140,6 +146,13 @@ impl Acting {
         };
         let worthy = look.mappings.iter().filter(|(_, mapping)| !mapping.fixed && mapping.resident > 0);
         self.candidates = worthy.map(candidate).collect();
+        self.mappings.clone_from(&look.mappings);
+    }
+
+    /// Bytes of files that lowtide's own schemes have taken so far; `None` where it does not know what is a file's.
+    #[must_use]
+    pub fn taken_file(&self) -> Option<f64> {
+        (!self.mappings.is_empty()).then_some(self.taken_file)
     }
 
     /// Regions of the map.
@@ -220,6 +233,7 @@ impl Acting {
             self.rows.push(row(now_s, used.scheme.title(), report));
             if report.order.action == Action::Pageout {
                 gone(&mut self.candidates, report);
+                self.taken_file += of_files(&self.mappings, report);
             }
         }
         self.turn = turn;
@@ -256,6 +270,18 @@ fn gone(candidates: &mut [Candidate], report: &Report) {
             candidate.resident = (candidate.resident - bytes).max(0.0);
         }
     }
+}
+
+/// Bytes of what has gone that were a file's.
+fn of_files(mappings: &[(u32, MappingUse)], report: &Report) -> f64 {
+    let is_file = |pid: u32, at: u64| {
+        mappings.iter().any(|(of, mapping)| *of == pid && mapping.file && (mapping.start..mapping.end).contains(&at))
+    };
+    let pages =
+        report.done.blocks.iter().filter(|(pid, at, _)| is_file(*pid, *at)).map(|(_, _, pages)| f64::from(*pages));
+    #[expect(clippy::cast_precision_loss, reason = "a page")]
+    let page = lowtide_model::PAGE as f64;
+    pages.sum::<f64>() * page
 }
 
 fn row(now_s: f64, title: &str, report: &Report) -> ActionRow {

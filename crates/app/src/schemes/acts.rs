@@ -37,6 +37,13 @@ pub struct SwapTo {
     compressor: Option<String>,
 }
 
+impl std::fmt::Display for SwapTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "zram:{}", self.size)?;
+        self.compressor.as_ref().map_or(Ok(()), |compressor| write!(f, ":{compressor}"))
+    }
+}
+
 impl FromStr for SwapTo {
     type Err = String;
 
@@ -62,7 +69,10 @@ const COMPRESSORS: [&str; 4] = ["lz4", "lzo-rle", "lzo", "zstd"];
 
 impl SwapTo {
     /// Sets it up, to be filled before any other swap, until it is dropped.
-    fn begin(&self, kernel: &Kernel, journal: &Journal) -> Result<Zram, Failure> {
+    ///
+    /// # Errors
+    /// If the kernel has no zram, or it may not be set up.
+    pub fn begin(&self, kernel: &Kernel, journal: &Journal) -> Result<Zram, Failure> {
         let failed = |error: lowtide_kernel::root::Error| {
             let code = if error.is_permission() { code::PERMISSION } else { code::IMPOSSIBLE };
             let fix = if error.is_gone() { "modprobe zram" } else { "see `lowtide doctor`, or use swap that is there" };

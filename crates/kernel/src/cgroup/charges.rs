@@ -15,6 +15,7 @@ pub struct Charges {
     pub swap: u64,
     pub zswap: Option<u64>,
     pub zswapped: Option<u64>,
+    pub huge: Option<u64>,
     pub lru: u64,
     pub kernel: Option<u64>,
     pub slab: Option<u64>,
@@ -54,6 +55,7 @@ impl std::ops::AddAssign for Charges {
         for (all, one) in [
             (&mut self.zswap, of.zswap),
             (&mut self.zswapped, of.zswapped),
+            (&mut self.huge, of.huge),
             (&mut self.kernel, of.kernel),
             (&mut self.slab, of.slab),
             (&mut self.page_tables, of.page_tables),
@@ -112,6 +114,7 @@ fn parse_v1(text: &str) -> Charges {
     for (key, number) in keyed(text) {
         match key.strip_prefix("total_").unwrap_or("") {
             "rss" => charges.anon = number,
+            "rss_huge" => charges.huge = Some(number),
             "cache" => charges.file = number,
             "shmem" => charges.shmem = number,
             "mapped_file" => charges.mapped_file = number,
@@ -139,6 +142,7 @@ fn parse_v2(text: &str) -> Charges {
             "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
             "zswap" => charges.zswap = Some(number),
             "zswapped" => charges.zswapped = Some(number),
+            "anon_thp" => charges.huge = Some(number),
             "kernel" => charges.kernel = Some(number),
             "slab" => charges.slab = Some(number),
             "pagetables" => charges.page_tables = Some(number),
@@ -165,9 +169,9 @@ mod tests {
             "cache 1\ntotal_cache 20\ntotal_rss 30\ntotal_active_anon 4\ntotal_inactive_file 5\ntotal_swap 6\n",
         );
         assert_eq!((v1.file, v1.anon, v1.lru, v1.swap), (20, 30, 9, 6));
-        let v2 = parse_v2("anon 7\nfile 8\nslab 9\nworkingset_refault_anon 3\nzswap 100\nzswapped 300\n");
+        let v2 = parse_v2("anon 7\nfile 8\nslab 9\nworkingset_refault_anon 3\nzswap 100\nzswapped 300\nanon_thp 4\n");
         assert_eq!((v2.anon, v2.file, v2.slab, v2.refault_anon), (7, 8, Some(9), Some(3)));
-        assert_eq!((v2.zswap, v2.zswapped), (Some(100), Some(300)));
+        assert_eq!((v2.zswap, v2.zswapped, v2.huge), (Some(100), Some(300), Some(4)));
     }
 
     #[test]

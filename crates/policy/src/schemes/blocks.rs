@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::random::Random;
+
 use super::Candidate;
 
 /// A block that was tried.
@@ -59,20 +61,12 @@ pub(super) struct Blocks {
     /// Bytes of one.
     pub(super) bytes: u64,
     known: BTreeMap<(u32, u64), Block>,
-    random: u64,
+    random: Random,
 }
 
 impl Blocks {
     pub(super) fn new(bytes: u64, seed: u64) -> Self {
-        Self { bytes, known: BTreeMap::new(), random: seed | 1 }
-    }
-
-    /// xorshift64* (Vigna, 2016).
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        Self { bytes, known: BTreeMap::new(), random: Random::new(seed) }
     }
 
     pub(super) fn watched(&self) -> impl Iterator<Item = (u32, (u64, u64))> {
@@ -98,7 +92,7 @@ impl Blocks {
         let mut ranks: Vec<(Rank, (u64, u64))> =
             groups.into_iter().map(|group| (self.rank(candidate.pid, group, now_s), group)).collect();
         // Groups of one rank from a random one on, so that none is always first.
-        let turn = usize::try_from(self.random()).unwrap_or(0) % ranks.len();
+        let turn = self.random.index(ranks.len());
         ranks.rotate_left(turn);
         ranks.sort_by_key(|(rank, _)| *rank);
         let mut chosen = Vec::new();
@@ -109,7 +103,7 @@ impl Blocks {
                 Rank::Unknown | Rank::InUse => left.min(1),
                 Rank::Waiting => 0,
             };
-            let start = if rank == Rank::Idle { 0 } else { self.random() % (to - from) };
+            let start = if rank == Rank::Idle { 0 } else { self.random.below(to - from) };
             let blocks = (0..to - from).map(|step| (from + (start + step) % (to - from)) * self.bytes);
             let free: Vec<u64> = blocks.filter(|at| self.may_try(candidate.pid, *at, now_s)).take(most).collect();
             chosen.extend(free.into_iter().map(|at| self.take(candidate, at, now_s, again_s)));

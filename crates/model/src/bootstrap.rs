@@ -1,6 +1,7 @@
 //! How sure a median is: the percentile bootstrap (Efron and Tibshirani, *An Introduction to the Bootstrap*, §13.3). Pure.
 
-use lowtide_model::stats::quantile;
+use crate::random::Random;
+use crate::stats::quantile;
 
 /// Enough that the interval's ends no longer move in the first three digits.
 const RESAMPLES: usize = 10_000;
@@ -8,28 +9,20 @@ const RESAMPLES: usize = 10_000;
 /// The 95 % interval of the median of `values`; `None` when there are none. The same values give the same interval.
 #[must_use]
 pub fn median_interval(values: &[f64]) -> Option<(f64, f64)> {
-    let count = u64::try_from(values.len()).ok().filter(|count| *count > 0)?;
-    let mut state = 0x5eed_u64;
+    if values.is_empty() {
+        return None;
+    }
+    let mut random = Random::new(0x5eed);
     let mut medians = Vec::with_capacity(RESAMPLES);
     let mut draw = Vec::with_capacity(values.len());
     for _ in 0..RESAMPLES {
         draw.clear();
         for _ in values {
-            let at = usize::try_from(next(&mut state) % count).unwrap_or(0);
-            draw.push(values[at]);
+            draw.push(values[random.index(values.len())]);
         }
         medians.push(quantile(&draw, 0.5)?);
     }
     Some((quantile(&medians, 0.025)?, quantile(&medians, 0.975)?))
-}
-
-/// The next number of `SplitMix64`.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 #[cfg(test)]

@@ -1,0 +1,7 @@
+//! The side-by-side evaluation: programs run in several configurations, in turns, and what that says.
+
+pub mod order;
+pub mod outcome;
+pub mod runner;
+pub mod suite;
+pub mod tables;

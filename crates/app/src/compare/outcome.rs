@@ -1,0 +1,118 @@
+//! What one run came to, and all runs of a comparison so far: one line of JSON each, so that a comparison that was cut
+//! short goes on where it was.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+
+use lowtide_model::ledger::Ledger;
+use lowtide_model::summary::Summary;
+use serde::{Deserialize, Serialize};
+
+/// One run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which program.
+    pub program: String,
+    /// In which configuration.
+    pub config: String,
+    /// In which round.
+    pub round: u32,
+    /// Why it does not count, if it does not.
+    pub failure: Option<String>,
+    /// Seconds.
+    pub runtime_s: f64,
+    /// Resident memory, mean over the run.
+    pub rss_bytes: Option<f64>,
+    /// Memory in use on the whole system, mean over the run.
+    pub system_used_bytes: Option<f64>,
+    /// Page faults that waited for I/O.
+    pub major_faults: Option<f64>,
+    /// Seconds in which some task waited for memory.
+    pub stalled_s: Option<f64>,
+    /// CPU seconds of monitoring.
+    pub monitor_cpu_s: Option<f64>,
+    /// What the program's output said.
+    pub figure: Option<f64>,
+    /// Which monitor saw.
+    pub monitor: String,
+    /// What schemes saved and cost.
+    pub ledger: Option<Ledger>,
+}
+
+impl Outcome {
+    /// Takes the figures of a record's summary.
+    pub fn take(&mut self, summary: &Summary) {
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory, counts of one run")]
+        let number = |value: u64| value as f64;
+        self.runtime_s = summary.runtime_s;
+        self.rss_bytes = summary.memory.rss.avg_bytes.map(number);
+        self.system_used_bytes = summary.memory.system_used.avg_bytes.map(number);
+        self.major_faults = summary.faults.major.map(number);
+        self.stalled_s = summary.pressure.memory_some_s;
+        self.monitor_cpu_s = summary.monitor.cpu_s;
+        self.monitor.clone_from(&summary.monitor.backend);
+        self.ledger.clone_from(&summary.ledger);
+    }
+}
+
+/// The runs so far, on disk.
+#[derive(Debug)]
+pub struct Outcomes {
+    file: File,
+    /// In the order in which they were made.
+    pub all: Vec<Outcome>,
+}
+
+impl Outcomes {
+    /// Opens the file, with what is in it. A line that was cut short was a run that was, too.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub fn open(path: &Path) -> std::io::Result<Self> {
+        let mut file = OpenOptions::new().create(true).append(true).read(true).open(path)?;
+        let lines: Vec<String> = BufReader::new(&file).lines().collect::<std::io::Result<_>>()?;
+        let all = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        if file.metadata()?.len() > 0 && std::fs::read(path)?.last() != Some(&b'\n') {
+            file.write_all(b"\n")?;
+        }
+        Ok(Self { file, all })
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn add(&mut self, outcome: Outcome) -> std::io::Result<()> {
+        let line = serde_json::to_string(&outcome)? + "\n";
+        self.file.write_all(line.as_bytes())?;
+        self.file.sync_data()?;
+        self.all.push(outcome);
+        Ok(())
+    }
+
+    /// Whether this run was made.
+    #[must_use]
+    pub fn has(&self, program: &str, config: &str, round: u32) -> bool {
+        self.all.iter().any(|one| one.program == program && one.config == config && one.round == round)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_kept_and_one_cut_short_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("runs.jsonl");
+        let run = |round: u32| Outcome { program: "a".into(), config: "orig".into(), round, ..Outcome::default() };
+        let mut outcomes = Outcomes::open(&path).unwrap();
+        outcomes.add(run(0)).unwrap();
+        std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "{\"program\":\"a\",\"conf").unwrap();
+        let mut outcomes = Outcomes::open(&path).unwrap();
+        assert!(outcomes.has("a", "orig", 0) && !outcomes.has("a", "orig", 1));
+        outcomes.add(run(1)).unwrap();
+        assert_eq!(Outcomes::open(&path).unwrap().all.len(), 2);
+    }
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Operation schemes that the kernel's DAMON carries out, on cgroups of version 2; then those of tests/native.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+mib=1048576
+modprobe zram 2>/dev/null
+before=$(kernel_state)
+need "DAMON paddr" "the kernel carries out schemes" || exit 0
+acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" >out 2>err; }
+used() { json "$1/meta.json" ".schemes[0].$2"; }
+
+check "the kernel carries out a scheme" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 40
+equals "on page frames, which others' can be told from" "$(used fixed by)" "the kernel's DAMON, on page frames"
+between "what is idle is paged out" "$(used fixed applied_bytes)" $((300 * mib)) $((900 * mib))
+between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((100 * mib)) $((500 * mib))
+between "what is in use stays" "$(json fixed/summary.json '.faults.refault_anon')" 0 20000
+
+check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "$PATTERN" "$patterns/fixed.toml" --seconds 20
+equals "on virtual addresses" "$(used ethp by)" "the kernel's DAMON, on virtual addresses"
+between "of what is in use" "$(used ethp applied_bytes)" $((2 * mib)) $((100000 * mib))
+
+printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\naccess = { max = "0%%" }\nquota = { size = "4M", every = "1s" }\n' >slow.toml
+check "a quota is given to the kernel" acted slow --scheme slow.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 20
+between "and holds" "$(used slow applied_bytes)" 1 $((110 * mib))
+between "which is counted" "$(used slow quota_exceeded)" 1 100000
+
+check "a dry run counts" acted dry --scheme prcl-tuned --dry-run -- "$PATTERN" "$patterns/fixed.toml" --seconds 12
+equals "and takes nothing" "$(json dry/summary.json '.memory.swap.peak_bytes')" 0
+between "of what it would be tried on" "$(used dry tried_bytes)" 1 $((100000 * mib))
+
+# A process that shares its cgroup: frames of others could be among its own.
+start "$PATTERN" "$patterns/fixed.toml" --seconds 60
+program=$started
+sleep 5
+check "a scheme is applied to one process among others" \
+  "$LOWTIDE" schemes apply prcl-tuned --pid "$program" --swap zram:1G --max-overhead 100% --duration 25s --out one
+equals "by lowtide itself, by the map of DAMON" "$(used one by)-$(json one/summary.json .monitor.backend)" \
+  "lowtide, by process_madvise-damon-vaddr"
+between "what is idle is paged out then, too" "$(used one applied_bytes)" $((50 * mib)) $((900 * mib))
+stop "$program"
+
+equals "nothing was left in the kernel" "$(kernel_state)" "$before"
