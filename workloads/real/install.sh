@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Installs what the programs of suite.toml need, from Debian, and prepares their data below $LOWTIDE_WORKLOADS
+# (/var/tmp/lowtide-workloads). `install.sh NAME...` only for these. Nothing is started; services are kept from starting.
+
+set -euo pipefail
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+data=${LOWTIDE_WORKLOADS:-/var/tmp/lowtide-workloads}
+mkdir -p "$data"
+
+as_root=()
+[ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+updated=
+packages() {
+  local missing=() name
+  for name in "$@"; do
+    dpkg-query -W -f='${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ -n "$updated" ] || "${as_root[@]}" apt-get -q update >&2
+  updated=1
+  # Nobody wants a database to run because it was measured once.
+  "${as_root[@]}" env RUNLEVEL=1 apt-get -q -y --no-install-recommends install "${missing[@]}" >&2
+}
+
+names=("$@")
+[ ${#names[@]} -gt 0 ] || names=(redis memcached sqlite pgbench zstd build gromacs graph)
+for name in "${names[@]}"; do
+  case $name in
+    redis) packages redis-server redis-tools ;;
+    memcached) packages memcached python3 ;;
+    sqlite) packages sqlite3 ;;
+    pgbench) packages postgresql postgresql-contrib ;;
+    zstd) packages zstd ;;
+    build) packages build-essential ;;
+    gromacs) packages gromacs ;;
+    graph) packages python3-numpy python3-scipy ;;
+    *) echo "install.sh: there is no program $name" >&2; exit 2 ;;
+  esac
+  LOWTIDE_WORKLOADS=$data "$here/program.sh" prepare "$name"
+done

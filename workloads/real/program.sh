@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# The programs of suite.toml: `program.sh prepare NAME` makes the data once, `program.sh run NAME` does a fixed amount of
+# work in the foreground. Servers listen on sockets in a private folder, or on loopback, and end with the run.
+
+set -euo pipefail
+export LC_ALL=C
+data=${LOWTIDE_WORKLOADS:-/var/tmp/lowtide-workloads}
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$data"
+
+dir=
+server=
+cleanup() {
+  local status=$?
+  trap - EXIT INT TERM HUP
+  if [ -n "$server" ]; then
+    kill "$server" 2>/dev/null || true
+    wait "$server" 2>/dev/null || true
+  fi
+  [ -z "$dir" ] || rm -rf -- "$dir"
+  exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+private() { dir=$(mktemp -d "${TMPDIR:-/tmp}/lowtide-program.XXXXXX"); }
+until_up() {
+  local _
+  for _ in $(seq 200); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.05
+  done
+  echo "the server did not come up" >&2
+  return 1
+}
+
+# A redis that holds 400,000 keys of 1 KiB, of which its client reads a twentieth.
+run_redis() {
+  private
+  local socket=$dir/s
+  redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$dir" >"$dir/log" 2>&1 &
+  server=$!
+  until_up redis-cli -s "$socket" ping
+  redis-cli -s "$socket" debug populate 400000 key 1024 >/dev/null
+  redis-benchmark -s "$socket" -q -c 4 -r 20000 -n 1200000 get key:__rand_int__ | tr '\r' '\n' | tail -n 1
+}
+
+# A memcached of 512 MiB, filled, of which a tenth is read.
+run_memcached() {
+  private
+  memcached -u "$(id -un)" -s "$dir/s" -m 600 -t 1 >"$dir/log" 2>&1 &
+  server=$!
+  until_up test -S "$dir/s"
+  python3 "$here/memcached.py" "$dir/s"
+}
+
+# Queries by index on a database of some 300 MB, then scans.
+prepare_sqlite() {
+  [ -e "$data/sqlite.db" ] && return 0
+  rm -f "$data/sqlite.tmp"
+  sqlite3 "$data/sqlite.tmp" "
+    PRAGMA journal_mode = off; PRAGMA synchronous = off;
+    CREATE TABLE item (id INTEGER PRIMARY KEY, grp INTEGER, body TEXT);
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000000)
+      INSERT INTO item SELECT i, (i * 7919) % 10007, hex(randomblob(50)) FROM n;
+    CREATE INDEX by_grp ON item (grp);"
+  mv "$data/sqlite.tmp" "$data/sqlite.db"
+}
+run_sqlite() {
+  sqlite3 -readonly "$data/sqlite.db" "
+    PRAGMA cache_size = -400000; PRAGMA mmap_size = 0;
+    SELECT count(*), sum(length(body)) FROM item;
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
+      SELECT sum((SELECT sum(length(body)) FROM item WHERE grp = (n.i * 31) % 500)) FROM n;"
+}
+
+# PostgreSQL, one client that reads by key, a fixed number of transactions.
+postgres_bin() { find /usr/lib/postgresql -maxdepth 2 -name bin | sort -V | tail -n 1; }
+# It refuses to run as root.
+as_postgres() { if [ "$(id -u)" -eq 0 ]; then setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; else "$@"; fi; }
+prepare_pgbench() {
+  [ -e "$data/postgres/ready" ] && return 0
+  rm -rf "$data/postgres"
+  mkdir -p "$data/postgres"
+  [ "$(id -u)" -ne 0 ] || chown postgres:postgres "$data/postgres"
+  as_postgres "$(postgres_bin)/initdb" -D "$data/postgres/db" -A trust >/dev/null
+  start_postgres
+  as_postgres "$(postgres_bin)/pgbench" -h "$dir" -U postgres -i -s 20 -q postgres >/dev/null 2>&1
+  as_postgres touch "$data/postgres/ready"
+}
+start_postgres() {
+  private
+  [ "$(id -u)" -ne 0 ] || chown postgres:postgres "$dir"
+  as_postgres "$(postgres_bin)/postgres" -D "$data/postgres/db" -k "$dir" -c listen_addresses= -c shared_buffers=256MB \
+    -c fsync=off >"$dir/log" 2>&1 &
+  server=$!
+  until_up "$(postgres_bin)/pg_isready" -h "$dir"
+}
+run_pgbench() {
+  start_postgres
+  as_postgres "$(postgres_bin)/pgbench" -h "$dir" -U postgres -S -c 1 -t 300000 postgres 2>/dev/null | grep -E '^tps'
+}
+
+# A compressor with a window of 128 MiB.
+prepare_zstd() {
+  [ -e "$data/zstd.in" ] && return 0
+  find /usr/lib /usr/share -xdev -type f -size +16k -print0 2>/dev/null | sort -z | xargs -0 cat 2>/dev/null |
+    head -c 400M >"$data/zstd.tmp" || true
+  mv "$data/zstd.tmp" "$data/zstd.in"
+}
+run_zstd() { zstd -q -9 --long=27 -T1 -c "$data/zstd.in" | wc -c; }
+
+# A compiler at work on sources that it generates for itself: 40 files of some thousand functions.
+prepare_build() {
+  [ -e "$data/build/Makefile" ] && return 0
+  python3 "$here/sources.py" "$data/build"
+}
+run_build() {
+  make -s -C "$data/build" clean
+  make -s -C "$data/build" -j2
+}
+
+# Molecular dynamics of a box of water.
+prepare_gromacs() {
+  [ -e "$data/gromacs/topol.tpr" ] && return 0
+  mkdir -p "$data/gromacs"
+  (
+    cd "$data/gromacs"
+    cp "$here/water.mdp" .
+    printf '#include "oplsaa.ff/forcefield.itp"\n#include "oplsaa.ff/spce.itp"\n[ system ]\nwater\n[ molecules ]\n' >topol.top
+    gmx -quiet solvate -cs spc216 -box 6 6 6 -o conf.gro -p topol.top >log 2>&1
+    gmx -quiet grompp -f water.mdp -c conf.gro -p topol.top -o topol.tpr -maxwarn 2 >>log 2>&1
+  )
+}
+run_gromacs() {
+  private
+  cd "$dir"
+  gmx -quiet mdrun -s "$data/gromacs/topol.tpr" -ntmpi 1 -ntomp 2 -nsteps 400 -noconfout >log 2>&1
+  grep '^Performance' log
+}
+
+# PageRank on a random graph of 1.5 million nodes.
+run_graph() { python3 "$here/graph.py"; }
+
+verb=${1:?prepare or run}
+name=${2:?a program}
+case $verb in
+  prepare) if declare -F "prepare_$name" >/dev/null; then "prepare_$name"; fi ;;
+  run) "run_$name" ;;
+  *) echo "program.sh: prepare or run" >&2; exit 2 ;;
+esac
