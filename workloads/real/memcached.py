@@ -4,7 +4,7 @@ import random
 import socket
 import sys
 
-KEYS, VALUE, READS = 400_000, b"v" * 1024, 600_000
+KEYS, VALUE, READS = 400_000, b"v" * 1024, 2_400_000
 
 server = socket.socket(socket.AF_UNIX)
 server.connect(sys.argv[1])

@@ -42,7 +42,7 @@ run_redis() {
   server=$!
   until_up redis-cli -s "$socket" ping
   redis-cli -s "$socket" debug populate 400000 key 1024 >/dev/null
-  redis-benchmark -s "$socket" -q -c 4 -r 20000 -n 1200000 get key:__rand_int__ | tr '\r' '\n' | tail -n 1
+  redis-benchmark -s "$socket" -q -c 4 -r 20000 -n 2500000 get key:__rand_int__ | tr '\r' '\n' | tail -n 1
 }
 
 # A memcached of 512 MiB, filled, of which a tenth is read.
@@ -51,7 +51,7 @@ run_memcached() {
   memcached -u "$(id -un)" -s "$dir/s" -m 600 -t 1 >"$dir/log" 2>&1 &
   server=$!
   until_up test -S "$dir/s"
-  python3 "$here/memcached.py" "$dir/s"
+  /usr/bin/python3 "$here/memcached.py" "$dir/s"
 }
 
 # Queries by index on a database of some 300 MB, then scans.
@@ -70,35 +70,36 @@ run_sqlite() {
   sqlite3 -readonly "$data/sqlite.db" "
     PRAGMA cache_size = -400000; PRAGMA mmap_size = 0;
     SELECT count(*), sum(length(body)) FROM item;
-    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
       SELECT sum((SELECT sum(length(body)) FROM item WHERE grp = (n.i * 31) % 500)) FROM n;"
 }
 
 # PostgreSQL, one client that reads by key, a fixed number of transactions.
 postgres_bin() { find /usr/lib/postgresql -maxdepth 2 -name bin | sort -V | tail -n 1; }
 # It refuses to run as root.
-as_postgres() { if [ "$(id -u)" -eq 0 ]; then setpriv --reuid=postgres --regid=postgres --clear-groups "$@"; else "$@"; fi; }
+as_postgres=()
+[ "$(id -u)" -ne 0 ] || as_postgres=(setpriv --reuid=postgres --regid=postgres --clear-groups)
 prepare_pgbench() {
   [ -e "$data/postgres/ready" ] && return 0
   rm -rf "$data/postgres"
   mkdir -p "$data/postgres"
   [ "$(id -u)" -ne 0 ] || chown postgres:postgres "$data/postgres"
-  as_postgres "$(postgres_bin)/initdb" -D "$data/postgres/db" -A trust >/dev/null
+  "${as_postgres[@]}" "$(postgres_bin)/initdb" -D "$data/postgres/db" -A trust >/dev/null
   start_postgres
-  as_postgres "$(postgres_bin)/pgbench" -h "$dir" -U postgres -i -s 20 -q postgres >/dev/null 2>&1
-  as_postgres touch "$data/postgres/ready"
+  "${as_postgres[@]}" "$(postgres_bin)/pgbench" -h "$dir" -U postgres -i -s 20 -q postgres >/dev/null 2>&1
+  "${as_postgres[@]}" touch "$data/postgres/ready"
 }
 start_postgres() {
   private
   [ "$(id -u)" -ne 0 ] || chown postgres:postgres "$dir"
-  as_postgres "$(postgres_bin)/postgres" -D "$data/postgres/db" -k "$dir" -c listen_addresses= -c shared_buffers=256MB \
+  "${as_postgres[@]}" "$(postgres_bin)/postgres" -D "$data/postgres/db" -k "$dir" -c listen_addresses= -c shared_buffers=256MB \
     -c fsync=off >"$dir/log" 2>&1 &
   server=$!
   until_up "$(postgres_bin)/pg_isready" -h "$dir"
 }
 run_pgbench() {
   start_postgres
-  as_postgres "$(postgres_bin)/pgbench" -h "$dir" -U postgres -S -c 1 -t 300000 postgres 2>/dev/null | grep -E '^tps'
+  "${as_postgres[@]}" "$(postgres_bin)/pgbench" -h "$dir" -U postgres -S -c 1 -t 250000 postgres 2>/dev/null | grep -E '^tps'
 }
 
 # A compressor with a window of 128 MiB.
@@ -110,10 +111,10 @@ prepare_zstd() {
 }
 run_zstd() { zstd -q -9 --long=27 -T1 -c "$data/zstd.in" | wc -c; }
 
-# A compiler at work on sources that it generates for itself: 40 files of some thousand functions.
+# A compiler at work on sources that it generates for itself: 24 files of 250 functions.
 prepare_build() {
   [ -e "$data/build/Makefile" ] && return 0
-  python3 "$here/sources.py" "$data/build"
+  /usr/bin/python3 "$here/sources.py" "$data/build"
 }
 run_build() {
   make -s -C "$data/build" clean
@@ -135,12 +136,12 @@ prepare_gromacs() {
 run_gromacs() {
   private
   cd "$dir"
-  gmx -quiet mdrun -s "$data/gromacs/topol.tpr" -ntmpi 1 -ntomp 2 -nsteps 400 -noconfout >log 2>&1
+  gmx -quiet mdrun -s "$data/gromacs/topol.tpr" -ntmpi 1 -ntomp 2 -nsteps 1500 -noconfout >log 2>&1
   grep '^Performance' log
 }
 
 # PageRank on a random graph of 1.5 million nodes.
-run_graph() { python3 "$here/graph.py"; }
+run_graph() { /usr/bin/python3 "$here/graph.py"; }
 
 verb=${1:?prepare or run}
 name=${2:?a program}
