@@ -38,11 +38,11 @@ until_up() {
 run_redis() {
   private
   local socket=$dir/s
-  redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$dir" >"$dir/log" 2>&1 &
+  redis-server --port 0 --unixsocket "$socket" --save '' --appendonly no --enable-debug-command local --dir "$dir" >"$dir/log" 2>&1 &
   server=$!
   until_up redis-cli -s "$socket" ping
   redis-cli -s "$socket" debug populate 400000 key 1024 >/dev/null
-  redis-benchmark -s "$socket" -q -c 4 -r 20000 -n 2500000 get key:__rand_int__ | tr '\r' '\n' | tail -n 1
+  redis-benchmark -s "$socket" -q -c 4 -P 8 -r 20000 -n 6000000 get key:__rand_int__ | tr '\r' '\n' | tail -n 1
 }
 
 # A memcached of 512 MiB, filled, of which a tenth is read.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::root::{Error, Kernel, Result};
+use crate::root::{Error, Kernel, Result, chosen};
 
 /// How one change is taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +172,8 @@ impl Drop for Lease {
 
 fn apply(kernel: &Kernel, undo: &Undo) -> Result<()> {
     match undo {
-        Undo::Write { path, old } => match kernel.write(path, old) {
+        // Files that list all values with the chosen one in brackets take that one alone.
+        Undo::Write { path, old } => match kernel.write(path, chosen(old).unwrap_or(old)) {
             Err(e) if e.is_gone() => Ok(()),
             result => result,
         },
@@ -299,6 +300,16 @@ mod tests {
         assert!(kernel.read_text(&path).unwrap().starts_with("old"));
         drop(journal);
         assert_eq!(std::fs::read_dir(&run).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn of_a_list_the_chosen_value_is_written_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path) = knob(dir.path());
+        std::fs::write(dir.path().join("sys/knob"), "always [madvise] never\n").unwrap();
+        let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
+        drop(journal.write(&path, "always").unwrap());
+        assert!(kernel.read_text(&path).unwrap().starts_with("madvise"));
     }
 
     #[test]

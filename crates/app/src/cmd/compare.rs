@@ -287,7 +287,7 @@ fn grids(plan: &Plan, runs: &[Outcome]) -> Vec<Grid> {
     let (metrics, cells) = (metrics(plan), cells(plan, runs));
     let mut grids: Vec<Grid> =
         metrics.iter().map(|metric| tables::means(&cells, metric, &programs, &configs)).collect();
-    grids.push(tables::paired(&cells, &programs, &configs, &metrics));
+    grids.extend(metrics.iter().map(|metric| tables::paired(&cells, metric)));
     grids.extend(metrics.iter().map(|metric| tables::spread(&cells, metric)));
     grids.extend(tables::effects(runs, &programs, &configs));
     grids.extend(tables::failures(runs));

@@ -191,21 +191,13 @@ pub fn spread(cells: &[Cell], metric: &Metric) -> Grid {
 
 /// Medians of the pairs.
 #[must_use]
-pub fn paired(cells: &[Cell], programs: &[String], configs: &[String], metrics: &[Metric]) -> Grid {
-    let mut head = vec!["program", "config"];
-    head.extend(metrics.iter().map(|metric| metric.name));
-    let mut grid = Grid::new("Percent over orig in the same round: median [95 % interval]", &head);
-    for program in programs {
-        for config in configs.iter().filter(|config| *config != ORIGINAL) {
-            let of = |metric: &Metric| {
-                let cell = cells
-                    .iter()
-                    .find(|cell| cell.metric == metric.name && cell.program == *program && cell.config == *config)?;
-                let (median, low, high) = cell.paired?;
-                Some(format!("{median:+.2} [{low:+.2}, {high:+.2}]"))
-            };
-            let figures = metrics.iter().map(|metric| of(metric).unwrap_or_else(|| "-".to_owned()));
-            grid.row([program.clone(), config.clone()].into_iter().chain(figures));
+pub fn paired(cells: &[Cell], metric: &Metric) -> Grid {
+    let title = format!("{}, percent over {ORIGINAL} in the same round", metric.name);
+    let mut grid = Grid::new(&title, &["program", "config", "median", "95 % interval"]);
+    for cell in cells.iter().filter(|cell| cell.metric == metric.name) {
+        if let Some((median, low, high)) = cell.paired {
+            let interval = format!("{low:+.2} to {high:+.2}");
+            grid.row([cell.program.clone(), cell.config.clone(), format!("{median:+.2}"), interval]);
         }
     }
     grid
