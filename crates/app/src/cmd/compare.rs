@@ -14,10 +14,12 @@ use serde_json::json;
 use super::report::terminal;
 use crate::compare::order::{Turn, order};
 use crate::compare::outcome::{Outcome, Outcomes};
+use crate::compare::published;
 use crate::compare::runner::{Runner, Stop};
 use crate::compare::suite::{Config, Suite};
 use crate::compare::tables::{self, FIGURE, METRICS, Metric};
 use crate::failure::{Failure, code};
+use crate::report::forest::{self, Chapter, Mark};
 use crate::report::text::Grid;
 use crate::schemes::acts::SwapTo;
 use crate::session;
@@ -46,6 +48,9 @@ pub struct Args {
     /// The order of the runs
     #[arg(long, default_value = "1")]
     seed: u64,
+    /// Set the totals beside those of the published evaluation of DAMON v6
+    #[arg(long)]
+    published: bool,
     /// Keep the record of every run
     #[arg(long)]
     keep: bool,
@@ -64,6 +69,7 @@ enum Format {
     Markdown,
     Csv,
     Json,
+    Html,
 }
 
 /// What is compared, kept beside the runs.
@@ -99,8 +105,10 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         eprintln!("lowtide: interrupted; go on with the same command and --out {}", folder.display());
         return Ok(130);
     }
-    print(args.format, &plan, &outcomes.all)?;
-    eprintln!("\nruns: {}", folder.display());
+    let whole = Whole { plan: &plan, runs: &outcomes.all, published: args.published };
+    std::fs::write(folder.join("report.html"), whole.page()?)?;
+    whole.print(args.format)?;
+    eprintln!("\nreport: {}", folder.join("report.html").display());
     Ok(if outcomes.all.iter().any(|run| run.failure.is_some()) { code::OTHER } else { 0 })
 }
 
@@ -196,100 +204,168 @@ fn progress(runs: u64) -> Option<ProgressBar> {
     Some(style.map_or(bar.clone(), |style| bar.with_style(style)))
 }
 
-fn print(format: Format, plan: &Plan, runs: &[Outcome]) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match format {
-        Format::Text => {
-            let look = terminal();
-            for grid in grids(plan, runs) {
-                writeln!(out, "{}", grid.text(look))?;
-            }
-        }
-        Format::Markdown => {
-            for grid in grids(plan, runs) {
-                writeln!(out, "{}", grid.markdown())?;
-            }
-        }
-        Format::Csv => {
-            let mut csv = csv::Writer::from_writer(out);
-            csv.write_record([
-                "program",
-                "config",
-                "round",
-                "failure",
-                "runtime_s",
-                "rss_avg_bytes",
-                "system_used_avg_bytes",
-                "major_faults",
-                "stalled_s",
-                "monitor_cpu_s",
-                "figure",
-                "net_bytes",
-            ])?;
-            for run in runs {
-                let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-                let net = run.ledger.as_ref().and_then(|ledger| ledger.net_bytes);
-                csv.write_record([
-                    run.program.clone(),
-                    run.config.clone(),
-                    run.round.to_string(),
-                    run.failure.clone().unwrap_or_default(),
-                    run.runtime_s.to_string(),
-                    number(run.rss_bytes),
-                    number(run.system_used_bytes),
-                    number(run.major_faults),
-                    number(run.stalled_s),
-                    number(run.monitor_cpu_s),
-                    number(run.figure),
-                    net.map_or_else(String::new, |net| net.to_string()),
-                ])?;
-            }
-            csv.flush()?;
-        }
-        Format::Json => {
-            let cells: Vec<serde_json::Value> = cells(plan, runs)
-                .iter()
-                .map(|cell| {
-                    json!({
-                        "program": cell.program, "config": cell.config, "metric": cell.metric, "runs": cell.runs,
-                        "avg": cell.avg, "stdev": cell.stdev, "min": cell.min, "max": cell.max,
-                        "overhead_percent": cell.overhead,
-                        "paired_percent": cell.paired.map(|(median, low, high)| json!({"median": median, "ci95": [low, high]})),
-                    })
-                })
-                .collect();
-            let whole = json!({ "schema": 1, "plan": plan, "statistics": cells, "runs": runs });
-            writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
-        }
+/// A comparison with all its runs.
+struct Whole<'a> {
+    plan: &'a Plan,
+    runs: &'a [Outcome],
+    published: bool,
+}
+
+impl Whole<'_> {
+    fn programs(&self) -> Vec<String> {
+        self.plan.suite.programs.iter().map(|program| program.name.clone()).collect()
     }
-    Ok(())
+
+    fn configs(&self) -> Vec<String> {
+        self.plan.configs.iter().map(|config| config.name.clone()).collect()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let figure = self.plan.suite.programs.iter().any(|program| program.figure.is_some());
+        METRICS.into_iter().chain(figure.then_some(FIGURE)).collect()
+    }
+
+    fn cells(&self) -> Vec<tables::Cell> {
+        tables::cells(self.runs, &self.programs(), &self.configs(), &self.metrics())
+    }
+
+    fn beside(&self, cells: &[tables::Cell]) -> Option<Grid> {
+        let (programs, configs) = (self.programs(), self.configs());
+        let ours = |metric: &Metric, config: &str| {
+            let sums = tables::totals(cells, metric, &programs, &configs);
+            let at = configs.iter().position(|name| name == config)?;
+            (sums[0] > 0.0).then(|| 100.0 * (sums[at] / sums[0] - 1.0))
+        };
+        self.published.then(|| published::grid(&METRICS, &configs, ours)).filter(|grid| !grid.rows.is_empty())
+    }
+
+    fn grids(&self) -> Vec<Grid> {
+        let (programs, configs) = (self.programs(), self.configs());
+        let (metrics, cells) = (self.metrics(), self.cells());
+        let mut grids: Vec<Grid> =
+            metrics.iter().map(|metric| tables::means(&cells, metric, &programs, &configs)).collect();
+        grids.extend(metrics.iter().map(|metric| tables::paired(&cells, metric)));
+        grids.extend(metrics.iter().map(|metric| tables::spread(&cells, metric)));
+        grids.extend(tables::effects(self.runs, &programs, &configs));
+        grids.extend(self.beside(&cells));
+        grids.extend(tables::failures(self.runs));
+        grids.into_iter().filter(|grid| !grid.rows.is_empty()).collect()
+    }
+
+    fn page(&self) -> anyhow::Result<String> {
+        let (programs, configs) = (self.programs(), self.configs());
+        let cells = self.cells();
+        let mut chapters: Vec<Chapter> = self
+            .metrics()
+            .iter()
+            .map(|metric| Chapter {
+                title: metric.name.to_owned(),
+                meaning: format!(
+                    "{}: percent over orig in the same round, median and its 95 % interval.",
+                    metric.about
+                ),
+                marks: marks(&cells, metric),
+                grids: vec![
+                    tables::means(&cells, metric, &programs, &configs),
+                    tables::paired(&cells, metric),
+                    tables::spread(&cells, metric),
+                ],
+            })
+            .collect();
+        let others: Vec<Grid> = tables::effects(self.runs, &programs, &configs)
+            .into_iter()
+            .chain(self.beside(&cells))
+            .chain(tables::failures(self.runs))
+            .collect();
+        chapters.push(Chapter {
+            title: "Effects and price".to_owned(),
+            meaning: "What came of it beside time and memory.".to_owned(),
+            marks: Vec::new(),
+            grids: others,
+        });
+        let title = if self.plan.suite.name.is_empty() { programs.join(", ") } else { self.plan.suite.name.clone() };
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        let ran = format!("{} rounds of {} configurations on Linux {kernel}", self.plan.runs, configs.len());
+        Ok(forest::page(&title, &ran, &chapters)?)
+    }
+
+    fn print(&self, format: Format) -> anyhow::Result<()> {
+        let mut out = std::io::stdout().lock();
+        match format {
+            Format::Text => {
+                let look = terminal();
+                for grid in self.grids() {
+                    writeln!(out, "{}", grid.text(look))?;
+                }
+            }
+            Format::Markdown => {
+                for grid in self.grids() {
+                    writeln!(out, "{}", grid.markdown())?;
+                }
+            }
+            Format::Html => out.write_all(self.page()?.as_bytes())?,
+            Format::Csv => csv(out, self.runs)?,
+            Format::Json => {
+                let cells: Vec<serde_json::Value> = self.cells().iter().map(cell).collect();
+                let whole = json!({ "schema": 1, "plan": self.plan, "statistics": cells, "runs": self.runs });
+                writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-fn names(plan: &Plan) -> (Vec<String>, Vec<String>) {
-    (
-        plan.suite.programs.iter().map(|program| program.name.clone()).collect(),
-        plan.configs.iter().map(|config| config.name.clone()).collect(),
-    )
+fn marks(cells: &[tables::Cell], metric: &Metric) -> Vec<Mark> {
+    let mark = |cell: &tables::Cell| {
+        let (median, low, high) = cell.paired.filter(|_| cell.metric == metric.name)?;
+        Some(Mark { group: cell.program.clone(), name: cell.config.clone(), median, interval: (low, high) })
+    };
+    cells.iter().filter_map(mark).collect()
 }
 
-fn metrics(plan: &Plan) -> Vec<Metric> {
-    let figure = plan.suite.programs.iter().any(|program| program.figure.is_some());
-    METRICS.into_iter().chain(figure.then_some(FIGURE)).collect()
+fn cell(cell: &tables::Cell) -> serde_json::Value {
+    let paired = cell.paired.map(|(median, low, high)| json!({ "median": median, "ci95": [low, high] }));
+    json!({
+        "program": cell.program, "config": cell.config, "metric": cell.metric, "runs": cell.runs,
+        "avg": cell.avg, "stdev": cell.stdev, "min": cell.min, "max": cell.max,
+        "overhead_percent": cell.overhead, "paired_percent": paired,
+    })
 }
 
-fn cells(plan: &Plan, runs: &[Outcome]) -> Vec<tables::Cell> {
-    let (programs, configs) = names(plan);
-    tables::cells(runs, &programs, &configs, &metrics(plan))
-}
-
-fn grids(plan: &Plan, runs: &[Outcome]) -> Vec<Grid> {
-    let (programs, configs) = names(plan);
-    let (metrics, cells) = (metrics(plan), cells(plan, runs));
-    let mut grids: Vec<Grid> =
-        metrics.iter().map(|metric| tables::means(&cells, metric, &programs, &configs)).collect();
-    grids.extend(metrics.iter().map(|metric| tables::paired(&cells, metric)));
-    grids.extend(metrics.iter().map(|metric| tables::spread(&cells, metric)));
-    grids.extend(tables::effects(runs, &programs, &configs));
-    grids.extend(tables::failures(runs));
-    grids
+/// One line per run.
+fn csv(out: impl Write, runs: &[Outcome]) -> anyhow::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record([
+        "program",
+        "config",
+        "round",
+        "failure",
+        "runtime_s",
+        "rss_avg_bytes",
+        "system_used_avg_bytes",
+        "major_faults",
+        "stalled_s",
+        "monitor_cpu_s",
+        "figure",
+        "net_bytes",
+    ])?;
+    for run in runs {
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+        let net = run.ledger.as_ref().and_then(|ledger| ledger.net_bytes);
+        csv.write_record([
+            run.program.clone(),
+            run.config.clone(),
+            run.round.to_string(),
+            run.failure.clone().unwrap_or_default(),
+            run.runtime_s.to_string(),
+            number(run.rss_bytes),
+            number(run.system_used_bytes),
+            number(run.major_faults),
+            number(run.stalled_s),
+            number(run.monitor_cpu_s),
+            number(run.figure),
+            net.map_or_else(String::new, |net| net.to_string()),
+        ])?;
+    }
+    Ok(csv.flush()?)
 }

@@ -2,6 +2,7 @@
 
 pub mod order;
 pub mod outcome;
+pub mod published;
 pub mod runner;
 pub mod suite;
 pub mod tables;

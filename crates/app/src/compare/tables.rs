@@ -15,6 +15,8 @@ pub struct Metric {
     pub name: &'static str,
     /// In what tables give it.
     pub unit: &'static str,
+    /// What it is, in words.
+    pub about: &'static str,
     /// What of a unit 1 is.
     scale: f64,
     get: fn(&Outcome) -> Option<f64>,
@@ -22,13 +24,31 @@ pub struct Metric {
 
 /// The metrics of the published evaluation.
 pub const METRICS: [Metric; 3] = [
-    Metric { name: "runtime", unit: "s", scale: 1.0, get: |run| Some(run.runtime_s) },
-    Metric { name: "memused.avg", unit: "KiB", scale: 1024.0, get: |run| run.system_used_bytes },
-    Metric { name: "rss.avg", unit: "KiB", scale: 1024.0, get: |run| run.rss_bytes },
+    Metric { name: "runtime", unit: "s", about: "Time from start to end", scale: 1.0, get: |run| Some(run.runtime_s) },
+    Metric {
+        name: "memused.avg",
+        unit: "KiB",
+        about: "Memory in use on the whole system, mean over the run",
+        scale: 1024.0,
+        get: |run| run.system_used_bytes,
+    },
+    Metric {
+        name: "rss.avg",
+        unit: "KiB",
+        about: "Memory resident in the program, mean over the run",
+        scale: 1024.0,
+        get: |run| run.rss_bytes,
+    },
 ];
 
 /// What programs print themselves.
-pub const FIGURE: Metric = Metric { name: "figure", unit: "", scale: 1.0, get: |run| run.figure };
+pub const FIGURE: Metric = Metric {
+    name: "figure",
+    unit: "",
+    about: "What the program says of itself; more is better, as a rule",
+    scale: 1.0,
+    get: |run| run.figure,
+};
 
 impl Metric {
     /// The values of all runs that count of a program in a configuration, by round, in units.
@@ -124,6 +144,26 @@ fn signed(percent: Option<f64>) -> String {
     percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:+.2}"))
 }
 
+/// The sum of the means of all programs that have one in every configuration, by configuration.
+#[must_use]
+pub fn totals(cells: &[Cell], metric: &Metric, programs: &[String], configs: &[String]) -> Vec<f64> {
+    let mut sums = vec![0.0; configs.len()];
+    for program in programs {
+        let of = |config: &String| find(cells, metric, program, config).map(|cell| cell.avg);
+        let means: Vec<f64> = configs.iter().filter_map(of).collect();
+        if means.len() == configs.len() {
+            for (sum, mean) in sums.iter_mut().zip(means) {
+                *sum += mean;
+            }
+        }
+    }
+    sums
+}
+
+fn find<'a>(cells: &'a [Cell], metric: &Metric, program: &str, config: &str) -> Option<&'a Cell> {
+    cells.iter().find(|cell| cell.metric == metric.name && cell.program == program && cell.config == config)
+}
+
 /// A metric's table as published: means, percent over the original; the sum of all programs that have all figures last.
 #[must_use]
 pub fn means(cells: &[Cell], metric: &Metric, programs: &[String], configs: &[String]) -> Grid {
@@ -137,26 +177,18 @@ pub fn means(cells: &[Cell], metric: &Metric, programs: &[String], configs: &[St
     let unit = if metric.unit.is_empty() { String::new() } else { format!(", {}", metric.unit) };
     let title = format!("{}{unit}, mean", metric.name);
     let mut grid = Grid { title, head, rows: Vec::new(), remarks: false };
-    let find = |program: &str, config: &str| {
-        cells.iter().find(|cell| cell.metric == metric.name && cell.program == program && cell.config == config)
-    };
-    let mut sums = vec![0.0; configs.len()];
     for program in programs {
-        let found: Vec<Option<&Cell>> = configs.iter().map(|config| find(program, config)).collect();
         let mut row = vec![program.clone()];
-        for (config, cell) in configs.iter().zip(&found) {
+        for config in configs {
+            let cell = find(cells, metric, program, config);
             row.push(cell.map_or_else(|| "-".to_owned(), |cell| digits(cell.avg)));
             if config != ORIGINAL {
                 row.push(signed(cell.and_then(|cell| cell.overhead)));
             }
         }
         grid.row(row);
-        if found.iter().all(Option::is_some) {
-            for (sum, cell) in sums.iter_mut().zip(found.into_iter().flatten()) {
-                *sum += cell.avg;
-            }
-        }
     }
+    let sums = totals(cells, metric, programs, configs);
     if programs.len() > 1 && metric.name != FIGURE.name {
         let mut row = vec!["total".to_owned()];
         for (config, sum) in configs.iter().zip(&sums) {

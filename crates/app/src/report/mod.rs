@@ -8,6 +8,7 @@ mod breakdown;
 mod cgroups;
 mod damo;
 mod draw;
+pub mod forest;
 mod heatmap;
 mod ledger;
 mod page;
