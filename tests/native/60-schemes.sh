@@ -68,6 +68,18 @@ E2
 check "a program that uses all of its memory is run" acted all --scheme lines -- "$PATTERN" all.toml --seconds 10
 between "and left alone" "$(json all/meta.json '.schemes[0].returned_bytes // 0')" 0 $((8 * mib))
 
+printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\nfilter = [{ type = "anon" }]\n' >files.toml
+check "a filter is heeded" acted files --scheme files.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
+equals "anonymous memory stays where it is spared" "$(json files/summary.json '.memory.swap.peak_bytes')" 0
+
+if have "command setpriv"; then
+  mkdir other && chmod 777 . other
+  setpriv --reuid=65534 --regid=65534 --clear-groups "$LOWTIDE" run --scheme lines --out other/r -- touch other/ran 2>err
+  equals "without the right to advise others, schemes are not possible" $? 3
+  contains "which is said" "$(<err)" "CAP_SYS_NICE"
+  check "before anything is started" test ! -e other/ran
+fi
+
 check "a dry run does nothing" acted dry --scheme lines --dry-run -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
 equals "nothing at all" "$(json dry/meta.json '.schemes[0].applied_bytes')" 0
 between "but counts what it would be tried on" "$(json dry/meta.json '.schemes[0].tried_bytes')" 1 $((10000 * mib))

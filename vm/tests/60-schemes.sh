@@ -30,6 +30,10 @@ check "a dry run counts" acted dry --scheme prcl-tuned --dry-run -- "$PATTERN" "
 equals "and takes nothing" "$(json dry/summary.json '.memory.swap.peak_bytes')" 0
 between "of what it would be tried on" "$(used dry tried_bytes)" 1 $((100000 * mib))
 
+check "schemes are tried on the whole system" \
+  "$LOWTIDE" schemes apply prcl-tuned --system --dry-run --max-overhead 100% --duration 15s --out whole
+between "on its page frames" "$(used whole tried_bytes)" 1 $((100000 * mib))
+
 # A process that shares its cgroup: frames of others could be among its own.
 start "$PATTERN" "$patterns/fixed.toml" --seconds 60
 program=$started

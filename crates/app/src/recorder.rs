@@ -94,6 +94,8 @@ pub struct Recorder {
     acting: Option<Acting>,
     /// CPU seconds of acting, once it has ended.
     acted_s: f64,
+    /// CPU seconds that the map's kernel thread spent on schemes, as far as that can be told.
+    kernel_acted_s: f64,
     /// When huge pages were last looked into.
     wasted_s: f64,
     stalls: u64,
@@ -150,6 +152,7 @@ impl Recorder {
             trigger: None,
             acting: None,
             acted_s: 0.0,
+            kernel_acted_s: 0.0,
             wasted_s: 0.0,
             stalls: 0,
             stalled: false,
@@ -370,7 +373,10 @@ impl Recorder {
         if let Monitor::Damon(damon) = &mut self.monitor {
             let _ = damon.poll();
             let cost = damon.cost();
-            self.kdamond_s += cost.cohort_s + cost.map_s - cost.own_s;
+            let acts = self.options.plan.as_ref().is_some_and(|plan| plan.map_on().is_some());
+            let (looked_s, acted_s) = if acts { (0.0, cost.map_s) } else { (cost.map_s, 0.0) };
+            self.kdamond_s += cost.cohort_s + looked_s - cost.own_s;
+            self.kernel_acted_s += acted_s;
             damon.notes().into_iter().for_each(|text| self.note(text));
         }
         if let Monitor::Mglru(mglru) = &self.monitor {

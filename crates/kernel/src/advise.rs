@@ -44,19 +44,29 @@ impl Held {
         poll(&mut fds, Some(&Timespec::default())).map_or(true, |ready| ready > 0)
     }
 
-    /// Pages in memory within a range, as ranges.
-    fn present(&self, (start, end): (u64, u64)) -> Result<Vec<(u64, u64)>> {
+    /// Pages in memory within a range, as ranges; of them, those to `keep`.
+    fn present(&self, (start, end): (u64, u64), keep: Option<&Keep<'_>>) -> Result<Vec<(u64, u64)>> {
         let mut present: Vec<(u64, u64)> = Vec::new();
         let mut seen = |from: u64, to: u64| match present.last_mut() {
             Some(last) if last.1 == from * PAGE => last.1 = to * PAGE,
             _ => present.push((from * PAGE, to * PAGE)),
         };
-        self.pages
-            .populated(start / PAGE, end.div_ceil(PAGE), &mut seen)
-            .map_err(|error| Error::new("read", "/proc/PID/pagemap", error))?;
+        let (first, end) = (start / PAGE, end.div_ceil(PAGE));
+        let walked = match keep {
+            None => self.pages.populated(first, end, &mut seen),
+            Some(keep) => self.pages.each_present(first, end, &mut |page, entry| {
+                if keep(page * PAGE, entry.is_file()) {
+                    seen(page, page + 1);
+                }
+            }),
+        };
+        walked.map_err(|error| Error::new("read", "/proc/PID/pagemap", error))?;
         Ok(present)
     }
 }
+
+/// Whether a page at this address is meant, by whether it is a file's (or shared memory).
+pub type Keep<'a> = dyn Fn(u64, bool) -> bool + 'a;
 
 /// What came of advice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,10 +113,10 @@ impl Adviser {
     /// # Errors
     /// If the process is gone, or its page table may not be read.
     pub fn resident(&mut self, pid: u32, range: (u64, u64)) -> Result<u32> {
-        Ok(pages(&self.hold(pid)?.present(range)?))
+        Ok(pages(&self.hold(pid)?.present(range, None)?))
     }
 
-    /// Advises on what is in memory of the ranges, as long as `go_on` says so, which is asked between batches.
+    /// Advises on what is in memory of the ranges and to `keep`, as long as `go_on` says so, which is asked between batches.
     ///
     /// # Errors
     /// If the process is gone or may not be advised on. What the kernel refuses of it is no error.
@@ -115,6 +125,7 @@ impl Adviser {
         pid: u32,
         ranges: &[(u64, u64)],
         advice: Advice,
+        keep: Option<&Keep<'_>>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Outcome> {
         // On absent pages too where they are what is meant.
@@ -124,7 +135,7 @@ impl Adviser {
         let mut batch: Vec<(u64, u64)> = Vec::new();
         let mut stopped = false;
         for range in ranges {
-            let present = held.present(*range)?;
+            let present = held.present(*range, keep)?;
             outcome.pages.push((pages(&present), 0));
             batch.extend(if absent { vec![*range] } else { present });
             if batch.len() >= RANGES || bytes(&batch) >= BATCH {
@@ -140,7 +151,7 @@ impl Adviser {
         }
         // What was not come to stays as it was.
         for (range, (_, after)) in ranges.iter().zip(&mut outcome.pages) {
-            *after = pages(&held.present(*range)?);
+            *after = pages(&held.present(*range, keep)?);
         }
         Ok(outcome)
     }
@@ -207,14 +218,17 @@ mod tests {
         let here = range(&area, 0..64);
         assert_eq!(adviser.resident(own, here).unwrap(), 64);
         let ranges = [(1 << 30, (1 << 30) + PAGE), here];
-        let outcome = adviser.advise(own, &ranges, Advice::Cold, || true).unwrap();
+        let outcome = adviser.advise(own, &ranges, Advice::Cold, None, || true).unwrap();
         assert_eq!((outcome.tried_bytes, outcome.refused_bytes), (64 * PAGE, 0), "nothing was there");
         assert_eq!(outcome.pages, [(0, 0), (64, 64)], "cold memory stays where it is");
         // Absent pages are told to the kernel where they are what is meant; it stops at the range that is no mapping.
-        let outcome = adviser.advise(own, &ranges, Advice::Willneed, || true).unwrap();
+        let outcome = adviser.advise(own, &ranges, Advice::Willneed, None, || true).unwrap();
         assert_eq!((outcome.tried_bytes, outcome.refused_bytes), (65 * PAGE, PAGE));
-        let outcome = adviser.advise(own, &ranges, Advice::Cold, || false).unwrap();
+        let outcome = adviser.advise(own, &ranges, Advice::Cold, None, || false).unwrap();
         assert_eq!(outcome.tried_bytes, 0, "stopped before the first batch");
+        let anonymous = |at: u64, file: bool| !file && at < here.0 + 16 * PAGE;
+        let outcome = adviser.advise(own, &ranges, Advice::Cold, Some(&anonymous), || true).unwrap();
+        assert_eq!(outcome.tried_bytes, 16 * PAGE, "and only on what is meant");
         assert_eq!(area.touch(63), 63);
     }
 
@@ -237,7 +251,7 @@ mod tests {
                 .map(|(at, good)| if *good { range(&area, at as u64..at as u64 + 1) } else { (1 << 30, (1 << 30) + PAGE) })
                 .collect();
             let outcome = Adviser::new(&Kernel::default())
-                .advise(std::process::id(), &ranges, Advice::Willneed, || true)
+                .advise(std::process::id(), &ranges, Advice::Willneed, None, || true)
                 .unwrap();
             let bad = good.iter().filter(|good| !**good).count() as u64;
             proptest::prop_assert_eq!(outcome.refused_bytes, bad * PAGE);

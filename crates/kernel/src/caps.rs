@@ -18,6 +18,13 @@ use crate::root::{Error, Kernel, Result};
 
 pub use auto::{Choice, auto};
 
+/// Why this process may not advise the kernel on others' memory, and how it may; `None` if it may.
+#[must_use]
+pub fn why_not_advise(kernel: &Kernel) -> Option<String> {
+    let Finding { how, enable, .. } = reclaim::process_madvise(kernel);
+    (!enable.is_empty()).then(|| format!("{how}; {enable}"))
+}
+
 /// What a capability is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,7 +6,7 @@
 
 mod blocks;
 
-use lowtide_model::scheme::{Action, Scheme};
+use lowtide_model::scheme::{Action, Filter, Scheme};
 use lowtide_model::units::Span;
 
 use self::blocks::Blocks;
@@ -71,6 +71,8 @@ pub struct Order {
     pub pid: u32,
     /// To which addresses: blocks, ascending.
     pub ranges: Vec<(u64, u64)>,
+    /// Of them, to which pages.
+    pub filters: Vec<Filter>,
     /// Why.
     pub reason: String,
 }
@@ -287,7 +289,10 @@ impl State {
             let (action, pid) = (self.scheme.action, candidate.pid);
             match orders.last_mut() {
                 Some(last) if last.pid == pid && last.reason == reason => last.ranges.extend(ranges),
-                _ => orders.push(Order { scheme: index, action, pid, ranges, reason }),
+                _ => {
+                    let filters = self.scheme.filters.clone();
+                    orders.push(Order { scheme: index, action, pid, ranges, filters, reason });
+                }
             }
         }
         if !orders.is_empty() {

@@ -114,7 +114,8 @@ fn here(schemes: &[Scheme]) -> Result<Vec<Means>, String> {
         Ok((operations, features)) => (Ok(operations), features),
         Err(why) => (Err(why), Features::default()),
     };
-    means::choose(schemes, &Ground { operations, features, system: false, cgroup: true })
+    let forbidden = means::forbidden(&Kernel::default());
+    means::choose(schemes, &Ground { operations, features, system: false, cgroup: true, forbidden })
 }
 
 fn since(version: Option<&str>) -> String {

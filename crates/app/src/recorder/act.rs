@@ -88,7 +88,7 @@ impl Recorder {
         let swap_free = swap::devices(&self.kernel)
             .ok()
             .map(|devices| devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum());
-        acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free });
+        acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free }, &self.target.pids);
         if let (Some(taken), Some(refaults)) = (acting.taken_file(), usage.refault_file) {
             #[expect(clippy::cast_precision_loss, reason = "a page")]
             let back = refaults * lowtide_model::PAGE as f64;
@@ -113,8 +113,13 @@ impl Recorder {
         if let Monitor::Damon(damon) = &self.monitor {
             acting.saw_tallies(damon.tallies());
         }
-        let (uses, rows, cpu_s) = acting.finish(now_s);
+        let (mut uses, rows, cpu_s) = acting.finish(now_s);
         self.acted_s = cpu_s;
+        let by_kernel = uses.iter_mut().filter(|used| used.cpu_s.is_none()).collect::<Vec<_>>();
+        #[expect(clippy::cast_precision_loss, reason = "a handful of schemes")]
+        let each_s = self.kernel_acted_s / by_kernel.len().max(1) as f64;
+        // The kernel does not tell what each of them took.
+        by_kernel.into_iter().for_each(|used| used.cpu_s = Some(each_s));
         self.meta.schemes = uses;
         self.writer.actions(rows);
     }

@@ -177,14 +177,20 @@ impl Recorder {
     fn govern(&mut self, now_s: f64) {
         let Monitor::Damon(damon) = &mut self.monitor else { return };
         let cost = damon.cost();
-        self.kdamond_s += cost.cohort_s + cost.map_s - cost.own_s;
         let (cohort_looks, map_looks) = damon.looks_per_s();
         let period = now_s - self.governed_s;
+        // Where schemes act by the map, its kernel thread does their work, too, which must not count as looking: a look at a
+        // region is as dear as one at a page.
+        let acts = self.options.plan.as_ref().is_some_and(|plan| plan.map_on().is_some());
+        let look_s = if cohort_looks > 0.0 { cost.cohort_s / (cohort_looks * period) } else { 0.0 };
+        let map_s = if acts { cost.map_s.min(map_looks * period * look_s) } else { cost.map_s };
+        self.kdamond_s += cost.cohort_s + map_s - cost.own_s;
+        self.kernel_acted_s += cost.map_s - map_s;
         let seen = Observation {
             elapsed_s: now_s,
             spent_s: sys::own_cpu_s() - self.cpu_at_start_s + self.kdamond_s,
             cohort: Part { looks_per_s: cohort_looks, cpu_per_s: cost.cohort_s / period },
-            map: Part { looks_per_s: map_looks, cpu_per_s: cost.map_s / period },
+            map: Part { looks_per_s: map_looks, cpu_per_s: map_s / period },
         };
         self.governed_s = now_s;
         if let Some(plan) = self.governor.adapt(&seen) {

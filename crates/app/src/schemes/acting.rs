@@ -9,7 +9,7 @@ use lowtide_model::scheme::{Action, Scheme};
 use lowtide_policy::schemes::{Candidate, Limits, Observation, Operator};
 
 use super::means::{Means, guarded};
-use super::worker::{Report, Turn, Worker};
+use super::worker::{Job, Report, Turn, Worker};
 use crate::store::ActionRow;
 
 /// What shall be done, and by whom.
@@ -182,8 +182,9 @@ impl Acting {
         }
     }
 
-    /// One turn of lowtide's own part: hears what came of the last orders, decides, and gives new ones.
-    pub fn step(&mut self, facts: Facts) {
+    /// One turn of lowtide's own part: hears what came of the last orders, decides, and gives new ones. `targets` are the
+    /// processes, in the order in which filters count them.
+    pub fn step(&mut self, facts: Facts, targets: &[u32]) {
         if let Some(turn) = self.worker.turn() {
             self.hear(facts.now_s, turn);
         }
@@ -214,7 +215,7 @@ impl Acting {
         }
         let watched = self.operator.watched();
         if !orders.is_empty() || !watched.is_empty() {
-            self.worker.order(orders, watched);
+            self.worker.order(Job { orders, look_at: watched, targets: targets.to_vec() });
         }
     }
 

@@ -103,7 +103,7 @@ impl Acts {
     ) -> anyhow::Result<Option<Zram>> {
         if !self.schemes.is_empty() {
             let (operations, features) = offered(options, kernel, journal);
-            let ground = Ground { operations, features, system, cgroup };
+            let ground = Ground { operations, features, system, cgroup, forbidden: means::forbidden(kernel) };
             let means = means::choose(&self.schemes, &ground).map_err(|why| {
                 Failure::new(code::IMPOSSIBLE, format!("--scheme {why}; see `lowtide schemes check`"))
             })?;

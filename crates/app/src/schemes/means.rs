@@ -38,6 +38,8 @@ pub struct Ground {
     pub system: bool,
     /// The target has cgroups of its own, by which its page frames can be told from others'.
     pub cgroup: bool,
+    /// Why lowtide may not advise other processes, if it may not.
+    pub forbidden: Option<String>,
 }
 
 /// What this machine's DAMON offers, tried under lease on a kdamond made for it.
@@ -56,6 +58,12 @@ pub fn offered(kernel: &Kernel, journal: &Journal) -> Result<(Vec<Operations>, F
 pub fn offered_here(kernel: &Kernel) -> std::result::Result<(Vec<Operations>, Features), String> {
     let found = Journal::open(kernel.clone(), &undo::folder()).and_then(|journal| offered(kernel, &journal));
     found.map_err(|error| why_not_damon(kernel, &error))
+}
+
+/// Why lowtide may not advise other processes, if it may not.
+#[must_use]
+pub fn forbidden(kernel: &Kernel) -> Option<String> {
+    lowtide_kernel::caps::why_not_advise(kernel).map(|why| format!("lowtide itself may not: {why}"))
 }
 
 /// Why DAMON cannot be had for schemes.
@@ -118,8 +126,9 @@ fn why_not_own(scheme: &Scheme, ground: &Ground) -> Option<String> {
     if ground.system {
         return Some("lowtide itself advises processes, not the whole system".to_owned());
     }
-    let need = needs(scheme).into_iter().find(|need| need.own.is_none())?;
-    Some(format!("lowtide itself has no {}", need.what))
+    let need = needs(scheme).into_iter().find(|need| need.own.is_none());
+    let lack = need.map(|need| format!("lowtide itself has no {}", need.what));
+    lack.or_else(|| ground.forbidden.clone())
 }
 
 /// Who carries out each scheme. All that the kernel carries out is on the same addresses, as there is one map.
@@ -168,7 +177,7 @@ mod tests {
 
     fn ground(operations: &[Operations], known: &[&str]) -> Ground {
         let features = Features { known: known.iter().map(|word| (*word).to_owned()).collect() };
-        Ground { operations: Ok(operations.to_vec()), features, system: false, cgroup: true }
+        Ground { operations: Ok(operations.to_vec()), features, system: false, cgroup: true, forbidden: None }
     }
 
     const ALL: [&str; 8] = [
@@ -208,6 +217,8 @@ mod tests {
         let why = choose(&builtin::named("ethp").unwrap(), &held).unwrap_err();
         assert_eq!(why, "ethp: DAMON is held; lowtide itself has no action hugepage");
         assert_eq!(choose(&builtin::named("prcl").unwrap(), &held).unwrap(), [Means::Own]);
+        let forbidden = Ground { forbidden: Some("process_madvise needs CAP_SYS_NICE".to_owned()), ..held.clone() };
+        assert!(choose(&builtin::named("prcl").unwrap(), &forbidden).unwrap_err().ends_with("needs CAP_SYS_NICE"));
         let system = Ground { system: true, ..held };
         assert!(choose(&builtin::named("prcl").unwrap(), &system).unwrap_err().contains("not the whole system"));
     }

@@ -6,12 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use lowtide_kernel::advise::Adviser;
+use lowtide_kernel::advise::{Adviser, Keep};
 use lowtide_kernel::pressure;
 use lowtide_kernel::root::{Error, Kernel};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
-use lowtide_model::scheme::Action;
+use lowtide_model::scheme::{Action, Kind, allowed};
 use lowtide_policy::schemes::{Done, Order};
 
 /// What one order came to.
@@ -42,8 +42,16 @@ pub struct Turn {
     pub cpu_s: f64,
 }
 
-/// Orders, and blocks to look at before: the process, first byte, one past the last.
-type Job = (Vec<Order>, Vec<(u32, (u64, u64))>);
+/// A turn to take.
+#[derive(Debug, Default)]
+pub struct Job {
+    /// What shall be done.
+    pub orders: Vec<Order>,
+    /// Blocks to look at before: the process, first byte, one past the last.
+    pub look_at: Vec<(u32, (u64, u64))>,
+    /// The processes of the target, in their order.
+    pub targets: Vec<u32>,
+}
 
 /// The thread.
 #[derive(Debug)]
@@ -109,9 +117,9 @@ impl Worker {
     }
 
     /// Hands over orders. Not while it is at work: they would be stale when their turn came.
-    pub fn order(&mut self, orders: Vec<Order>, look_at: Vec<(u32, (u64, u64))>) {
+    pub fn order(&mut self, job: Job) {
         if let Some(jobs) = &self.jobs {
-            self.busy = jobs.send((orders, look_at)).is_ok();
+            self.busy = jobs.send(job).is_ok();
         }
     }
 
@@ -134,23 +142,26 @@ impl Drop for Worker {
     }
 }
 
-fn work(adviser: &mut Adviser, (orders, look_at): Job, brake: &mut Brake) -> Turn {
+fn work(adviser: &mut Adviser, job: Job, brake: &mut Brake) -> Turn {
     let before = lowtide_kernel::sys::thread_cpu_s();
     adviser.forget_ended();
     let mut turn = Turn::default();
-    for (pid, range) in look_at {
+    for (pid, range) in job.look_at {
         // Of a process that is gone, nothing came back.
         let pages = adviser.resident(pid, range).unwrap_or(0);
         turn.back.push((pid, range.0, pages));
     }
-    for order in orders {
-        turn.reports.push(carry_out(adviser, order, brake));
+    for order in job.orders {
+        turn.reports.push(carry_out(adviser, order, &job.targets, brake));
     }
     turn.cpu_s = lowtide_kernel::sys::thread_cpu_s() - before;
     turn
 }
 
-fn carry_out(adviser: &mut Adviser, order: Order, brake: &mut Brake) -> Report {
+/// Pages of 512 that must be there for a huge page to be made of them: the rest would be memory that nobody asked for.
+const FULL: u32 = 448;
+
+fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &mut Brake) -> Report {
     let before = lowtide_kernel::sys::thread_cpu_s();
     let advice = match order.action {
         Action::Pageout => Some(Advice::Pageout),
@@ -159,7 +170,24 @@ fn carry_out(adviser: &mut Adviser, order: Order, brake: &mut Brake) -> Report {
         Action::Collapse => Some(Advice::Collapse),
         _ => None,
     };
-    let result = advice.map(|advice| adviser.advise(order.pid, &order.ranges, advice, || brake.go_on())).transpose();
+    if order.action == Action::Collapse {
+        let pid = order.pid;
+        order.ranges.retain(|range| adviser.resident(pid, *range).is_ok_and(|pages| pages >= FULL));
+    }
+    let filters = order.filters.as_slice();
+    let place = targets.iter().position(|pid| *pid == order.pid);
+    // What is used since comes back, and its block is spared then: the filter `young` by other means.
+    let keep = |at: u64, file: bool| {
+        allowed(filters, |kind| match kind {
+            Kind::Anon => !file,
+            Kind::Addr(start, end) => (*start..*end).contains(&at),
+            Kind::Target(index) => usize::try_from(*index).ok() == place,
+            _ => false,
+        })
+    };
+    let keep: Option<&Keep<'_>> = if filters.is_empty() { None } else { Some(&keep) };
+    let result =
+        advice.map(|advice| adviser.advise(order.pid, &order.ranges, advice, keep, || brake.go_on())).transpose();
     let (outcome, error) = match result {
         Ok(outcome) => (outcome.unwrap_or_default(), None),
         Err(error) => (lowtide_kernel::advise::Outcome::default(), Some(error)),

@@ -221,9 +221,10 @@ impl DamonMonitor {
         self.cohort.refresh(&self.kernel, target, now_s, search_cache)
     }
 
-    /// Walks over the target for the map. The whole system has no map: frames mean nothing to its reader.
+    /// Walks over the target for the map. The whole system has one only if schemes act by it: frames mean nothing to its
+    /// reader.
     pub fn refresh_map(&mut self, target: &Target) -> Result<()> {
-        if let Some(map) = self.map.as_mut().filter(|_| !target.system) {
+        if let Some(map) = self.map.as_mut().filter(|map| !target.system || !map.schemes.is_empty()) {
             map.refresh(&self.kernel, target)?;
         }
         Ok(())

@@ -12,6 +12,7 @@ use super::{Target, find};
 use crate::damon::{Goal, Operations, Setup};
 use crate::proc::Mapping;
 use crate::root::{Kernel, Result};
+use crate::system;
 use crate::trace::Event;
 
 /// Processes that `vaddr` follows at once, at most: each costs at least ten regions.
@@ -121,7 +122,10 @@ impl MapMonitor {
             goal: self.goal.map(|share| goal(share, self.sampling_s)),
             schemes: self.schemes.clone(),
         };
-        if self.operations == Operations::Paddr {
+        if target.system {
+            // Whoever acts on the whole system; its frames mean nothing to a reader of the map.
+            setup.ranges = system::ram(kernel)?;
+        } else if self.operations == Operations::Paddr {
             let layout = find::layout(kernel, &target.pids)?;
             (self.extents, self.names, self.lost_bytes) = (layout.extents, layout.names, layout.lost_bytes);
             // Half the regions for the ranges themselves: DAMON only splits while it has less than half its maximum.
