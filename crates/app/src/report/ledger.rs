@@ -12,6 +12,13 @@ fn signed(bytes: i64) -> String {
     human_bytes(bytes as f64)
 }
 
+/// What was saved, in a sentence that others go before.
+pub(super) fn sentence(ledger: &Ledger) -> String {
+    let Some(net) = ledger.net_bytes else { return String::new() };
+    let back = ledger.refaults.map_or_else(String::new, |pages| format!("; {} pages came back", count(Some(pages))));
+    format!(" Schemes saved {} net, on average{back}", signed(net))
+}
+
 /// Savings, price, and what is left.
 pub(super) fn ledger(ledger: &Ledger) -> Grid {
     let mut grid = Grid::new("What the schemes saved, on average, and cost", &["", ""]);

@@ -88,12 +88,16 @@ impl Overview {
         let cold = line.cold.map_or_else(String::new, |_| {
             format!("; on average {} were cold for {COLD_S} s or longer", whole_bytes(line.cold))
         });
+        let saved = self.summary.ledger.as_ref().map_or_else(String::new, super::ledger::sentence);
         match line.need {
             Some(_) => format!(
-                "Touched at most {} within {NEED_WINDOW_S} s half of the time, {} 95 % of the time{peak}{cold}.",
+                "Touched at most {} within {NEED_WINDOW_S} s half of the time, {} 95 % of the time{peak}{cold}.{}",
                 whole_bytes(line.usual),
-                whole_bytes(line.need)
+                whole_bytes(line.need),
+                if saved.is_empty() { saved } else { format!("{saved}.") }
             ),
+            // Schemes look as far back as they act, and no further.
+            None if !saved.is_empty() => format!("{}{peak}.", saved.trim()),
             None => format!("How much it needs was not measured: {}{peak}.", self.why),
         }
     }
