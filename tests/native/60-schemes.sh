@@ -104,6 +104,24 @@ if have "command python3"; then
   between "and keeps it" "$(json locked/meta.json '.schemes[0].applied_bytes')" 0 $((16 * mib))
 fi
 
+# Huge pages of what is in use.
+if have "command python3" && grep -q '\[madvise\]\|\[always\]' /sys/kernel/mm/transparent_hugepage/enabled; then
+  cat >hot.py <<'E2'
+import mmap, time
+memory = mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+end = time.time() + 12
+while time.time() < end:
+    for at in range(0, len(memory), 4096):
+        memory[at] = 1
+    time.sleep(0.1)
+E2
+  check "huge pages are made by lowtide itself" \
+    "$LOWTIDE" run --monitor smaps --scheme ethp-tuned --max-overhead 5% --out collapse -- python3 hot.py
+  between "of what is in use" "$("$LOWTIDE" report collapse timeline --format csv |
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $at["huge_bytes"] > most { most = $at["huge_bytes"] } END { print most }')" \
+    $((96 * mib)) $((140 * mib))
+fi
+
 check "a target that ends in between does no harm" acted short --scheme lines -- "$PATTERN" "$patterns/fixed.toml" --seconds 4
 
 # On what is running already.

@@ -137,7 +137,11 @@ impl Operator {
     pub fn new(schemes: &[Scheme], limits: Limits, seed: u64) -> Self {
         let state = |(index, scheme): (usize, &Scheme)| State {
             scheme: scheme.clone(),
-            blocks: Blocks::new(block_bytes(scheme.action), seed.wrapping_add(index as u64)),
+            blocks: Blocks::new(
+                block_bytes(scheme.action),
+                scheme.action == Action::Pageout,
+                seed.wrapping_add(index as u64),
+            ),
             bite: FIRST_BITE,
             took: false,
             applied_s: None,
@@ -171,8 +175,11 @@ impl Operator {
             let age_s = age_s(&state.scheme);
             for done in seen.done.iter().filter(|done| done.scheme == index) {
                 state.spent.2 += done.cpu_s;
-                state.blocks.went(seen.now_s, age_s, &done.blocks);
                 state.took = true;
+                // Nothing else makes pages go.
+                if state.scheme.action == Action::Pageout {
+                    state.blocks.went(seen.now_s, age_s, &done.blocks);
+                }
             }
             let back = state.blocks.came_back(seen.now_s, age_s, &seen.back);
             state.returned += back;

@@ -60,13 +60,15 @@ fn ages(times: u32, longest: f64) -> f64 {
 pub(super) struct Blocks {
     /// Bytes of one.
     pub(super) bytes: u64,
+    /// Whether one block of a group is tried before the others: what is done to it can hurt.
+    sample: bool,
     known: BTreeMap<(u32, u64), Block>,
     random: Random,
 }
 
 impl Blocks {
-    pub(super) fn new(bytes: u64, seed: u64) -> Self {
-        Self { bytes, known: BTreeMap::new(), random: Random::new(seed) }
+    pub(super) fn new(bytes: u64, sample: bool, seed: u64) -> Self {
+        Self { bytes, sample, known: BTreeMap::new(), random: Random::new(seed) }
     }
 
     pub(super) fn watched(&self) -> impl Iterator<Item = (u32, (u64, u64))> {
@@ -121,7 +123,7 @@ impl Blocks {
 
     /// What is known of a group of blocks, by number.
     fn rank(&self, pid: u32, (from, to): (u64, u64), now_s: f64) -> Rank {
-        let mut rank = Rank::Unknown;
+        let mut rank = if self.sample { Rank::Unknown } else { Rank::Idle };
         for (_, block) in self.known.range((pid, from * self.bytes)..(pid, to * self.bytes)) {
             if block.in_use > 0 {
                 return Rank::InUse;

@@ -189,3 +189,27 @@ fn colder_and_older_regions_go_first() {
     let first: Vec<u64> = orders.iter().flat_map(|order| &order.ranges).map(|range| range.0 >> 30).collect();
     assert_eq!(first, [2, 3, 1]);
 }
+
+#[test]
+fn huge_pages_are_made_once_of_what_is_in_use() {
+    let mut operator = Operator::new(&builtin::named("ethp-tuned").unwrap(), Limits::default(), 1);
+    let mut made = 0;
+    for second in 1..=8 {
+        let region = |access_rate: f64, start: u64| Candidate {
+            pid: 1,
+            start,
+            end: start + (64 << 20),
+            access_rate,
+            age_s: 2.0,
+            resident: 67_108_864.0,
+            idle: (1.0 - access_rate) * 67_108_864.0,
+        };
+        let candidates = vec![region(0.9, 1 << 30), region(0.1, 1 << 31)];
+        let seen = Observation { now_s: f64::from(second), candidates, ..Observation::default() };
+        for order in operator.decide(&seen) {
+            assert!(order.action == Action::Collapse && order.ranges.iter().all(|range| range.0 < 1 << 31));
+            made += order.ranges.len();
+        }
+    }
+    assert_eq!(made, 32, "each of the blocks in use, once");
+}
