@@ -61,7 +61,7 @@ if need "DAMON vaddr" "hot memory is seen as hot" && need "a free DAMON" "hot me
   [ "$stat_was" != Y ] || echo N >"$stat"
   start "$PATTERN" "$patterns/tight.toml"
   sleep 2
-  between "hot memory is seen as hot" "$(seen_hot "$started")" 3000000 8000000
+  between "hot memory is seen as hot" "$(seen_hot "$started")" 3000000 16000000
   stop "$started"
   [ "$stat_was" != Y ] || echo Y >"$stat"
 fi

@@ -71,6 +71,13 @@ impl Tally {
         }
     }
 
+    /// Adds a list that tells of no window.
+    pub fn add_silent(&mut self, list: &[Generation]) {
+        for generation in list {
+            self.total = [self.total[0] + generation.anon, self.total[1] + generation.file];
+        }
+    }
+
     /// Bytes used within a window, anonymous and file; `None` where too little of the memory tells.
     #[must_use]
     pub fn used(&self, window_s: u32) -> Option<[Estimate; 2]> {

@@ -107,6 +107,8 @@ pub struct MglruMonitor {
     promoted: HashMap<(u64, u64), [f64; 2]>,
     /// Numbers of removed cgroups that still have pages: no process is left to use them, and they cannot be aged.
     gone: HashSet<u64>,
+    /// Where others have made generations since the round began, by the same numbers.
+    disturbed: HashSet<(u64, u64)>,
     /// New generations that were asked for, and those that were not made.
     asked: (u64, u64),
 }
@@ -135,6 +137,7 @@ impl MglruMonitor {
             lruvecs: Vec::new(),
             promoted: HashMap::new(),
             gone: HashSet::new(),
+            disturbed: HashSet::new(),
             asked: (0, 0),
         })
     }
@@ -156,12 +159,14 @@ impl MglruMonitor {
         // The kernel's word is not taken for it: the ages in the file are what the picture is made from.
         let before = self.read()?;
         self.note_promoted(&before);
+        self.note_disturbed(&before);
         let young = |lruvec: &&Lruvec| lruvec.generations.last().is_some_and(|youngest| youngest.age_s < NOW_S);
         let aged = || self.lruvecs.iter().filter(|lruvec| self.ages(lruvec));
         let (asked, missing) = (aged().count() as u64, aged().filter(|lruvec| !young(lruvec)).count() as u64);
         (self.asked.0, self.asked.1) = (self.asked.0 + asked, self.asked.1 + missing);
         let Some(schedule) = &mut self.schedule else {
             self.schedule = Some(Schedule { started_s: now_s, round: 0, second_half: false });
+            self.disturbed.clear();
             return Ok(None);
         };
         let windows = self.rounds[schedule.round % self.rounds.len()];
@@ -170,6 +175,7 @@ impl MglruMonitor {
         }
         let round = Round { picture: self.picture(windows), cgroups: self.cgroups(windows) };
         self.promoted.clear();
+        self.disturbed.clear();
         Ok(Some(round))
     }
 
@@ -200,10 +206,32 @@ impl MglruMonitor {
         }
     }
 
+    /// Notes where others have made generations in this round. They may have left anonymous memory out, as reclaim does
+    /// without swap: what was in the oldest generation is then counted to the youngest, as there are only four slots.
+    fn note_disturbed(&mut self, before: &[Lruvec]) {
+        let youngest = |lruvec: &Lruvec| lruvec.generations.last().map_or(0, |generation| generation.seq);
+        let before: HashMap<(u64, u64), u64> = before.iter().map(|of| ((of.memcg, of.node), youngest(of))).collect();
+        for now in &self.lruvecs {
+            let key = (now.memcg, now.node);
+            if before.get(&key).is_some_and(|seq| youngest(now) > seq + 1) {
+                self.disturbed.insert(key);
+            }
+        }
+    }
+
+    /// Adds what one list tells.
+    fn tell(&self, lruvec: &Lruvec, tally: &mut Tally) {
+        if self.disturbed.contains(&(lruvec.memcg, lruvec.node)) {
+            tally.add_silent(&lruvec.generations);
+        } else {
+            tally.add(&lruvec.generations, self.gone.contains(&lruvec.memcg));
+        }
+    }
+
     fn picture(&self, (short, long): Windows) -> Picture {
         let mut tally = Tally::default();
         for lruvec in &self.lruvecs {
-            tally.add(&lruvec.generations, self.gone.contains(&lruvec.memcg));
+            self.tell(lruvec, &mut tally);
         }
         let mut picture = Picture { ages: tally.histogram(&[short, long]), ..Picture::default() };
         for (window, at) in WINDOWS_S.iter().zip(&mut picture.working_set) {
@@ -223,7 +251,7 @@ impl MglruMonitor {
             let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
             for cgroup in above.chain((path != "/").then_some(path)).filter(|cgroup| self.part.holds(cgroup)) {
                 let (tally, sum) = sums.entry((cgroup, lruvec.node)).or_default();
-                tally.add(&lruvec.generations, self.gone.contains(&lruvec.memcg));
+                self.tell(lruvec, tally);
                 (0..2).for_each(|side| sum[side] += promoted[side]);
             }
         }
@@ -325,6 +353,14 @@ mod tests {
         assert_eq!((cgroups[0].cgroup.as_str(), cgroups[0].used[0]), ("/", pages(23.0)));
         let selection = Some(Selection::new(&kernel, "job/*").unwrap());
         let some = MglruMonitor::new(&kernel, &Target { selection, ..Target::default() }, &[]).unwrap();
+        // Others make generations in the middle of a round: what the young ones hold then may be what the oldest held.
+        let mut others = MglruMonitor::new(&kernel, &system, &[]).unwrap();
+        others.step(0.0).unwrap();
+        let later =
+            text.replace(" 1 5001 90", " 4 5001 90").replace(" 2 5000", " 5 5000").replace(" 3 1000", " 6 1000");
+        put("sys/kernel/debug/lru_gen", &later.replace(" 4 0 0 0", " 7 0 0 0"));
+        others.step(4.0).unwrap();
+        assert_eq!(others.step(5.0).unwrap().unwrap().picture.working_set[0], None);
         assert_eq!(["/job", "/job/step", "/job/step/a"].map(|path| some.part.holds(path)), [false, true, true]);
     }
 
