@@ -146,6 +146,13 @@ real_kernel_tests() {
   if [ -e vm/test.sh ]; then reporting 1900 vm/test.sh; fi
 }
 
+# What guests are made of is fetched and unpacked meanwhile; vm/test.sh waits for it where it is not done by then.
+prepare_guests() {
+  local kernel
+  for kernel in 6.12 newest; do vm/run --kernel "$kernel" --prepare || true; done
+}
+if [ -e vm/run ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
+
 ensure_toolchain
 if ensure_component fmt rustfmt; then
   one "cargo fmt" 120 cargo fmt --all --check

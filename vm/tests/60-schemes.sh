@@ -11,18 +11,18 @@ need "DAMON paddr" "the kernel carries out schemes" || exit 0
 acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" >out 2>err; }
 used() { json "$1/meta.json" ".schemes[0].$2"; }
 
-check "the kernel carries out a scheme" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 40
+check "the kernel carries out a scheme" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 28
 equals "on page frames, which others' can be told from" "$(used fixed by)" "the kernel's DAMON, on page frames"
 between "what is idle is paged out" "$(used fixed applied_bytes)" $((300 * mib)) $((900 * mib))
-between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((100 * mib)) $((500 * mib))
+between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((50 * mib)) $((500 * mib))
 between "what is in use stays" "$(json fixed/summary.json '.faults.refault_anon')" 0 20000
 
-check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "$PATTERN" "$patterns/fixed.toml" --seconds 20
+check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "$PATTERN" "$patterns/fixed.toml" --seconds 14
 equals "on virtual addresses" "$(used ethp by)" "the kernel's DAMON, on virtual addresses"
 between "of what is in use" "$(used ethp applied_bytes)" $((2 * mib)) $((100000 * mib))
 
 printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\naccess = { max = "0%%" }\nquota = { size = "4M", every = "1s" }\n' >slow.toml
-check "a quota is given to the kernel" acted slow --scheme slow.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 20
+check "a quota is given to the kernel" acted slow --scheme slow.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 16
 between "and holds" "$(used slow applied_bytes)" 1 $((110 * mib))
 between "which is counted" "$(used slow quota_exceeded)" 1 100000
 
@@ -31,7 +31,7 @@ equals "and takes nothing" "$(json dry/summary.json '.memory.swap.peak_bytes')" 
 between "of what it would be tried on" "$(used dry tried_bytes)" 1 $((100000 * mib))
 
 check "schemes are tried on the whole system" \
-  "$LOWTIDE" schemes apply prcl-tuned --system --dry-run --max-overhead 100% --duration 15s --out whole
+  "$LOWTIDE" schemes apply prcl-tuned --system --dry-run --max-overhead 100% --duration 11s --out whole
 between "on its page frames" "$(used whole tried_bytes)" 1 $((100000 * mib))
 
 # A process that shares its cgroup: frames of others could be among its own.
@@ -39,7 +39,7 @@ start "$PATTERN" "$patterns/fixed.toml" --seconds 60
 program=$started
 sleep 5
 check "a scheme is applied to one process among others" \
-  "$LOWTIDE" schemes apply prcl-tuned --pid "$program" --swap zram:1G --max-overhead 100% --duration 25s --out one
+  "$LOWTIDE" schemes apply prcl-tuned --pid "$program" --swap zram:1G --max-overhead 100% --duration 20s --out one
 equals "by lowtide itself, by the map of DAMON" "$(used one by)-$(json one/summary.json .monitor.backend)" \
   "lowtide, by process_madvise-damon-vaddr"
 between "what is idle is paged out then, too" "$(used one applied_bytes)" $((10 * mib)) $((900 * mib))
