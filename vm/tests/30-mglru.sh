@@ -43,7 +43,7 @@ view() { "$LOWTIDE" report "$1" cgroups --format csv | awk -F, -v cgroup="${grou
 between "the one below has it, too" "$(view tree /a/b anon ws_5s_bytes)" $((60 * mib)) $((70 * mib))
 
 check "the long windows alone are recorded" \
-  "$LOWTIDE" record --cgroup "$group" --monitor mglru --windows 10s --max-overhead 100% --duration 26s --out long
+  "$LOWTIDE" record --cgroup "$group" --monitor mglru --windows 10s --max-overhead 100% --duration 34s --out long
 equals "no others have a figure" "$(working_set long 1)-$(working_set long 5)" null-null
 between "and theirs is true" "$(working_set long 10)" $((60 * mib)) $((70 * mib))
 
