@@ -118,7 +118,7 @@ E2
   check "huge pages are made by lowtide itself" \
     "$LOWTIDE" run --monitor smaps --scheme ethp-tuned --max-overhead 5% --out collapse -- python3 hot.py
   between "of what is in use" "$("$LOWTIDE" report collapse timeline --format csv |
-    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $at["huge_bytes"] > most { most = $at["huge_bytes"] } END { print most }')" \
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR > 1 && $at["huge_bytes"] + 0 > most { most = $at["huge_bytes"] } END { print most }')" \
     $((96 * mib)) $((140 * mib))
 fi
 
