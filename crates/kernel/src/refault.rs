@@ -11,6 +11,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use lowtide_model::random::Random;
 use lowtide_model::{PAGE, stats};
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
@@ -105,7 +106,7 @@ fn temporary_file(dir: &Path) -> std::io::Result<File> {
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
     // Random bytes: a file system that compresses must not make the disk look fast.
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     let mut chunk = vec![0; 1 << 20];
     for _ in 0..FILE_PAGES / 256 {
         random.fill(&mut chunk);
@@ -124,7 +125,7 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
         return Ok(before.iter().map(|device| unmeasured(device, "it is full")).collect());
     }
     let fail = |e| Error::new("page out own memory to", "swap", e);
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     let area = Area::anonymous(pages, |page, bytes| half_random(&mut random, page, bytes)).map_err(fail)?;
     let evicted = page_out(&area).map_err(fail)?;
     let map = PageMap::open(kernel, std::process::id())?;
@@ -232,7 +233,7 @@ fn evicted_pages(resident: &[bool]) -> Vec<usize> {
 
 /// Touches pages in random order. Gives page and seconds of those that had to be brought in.
 fn touch_all(area: &Area, mut pages: Vec<usize>) -> Vec<(usize, f64)> {
-    Random(SEED).shuffle(&mut pages);
+    Random::new(SEED).shuffle(&mut pages);
     let begin = Instant::now();
     let mut timed = Vec::with_capacity(TOUCHES.min(pages.len()));
     for page in pages {
@@ -270,33 +271,6 @@ fn half_random(random: &mut Random, page: usize, bytes: &mut [u8]) {
     random.fill(noise);
     for (word, chunk) in plain.chunks_exact_mut(8).enumerate() {
         chunk.copy_from_slice(&((page << 16 | word >> 4) as u64).to_ne_bytes());
-    }
-}
-
-/// `SplitMix64` (Steele et al., OOPSLA'14).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for chunk in bytes.chunks_exact_mut(8) {
-            chunk.copy_from_slice(&self.next().to_ne_bytes());
-        }
-    }
-
-    fn shuffle(&mut self, list: &mut [usize]) {
-        for last in (1..list.len()).rev() {
-            // The bias of the remainder is below 2^-50 here.
-            let other = self.next() % (last as u64 + 1);
-            list.swap(last, usize::try_from(other).unwrap_or(last));
-        }
     }
 }
 
@@ -355,7 +329,7 @@ mod tests {
         #[test]
         fn a_shuffle_keeps_every_page(count in 0usize..500, seed in any::<u64>()) {
             let mut list: Vec<usize> = (0..count).collect();
-            Random(seed).shuffle(&mut list);
+            Random::new(seed).shuffle(&mut list);
             list.sort_unstable();
             prop_assert_eq!(list, (0..count).collect::<Vec<_>>());
         }

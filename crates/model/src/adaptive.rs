@@ -5,6 +5,7 @@
 //! idle tracking in its place.
 
 use crate::PAGE;
+use crate::random::Random;
 use crate::region::Region;
 
 /// Two neighbours are alike, and a rate is unchanged, if the counts differ by at most this share of the samples (DAMON's
@@ -36,7 +37,7 @@ pub struct Adaptive {
     fewest: usize,
     most: usize,
     samples: u32,
-    random: u64,
+    random: Random,
 }
 
 impl Adaptive {
@@ -44,7 +45,7 @@ impl Adaptive {
     /// from it.
     #[must_use]
     pub fn new(fewest: usize, most: usize, seed: u64) -> Self {
-        Self { parts: Vec::new(), fewest: fewest.max(1), most: most.max(3), samples: 0, random: seed }
+        Self { parts: Vec::new(), fewest: fewest.max(1), most: most.max(3), samples: 0, random: Random::new(seed) }
     }
 
     /// What is to be watched: ranges of whole pages, ascending, not overlapping. Regions in ranges that stay keep what is
@@ -97,7 +98,7 @@ impl Adaptive {
     /// One page of each region, by address, in their order: the next sample looks at these.
     pub fn choose(&mut self) -> Vec<u64> {
         let mut parts = std::mem::take(&mut self.parts);
-        let chosen = parts.iter_mut().map(|part| part.start + self.below(part.pages()) * PAGE).collect();
+        let chosen = parts.iter_mut().map(|part| part.start + self.random.below(part.pages()) * PAGE).collect();
         self.parts = parts;
         chosen
     }
@@ -172,18 +173,9 @@ impl Adaptive {
                 self.parts.push(part);
                 continue;
             }
-            let cut = part.start + (1 + self.below(part.pages() - 1)) * PAGE;
+            let cut = part.start + (1 + self.random.below(part.pages() - 1)) * PAGE;
             self.parts.extend([Part { end: cut, ..part }, Part { start: cut, ..part }]);
         }
-    }
-
-    /// A number in `0..limit` (splitmix64, Steele et al., OOPSLA'14).
-    fn below(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit.max(1)
     }
 }
 

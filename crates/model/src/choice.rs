@@ -11,6 +11,8 @@
 //! The choice is *nested*: at turn 0, and for the blocks that do not take turns, the page chosen at level `k + 1` is one of the two chosen at level `k`, so when memory grows
 //! and the sample must get sparser, the pages kept keep their history (as in SHARDS, Waldspurger et al., FAST'15).
 
+use crate::random::mix;
+
 /// The density of a sample and the seed that fixes which pages it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
@@ -20,13 +22,6 @@ pub struct Choice {
     pub seed: u64,
     /// How often the blocks that take turns have chosen anew.
     pub turn: u64,
-}
-
-/// `SplitMix64`'s finaliser (Steele et al., OOPSLA'14): a bijection of u64 whose output bits are well mixed.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 impl Choice {

@@ -1,5 +1,13 @@
 //! Random numbers that are the same for the same seed, wherever they are drawn.
 
+/// `SplitMix64`'s finaliser: a bijection of u64 whose output bits are well mixed.
+#[must_use]
+pub fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
 /// `SplitMix64` (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Random(u64);
@@ -14,10 +22,14 @@ impl Random {
     /// The next number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        mix(self.0)
+    }
+
+    /// Fills whole words of 8 bytes; what is left over stays as it was.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_exact_mut(8) {
+            chunk.copy_from_slice(&self.number().to_ne_bytes());
+        }
     }
 
     /// A number below `end`, which is not 0. All are as good as equally likely while `end` is far below 2^64.
