@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use lowtide_model::scheme::builtin;
+use lowtide_model::scheme::line::SyntaxError;
 use lowtide_model::units::{Size, Span};
 use serde::{Deserialize, Serialize};
 
@@ -156,10 +157,8 @@ impl Suite {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::new(code::GONE, format!("{name}: {error}; give a suite file")))?;
         let suite: Self = toml::from_str(&text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            let line = before.matches('\n').count() + 1;
-            Failure::new(code::USAGE, format!("{name}:{line}:{column}: {}", error.message().replace('\n', ", ")))
+            let SyntaxError { line, column, message } = SyntaxError::in_toml(&text, &error);
+            Failure::new(code::USAGE, format!("{name}:{line}:{column}: {message}"))
         })?;
         suite.check().map_err(|message| Failure::new(code::USAGE, format!("{name}: {message}")))?;
         Ok(suite)

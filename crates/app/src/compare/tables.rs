@@ -59,6 +59,13 @@ impl Metric {
     }
 }
 
+/// The runs of a program in a configuration that count: not the warm-up, and none that failed.
+fn counting<'a>(runs: &'a [Outcome], program: &str, config: &str) -> impl Iterator<Item = &'a Outcome> {
+    let counts =
+        move |run: &&Outcome| run.round > 0 && run.failure.is_none() && run.program == program && run.config == config;
+    runs.iter().filter(counts)
+}
+
 /// One program in one configuration by one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
@@ -249,10 +256,7 @@ pub fn effects(runs: &[Outcome], programs: &[String], configs: &[String]) -> Vec
     );
     for program in programs {
         for config in configs {
-            let counts = |run: &&Outcome| {
-                run.round > 0 && run.failure.is_none() && run.program == *program && run.config == *config
-            };
-            let of: Vec<&Outcome> = runs.iter().filter(counts).collect();
+            let of: Vec<&Outcome> = counting(runs, program, config).collect();
             let mean = |get: &dyn Fn(&Outcome) -> Option<f64>| {
                 stats::mean(&of.iter().filter_map(|run| get(run)).collect::<Vec<f64>>())
             };

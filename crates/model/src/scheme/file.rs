@@ -54,12 +54,7 @@ fn from_json(text: &str) -> Result<Vec<Scheme>, SyntaxError> {
 }
 
 fn from_toml(text: &str) -> Result<Vec<Scheme>, SyntaxError> {
-    let schemes: Schemes = toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        let message = error.message().replace('\n', ", ");
-        SyntaxError { line: before.matches('\n').count() + 1, column: line.chars().count() + 1, message }
-    })?;
+    let schemes: Schemes = toml::from_str(text).map_err(|error| SyntaxError::in_toml(text, &error))?;
     Ok(schemes.scheme)
 }
 

@@ -16,6 +16,17 @@ pub struct SyntaxError {
     pub message: String,
 }
 
+impl SyntaxError {
+    /// A mistake in a TOML text.
+    #[must_use]
+    pub fn in_toml(text: &str, error: &toml::de::Error) -> Self {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let message = error.message().replace('\n', ", ");
+        Self { line: before.matches('\n').count() + 1, column: line.chars().count() + 1, message }
+    }
+}
+
 const FIELDS: [&str; 7] = ["min-size", "max-size", "min-access", "max-access", "min-age", "max-age", "action"];
 
 /// All schemes of a text, one a line.
