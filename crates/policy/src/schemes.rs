@@ -91,8 +91,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// One percent, at 10 µs a page (zram with lz4; `doctor --calibrate` measures it). Pressure of a tenth is where
-    /// Senpai stops (Weiner et al., ASPLOS 2022, hold it below that by orders of magnitude).
+    /// One percent, at 10 µs a page, which is about what zram takes; `doctor --calibrate` measures it. Stalled for a tenth of
+    /// the time is our own choice of where to stop.
     fn default() -> Self {
         Self { slowdown: 0.01, refault_s: 10e-6, pressure: 0.1, swap_free: 16 << 20 }
     }

@@ -3,12 +3,12 @@
 use lowtide_kernel::huge::zero_share;
 use lowtide_kernel::monitor::smaps::{MappingUse, parse_mappings};
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::{swap, system};
+use lowtide_kernel::swap;
 use lowtide_model::usage::Usage;
 
 use super::Recorder;
 use crate::monitors::Monitor;
-use crate::schemes::acting::{Acting, Facts};
+use crate::schemes::acting::{Acting, Facts, SchemePlan};
 
 /// Huge pages are looked into so often, seconds: what is looked at counts as used.
 const WASTE_EVERY_S: f64 = 10.0;
@@ -82,13 +82,13 @@ impl Recorder {
             }
             Monitor::Mglru(_) | Monitor::None => {}
         }
-        let memory = system::memory(&self.kernel).ok();
-        #[expect(clippy::cast_precision_loss, reason = "a share")]
-        let free = memory.map(|memory| memory.free as f64 / memory.total.max(1) as f64);
-        let swap_free = swap::devices(&self.kernel)
-            .ok()
-            .map(|devices| devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum());
-        acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free }, &self.target.pids);
+        if self.options.plan.as_ref().is_some_and(SchemePlan::acts_itself) {
+            #[expect(clippy::cast_precision_loss, reason = "a share")]
+            let free = usage.system_used_bytes.map(|used| 1.0 - used / self.meta.host.memory_bytes.max(1) as f64);
+            let swaps = swap::devices(&self.kernel).ok();
+            let swap_free = swaps.map(|all| all.iter().map(|swap| swap.bytes.saturating_sub(swap.used)).sum());
+            acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free }, &self.target.pids);
+        }
         if let (Some(taken), Some(refaults)) = (acting.taken_file(), usage.refault_file) {
             #[expect(clippy::cast_precision_loss, reason = "a page")]
             let back = refaults * lowtide_model::PAGE as f64;

@@ -188,7 +188,7 @@ impl Acting {
         if let Some(turn) = self.worker.turn() {
             self.hear(facts.now_s, turn);
         }
-        if self.worker.busy || !self.plan.acts_itself() {
+        if self.worker.busy {
             return;
         }
         let elapsed_s = facts.now_s - self.last.now_s;

@@ -62,9 +62,8 @@ impl FromStr for SwapTo {
     }
 }
 
-/// Compressors, the fastest first: what is paged out comes back, and the program waits for it. lz4 takes about half the
-/// time of lzo-rle to come back, zstd three times as long for a third less memory (Linux, zram's users; `doctor --calibrate`
-/// measures it here).
+/// Compressors, those that are quick to undo first: what is paged out comes back, and the program waits for it. What one
+/// costs on this machine, `doctor --calibrate` measures.
 const COMPRESSORS: [&str; 4] = ["lz4", "lzo-rle", "lzo", "zstd"];
 
 impl SwapTo {
