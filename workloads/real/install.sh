@@ -24,10 +24,10 @@ packages() {
 }
 
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(redis memcached sqlite pgbench zstd build gromacs graph)
+[ ${#names[@]} -gt 0 ] || names=(redis redis-hot memcached sqlite pgbench zstd build gromacs graph)
 for name in "${names[@]}"; do
   case $name in
-    redis) packages redis-server redis-tools ;;
+    redis | redis-hot) packages redis-server redis-tools ;;
     memcached) packages memcached python3 ;;
     sqlite) packages sqlite3 ;;
     pgbench) packages postgresql postgresql-contrib ;;
