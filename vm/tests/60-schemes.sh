@@ -15,7 +15,7 @@ check "the kernel carries out a scheme" acted fixed --scheme prcl-tuned -- "$PAT
 equals "on page frames, which others' can be told from" "$(used fixed by)" "the kernel's DAMON, on page frames"
 # How much of it in the time depends on the machine that emulates this one.
 between "what is idle is paged out" "$(used fixed applied_bytes)" $((64 * mib)) $((900 * mib))
-between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((50 * mib)) $((500 * mib))
+between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((8 * mib)) $((500 * mib))
 between "what is in use stays" "$(json fixed/summary.json '.faults.refault_anon')" 0 20000
 
 check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "$PATTERN" "$patterns/fixed.toml" --seconds 14
