@@ -13,6 +13,7 @@ use lowtide_kernel::undo::{self, Journal};
 use lowtide_kernel::{damon, system, trace};
 use lowtide_model::meta::{Host, Meta, SCHEMA};
 
+use crate::calibration;
 use crate::failure::{Failure, code};
 use crate::monitors::{self, Wish};
 use crate::recorder::{Options, Recorder};
@@ -112,6 +113,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &
             memory_bytes: system::memory(kernel).map_or(0, |memory| memory.total),
             cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),
         },
+        refault_costs: calibration::load(),
         notes,
         ..Meta::default()
     }

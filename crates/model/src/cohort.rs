@@ -11,7 +11,7 @@ use crate::episode::{Episode, Kind, PageKey};
 use crate::sharpen::Sample;
 use crate::{PAGE, WINDOWS_S};
 
-pub use picture::{AgeBin, Estimate, Picture, used_within};
+pub use picture::{AgeBin, AgeRow, Estimate, Picture, used_within};
 
 /// A page as a refresh found it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -210,7 +210,7 @@ impl Cohort {
                     touched: false,
                     start_s: start,
                     end_s: self.previous_tick_s,
-                    reuse_s: None,
+                    reuse_s: page.last_touch_s.map(|_| 0.0),
                 });
             }
         }
@@ -289,6 +289,11 @@ impl Watched {
         if !(goes_on && self.run.is_some()) {
             self.rest(key, weight_bytes, out);
             let reuse_s = if goes_on && self.was_cut { Some(0.0) } else { self.last_touch_s.map(|last| now_s - last) };
+            if reuse_s.is_none() && self.since_s.is_finite() && self.since_s < previous_tick_s {
+                // Idleness of which nobody saw the beginning.
+                let (start_s, end_s) = (self.since_s, now_s);
+                out.push(Episode { key, kind: self.kind, weight_bytes, touched: false, start_s, end_s, reuse_s: None });
+            }
             self.run = Some((now_s, reuse_s));
         }
         self.was_cut = false;

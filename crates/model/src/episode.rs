@@ -1,5 +1,7 @@
 //! What the cohort saw of one page: stretches of use and, where watching ended, the last stretch of idleness.
 
+use std::collections::BTreeMap;
+
 use crate::PAGE;
 
 /// What backs a sampled page.
@@ -66,12 +68,76 @@ pub struct Episode {
     pub kind: Kind,
     /// Bytes this sampled page stands for.
     pub weight_bytes: f64,
-    /// True: touched in every tick of `start_s..=end_s`. False: untouched during it, and watching ended then.
+    /// True: touched in every tick of `start_s..=end_s`. False: untouched during it, and watching ended then; or the touch
+    /// that follows is the first that was seen of the page.
     pub touched: bool,
     /// Start, seconds since the start of the record (the end of the first tick in which it was seen touched).
     pub start_s: f64,
     /// End, seconds since the start of the record.
     pub end_s: f64,
-    /// Reuse time: seconds from the touch before to `start_s`; 0 where a stretch goes on; `None` where none was seen.
+    /// Reuse time: seconds from the touch before to `start_s`; 0 where a stretch goes on, or idleness begins with a touch;
+    /// `None` where none was seen.
     pub reuse_s: Option<f64>,
+}
+
+/// Rows as they were written, put together again: pieces of a stretch of use that was cut become one. So a page that is
+/// always in use takes one row however long it was watched.
+#[derive(Debug, Clone, Default)]
+pub struct Lives {
+    rows: Vec<Episode>,
+    last: BTreeMap<PageKey, usize>,
+}
+
+impl Lives {
+    /// Adds the next row; those of one page come in the order of time.
+    pub fn push(&mut self, row: Episode) {
+        if let Some(last) = self.last.get(&row.key).and_then(|at| self.rows.get_mut(*at))
+            && row.touched
+            && row.reuse_s.is_some_and(|reuse_s| reuse_s <= 0.0)
+            && last.touched
+            && last.kind == row.kind
+        {
+            last.end_s = row.end_s;
+            return;
+        }
+        self.last.insert(row.key, self.rows.len());
+        self.rows.push(row);
+    }
+
+    /// The rows.
+    #[must_use]
+    pub fn rows(self) -> Vec<Episode> {
+        self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_stretch_become_one() {
+        let row = |page: u64, touched, start_s, end_s, reuse_s| Episode {
+            key: PageKey { space: 1, page },
+            kind: Kind::Anon,
+            weight_bytes: 4096.0,
+            touched,
+            start_s,
+            end_s,
+            reuse_s,
+        };
+        let mut lives = Lives::default();
+        for row in [
+            row(1, true, 1.0, 5.0, Some(0.5)),
+            row(2, true, 1.0, 1.0, None),
+            row(1, true, 6.0, 10.0, Some(0.0)),
+            row(1, false, 10.0, 20.0, Some(0.0)),
+            row(2, true, 9.0, 9.0, Some(8.0)),
+        ] {
+            lives.push(row);
+        }
+        let rows = lives.rows();
+        assert_eq!(rows.len(), 4);
+        assert_eq!((rows[0].start_s, rows[0].end_s, rows[0].reuse_s), (1.0, 10.0, Some(0.5)));
+    }
 }

@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod capability;
 pub mod choice;
 pub mod cohort;
+pub mod curve;
 pub mod episode;
 pub mod generations;
 pub mod ledger;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::curve::MeasuredCosts;
 use crate::scheme::Scheme;
 
 /// Version of the record folder's layout; a change is a changelog entry.
@@ -111,6 +112,9 @@ pub struct Meta {
     /// What was done to the target by schemes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schemes: Vec<SchemeUse>,
+    /// What a page costs that comes back, as measured on the machine before.
+    #[serde(default)]
+    pub refault_costs: MeasuredCosts,
     /// What could not be seen and why; one sentence each.
     pub notes: Vec<String>,
     /// `None` while recording, and for ever if the recorder was killed.

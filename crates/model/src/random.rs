@@ -37,6 +37,13 @@ impl Random {
         self.number() % end.max(1)
     }
 
+    /// A number from 0 up to, but without, 1; 53 bits of it are random.
+    pub fn chance(&mut self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "53 bits")]
+        let high = (self.number() >> 11) as f64;
+        high / (1u64 << 53) as f64
+    }
+
     /// A place in a list of so many.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)

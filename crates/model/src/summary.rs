@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::curve::Curve;
 use crate::ledger::{self, Ledger};
 use crate::meta::{Host, IMPORTED, Meta};
 use crate::stats;
@@ -109,7 +110,7 @@ pub struct Budget {
     pub sys_max_rss_bytes: Option<u64>,
     /// Highest rise of the system's memory in use.
     pub unlimited_bytes: Option<u64>,
-    /// Smallest memory within the stated slowdown; null until a curve is computed.
+    /// Smallest memory within the stated slowdown, read off the tide curve: anonymous and file memory, and the kernel's.
     pub lowtide_bytes: Option<u64>,
     /// The stated slowdown.
     pub slowdown_percent: f64,
@@ -136,6 +137,9 @@ pub struct Summary {
     /// `None` where no schemes were at work.
     pub ledger: Option<Ledger>,
 }
+
+/// The slowdown that `budget` allows.
+const SLOWDOWN: f64 = 0.02;
 
 /// Idle bytes of one tick: for each of [`AGE_EDGES_S`] bytes idle at least so long, anonymous and file.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -178,7 +182,7 @@ fn rise_to_peak(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<u
 
 /// The summary of a record. The first usage row is the baseline taken before the command started; levels leave it out.
 #[must_use]
-pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
+pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow], curve: Option<&Curve>) -> Summary {
     let end = meta.end.clone().unwrap_or_default();
     let last_t = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
     let runtime_s = if meta.end.is_some() { end.runtime_s } else { last_t };
@@ -189,6 +193,8 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
     let live = rows.get(1..).unwrap_or_default();
     let mut memory = memory(live);
     memory.cgroup.peak_bytes = memory.cgroup.peak_bytes.max(end.cgroup_peak_bytes);
+    let costs = meta.refault_costs.or_usual();
+    let least = curve.and_then(|curve| curve.within(SLOWDOWN, &costs)).map(|point| bytes(point.kept_peak));
     let system_cpu = rise(rows, |row| row.system_cpu_s).filter(|total| *total > 0.0);
     Summary {
         schema: crate::meta::SCHEMA,
@@ -228,8 +234,8 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow]) -> Summary {
                 .map(bytes)
                 .or_else(|| rise_to_peak(rows, |row| row.system_lru_bytes)),
             unlimited_bytes: rise_to_peak(rows, |row| row.system_used_bytes),
-            lowtide_bytes: None,
-            slowdown_percent: 2.0,
+            lowtide_bytes: least.map(|least| least + memory.kernel.peak_bytes.unwrap_or(0)),
+            slowdown_percent: 100.0 * SLOWDOWN,
         },
         ledger: ledger::ledger(&meta.schemes, rows),
     }
@@ -323,7 +329,7 @@ mod tests {
             ..Meta::default()
         };
         let rows = [row(0.0, 100.0, 0.0), row(1.0, 400.0, 10.0), row(2.0, 300.0, 20.0), row(3.0, 120.0, 30.0)];
-        let summary = summarise(&meta, &rows, &[]);
+        let summary = summarise(&meta, &rows, &[], None);
         assert_eq!(summary.exit_code, Some(7));
         assert_eq!(summary.budget.unlimited_bytes, Some(300));
         assert_eq!(summary.faults.minor, Some(30));
@@ -336,7 +342,7 @@ mod tests {
 
     #[test]
     fn every_key_of_the_contract_is_there_even_when_nothing_was_measured() {
-        let json = serde_json::to_value(summarise(&Meta::default(), &[], &[])).unwrap();
+        let json = serde_json::to_value(summarise(&Meta::default(), &[], &[], None)).unwrap();
         for key in [
             "schema",
             "command",

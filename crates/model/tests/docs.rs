@@ -79,7 +79,7 @@ fn every_key_of_the_json_files_is_named() {
         quota_exceeded: none,
         cpu_s: None,
     });
-    let summary = serde_json::to_value(summarise(&meta, &[], &[])).unwrap();
+    let summary = serde_json::to_value(summarise(&meta, &[], &[], None)).unwrap();
     for (file, value) in [("meta.json", serde_json::to_value(&meta).unwrap()), ("summary.json", summary)] {
         // What summary.json repeats from meta.json is described there.
         let text = section(file).to_owned() + section("meta.json");

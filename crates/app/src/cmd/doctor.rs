@@ -12,11 +12,13 @@ use lowtide_kernel::swap;
 use lowtide_kernel::sys::Signals;
 use lowtide_kernel::zram::{Setup, Zram};
 use lowtide_model::capability::{Capability, State};
+use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::units::human_bytes;
 use rustix::process::Signal;
 use serde::Serialize;
 
 use super::calibrate::{self, MonitorCost};
+use crate::calibration;
 use crate::failure::words as reason;
 use crate::session;
 
@@ -100,6 +102,9 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     if let Some(signal) = signal {
         return Ok(128 + signal);
     }
+    if let Some(calibration) = &calibration {
+        keep(calibration);
+    }
     let row = |capability: Capability| Row { purpose: caps::purpose(capability.name), capability };
     let diagnosis = Diagnosis {
         schema: 1,
@@ -143,6 +148,16 @@ fn calibrate(
         }
     }
     Ok((Some(answer), None))
+}
+
+/// Keeps the costs for records to come. A calibration that cannot be kept is an answer all the same.
+fn keep(calibration: &Calibration) {
+    let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(|refault| refault.mean_s);
+    let costs = MeasuredCosts { swap_s: swap, disk_s: calibration.disk.mean_s };
+    match calibration::save(costs) {
+        Ok(path) => eprintln!("lowtide: kept for records to come in {}", path.display()),
+        Err(error) => eprintln!("lowtide: the costs could not be kept for records to come: {error}"),
+    }
 }
 
 /// Cost of a refault on zram, on a device that is there only for this.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, StringArray};
 use arrow_schema::{DataType, Field};
 use lowtide_model::AGE_EDGES_S;
+pub use lowtide_model::cohort::AgeRow;
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::summary::ColdRow;
 
@@ -14,15 +15,6 @@ use super::table::{Table, column, nullable};
 /// The table.
 #[derive(Debug)]
 pub struct Ages;
-
-/// One row.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AgeRow {
-    /// Seconds since the start of the record.
-    pub t_s: f64,
-    /// The bin.
-    pub bin: AgeBin,
-}
 
 impl Table for Ages {
     const NAME: &'static str = "ages";

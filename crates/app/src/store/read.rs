@@ -7,7 +7,9 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use lowtide_model::episode::Episode;
+use lowtide_model::curve::Curve;
+use lowtide_model::curve::regions::histogram;
+use lowtide_model::episode::{Episode, Lives};
 use lowtide_model::meta::{Meta, SCHEMA};
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
@@ -19,7 +21,7 @@ use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::Reader;
 use super::lock::{Lock, Try};
-use super::regions::Regions;
+use super::regions::{RegionRow, Regions};
 use super::table::Table;
 use super::usage::UsageTable;
 use super::{META, PARTS};
@@ -136,7 +138,54 @@ impl Record {
     /// The summary, computed from the rows.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        summarise(&self.meta, &self.usage(), &cold_rows(&self.ages()))
+        let ages = self.ages();
+        summarise(&self.meta, &self.usage(), &cold_rows(&ages), self.curve(&ages).as_ref())
+    }
+
+    /// The tide curve, from these idle-age histograms if it has them, or else from what the map tells of them. `None` where
+    /// the record has not the measurements for it.
+    #[must_use]
+    pub fn curve(&self, ages: &[AgeRow]) -> Option<Curve> {
+        if ages.is_empty() {
+            Curve::of(&self.ages_of_map(), &[], self.tick_s())
+        } else {
+            Curve::of(ages, &self.lives(), self.tick_s())
+        }
+    }
+
+    /// Everything seen of the sampled pages, with stretches whole that were cut.
+    #[must_use]
+    pub fn lives(&self) -> Vec<Episode> {
+        let mut lives = Lives::default();
+        self.read::<Cohort>().flatten().for_each(|row| lives.push(row));
+        lives.rows()
+    }
+
+    /// Seconds between two looks at a page; at least one.
+    #[must_use]
+    pub fn tick_s(&self) -> f64 {
+        self.meta.monitor.sampling_s.max(1.0)
+    }
+
+    /// Idle-age histograms from the map.
+    #[must_use]
+    pub fn ages_of_map(&self) -> Vec<AgeRow> {
+        let mut ages = Vec::new();
+        let mut snapshot: Vec<RegionRow> = Vec::new();
+        let mut take = |snapshot: &mut Vec<RegionRow>| {
+            if let Some(t_s) = snapshot.first().map(|row| row.t_s) {
+                let each = snapshot.drain(..).map(|row| (row.region(), row.mapping.starts_with('/')));
+                ages.extend(histogram(t_s, each));
+            }
+        };
+        for row in self.regions().flatten() {
+            if snapshot.first().is_some_and(|first| first.t_s.to_bits() != row.t_s.to_bits()) {
+                take(&mut snapshot);
+            }
+            snapshot.push(row);
+        }
+        take(&mut snapshot);
+        ages
     }
 
     /// The files that hold a table: the parts where there are any (they are complete), else the main file.

@@ -41,6 +41,17 @@ impl RegionRow {
         let (access_rate, age_s) = (region.access_rate as f32, region.age_s as f32);
         Self { t_s, pid, start: region.start, end: region.end, access_rate, age_s, mapping: mapping.into() }
     }
+
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        Region {
+            start: self.start,
+            end: self.end,
+            access_rate: f64::from(self.access_rate),
+            age_s: f64::from(self.age_s),
+        }
+    }
 }
 
 impl Table for Regions {

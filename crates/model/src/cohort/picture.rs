@@ -42,6 +42,15 @@ pub struct AgeBin {
     pub size: Estimate,
 }
 
+/// A bin of the histogram of one tick.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AgeRow {
+    /// Seconds since the start of the record.
+    pub t_s: f64,
+    /// The bin.
+    pub bin: AgeBin,
+}
+
 /// Bytes of these bins that were used within `window_s`; `None` where none of them ends there.
 #[must_use]
 pub fn used_within<'a>(bins: impl Iterator<Item = &'a AgeBin>, window_s: f64) -> Option<f64> {

@@ -85,7 +85,7 @@ fn reuse_times_and_idleness_are_written_down() {
     }
     cohort.finish(&mut out);
     let seen: Vec<_> = out.iter().map(|e| (e.touched, e.start_s, e.end_s, e.reuse_s)).collect();
-    assert_eq!(seen, [(true, 2.0, 3.0, Some(1.5)), (true, 6.0, 6.0, Some(3.0)), (false, 6.0, 8.0, None)]);
+    assert_eq!(seen, [(true, 2.0, 3.0, Some(1.5)), (true, 6.0, 6.0, Some(3.0)), (false, 6.0, 8.0, Some(0.0))]);
     assert_eq!(out[0].weight_bytes, 4.0 * 4096.0);
 }
 

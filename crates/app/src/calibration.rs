@@ -1,0 +1,46 @@
+//! What `doctor --calibrate` measured on this machine, kept for records to come.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use lowtide_model::curve::MeasuredCosts;
+
+/// Where it is kept: `$XDG_STATE_HOME`, or else `/var/lib` for root and `~/.local/state` for others. `None` where there is no
+/// such place.
+#[must_use]
+pub fn path() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let of_user = || {
+        if rustix::process::geteuid().is_root() {
+            Some(PathBuf::from("/var/lib"))
+        } else {
+            named("HOME").map(|home| home.join(".local/state"))
+        }
+    };
+    Some(named("XDG_STATE_HOME").or_else(of_user)?.join("lowtide/calibration.json"))
+}
+
+/// What was measured; nothing if it never was, or cannot be read.
+#[must_use]
+pub fn load() -> MeasuredCosts {
+    let read = || serde_json::from_slice(&fs::read(path()?).ok()?).ok();
+    read().unwrap_or_default()
+}
+
+/// Keeps what was measured, beside what was measured before of other media. Says where.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn save(costs: MeasuredCosts) -> io::Result<PathBuf> {
+    let path =
+        path().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"))?;
+    let before = load();
+    let all = MeasuredCosts { swap_s: costs.swap_s.or(before.swap_s), disk_s: costs.disk_s.or(before.disk_s) };
+    let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+    fs::create_dir_all(folder)?;
+    let whole = path.with_extension("json.tmp");
+    fs::write(&whole, serde_json::to_vec_pretty(&all)?)?;
+    fs::rename(whole, &path)?;
+    Ok(path)
+}

@@ -1,0 +1,280 @@
+//! The tide curve: memory kept against time lost.
+
+use std::io::{self, Write};
+
+use lowtide_model::curve::{Basis, Curve, MeasuredCosts, Point, RefaultCosts};
+use lowtide_model::units::{Span, human_bytes};
+use serde::Serialize;
+
+use super::draw::axis::{Frame, MARKS, Tick, byte_ticks, count_ticks};
+use super::draw::{Anchor, Ink, Page, Scene};
+use super::text::{Grid, bytes, figure};
+use super::{DRAWN, Entry, Missing, Report, View};
+
+pub(super) const ENTRY: Entry = Entry {
+    view: View::Curve,
+    name: "curve",
+    title: "Tide curve",
+    meaning: "What less memory would cost: whatever was idle for so long is gone, and what is used again has to come back, \
+              each page at the price of a refault. The band is the 95 % interval of what was measured.",
+    formats: DRAWN,
+    take: |source, _| {
+        let curve = source.curve().ok_or(Missing::Unmeasured("tide curve"))?;
+        Ok(Box::new(CurveView { curve, costs: source.costs(), measured: source.meta().refault_costs }))
+    },
+};
+
+/// An age as it is given: `10s`, `2m`.
+fn age(seconds: f64) -> String {
+    Span(std::time::Duration::from_secs_f64(seconds.max(0.0))).to_string()
+}
+
+/// Slowdowns of which the memory is told.
+const SLOWDOWNS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
+/// Slowdowns beyond this are drawn at the edge: nobody wants them.
+const DRAWN_SLOWDOWN: f64 = 0.2;
+
+/// The view.
+struct CurveView<'a> {
+    curve: &'a Curve,
+    costs: RefaultCosts,
+    /// What of them was measured on the machine; the rest is assumed.
+    measured: MeasuredCosts,
+}
+
+impl CurveView<'_> {
+    fn total(&self) -> f64 {
+        self.curve.total.iter().sum()
+    }
+
+    fn prices(&self) -> String {
+        let price = |seconds: f64, measured: Option<f64>| {
+            format!("{:.0} µs{}", 1e6 * seconds, if measured.is_some() { "" } else { " (assumed)" })
+        };
+        let swap = price(self.costs.swap_s, self.measured.swap_s);
+        let disk = price(self.costs.disk_s, self.measured.disk_s);
+        let all = self.measured.swap_s.is_some() && self.measured.disk_s.is_some();
+        let how = if all { "" } else { "; `lowtide doctor --calibrate` measures it" };
+        format!("A page costs {swap} from swap and {disk} from a file{how}.")
+    }
+
+    /// The top of the slowdown axis, percent.
+    fn highest(&self) -> f64 {
+        let highest = self.curve.points.iter().map(|point| point.slowdown(&self.costs).high).fold(0.0, f64::max);
+        100.0 * highest.clamp(0.005, DRAWN_SLOWDOWN) * 1.05
+    }
+
+    fn slowdowns(&self, page: Page) -> Scene {
+        let mut scene = Scene::new(page, "Slowdown in percent by the memory that is kept, with its interval.");
+        let total = self.total().max(1.0);
+        let highest = self.highest();
+        let frame = Frame::on(page, 24.0, 230.0, (0.0, total * 1.02), highest);
+        scene.bold((0.0, 8.0), "Slowdown by memory kept", Ink::Text, Anchor::Start);
+        let rules: Vec<Tick> = count_ticks(highest, 5).into_iter().map(|(at, label)| (at, label + " %")).collect();
+        frame.rules(&mut scene, &rules);
+        frame.marks(&mut scene, &byte_ticks(total, if page == Page::Wide { 8 } else { 3 }));
+        // From all that there is, which costs nothing, to what the shortest age keeps.
+        let ascending = || self.curve.points.iter().rev();
+        let edge = |end: fn(&Point, &RefaultCosts) -> f64| {
+            let points = ascending().map(|point| frame.at(point.kept, 100.0 * end(point, &self.costs)));
+            [frame.at(total, 0.0)].into_iter().chain(points).collect::<Vec<_>>()
+        };
+        let mut band = edge(|point, costs| point.slowdown(costs).high);
+        band.extend(edge(|point, costs| point.slowdown(costs).low).into_iter().rev());
+        scene.area(band, Ink::Need, 0.16);
+        scene.line(edge(|point, costs| point.slowdown(costs).at), Ink::Need, 2.5);
+        let mut free_x = f64::INFINITY;
+        for point in ascending() {
+            let (x, y) = frame.at(point.kept, 100.0 * point.slowdown(&self.costs).at);
+            scene.rect((x - 3.0, y - 3.0), (6.0, 6.0), Ink::Need, 1.0);
+            let label = age(point.age_s);
+            let half = super::draw::text_width(&label) / 2.0;
+            if x + half < free_x - 4.0 {
+                scene.text((x, (y - 12.0).max(frame.top + 4.0)), label, Ink::Muted, Anchor::Middle);
+                free_x = x - half;
+            }
+        }
+        let (x, y) = (frame.left + frame.width / 2.0, frame.bottom() + MARKS + 10.0);
+        scene.text((x, y), "memory kept, mean; labels: evicted once idle for", Ink::Muted, Anchor::Middle);
+        scene.height = y + 12.0;
+        scene
+    }
+
+    fn gone(&self, page: Page) -> Scene {
+        let mut scene = Scene::new(page, "Memory that would be gone, by the idle age at which it goes.");
+        scene.bold((0.0, 8.0), "Gone by idle age", Ink::Text, Anchor::Start);
+        let top = 16.0 + scene.key((0.0, 16.0), scene.width, &[(Ink::Anon, "anonymous"), (Ink::File, "file")]);
+        let (Some(first), Some(last)) = (self.curve.points.first(), self.curve.points.last()) else { return scene };
+        let most = self.curve.points.iter().map(|point| point.gone().at).fold(1.0, f64::max) * 1.05;
+        let place = |age_s: f64| age_s.max(1e-3).ln();
+        let range = (place(first.age_s), place(last.age_s).max(place(first.age_s) + 1e-3));
+        let frame = Frame::on(page, top + 4.0, 130.0, range, most);
+        frame.rules(&mut scene, &byte_ticks(most, 4));
+        let marks = self.curve.points.iter().map(|point| (place(point.age_s), age(point.age_s)));
+        let step = if page == Page::Wide { 1 } else { 3 };
+        frame.marks(&mut scene, &marks.step_by(step).collect::<Vec<Tick>>());
+        let mut below: Vec<f64> = vec![0.0; self.curve.points.len()];
+        for (side, ink) in [(1, Ink::File), (0, Ink::Anon)] {
+            let above: Vec<f64> =
+                self.curve.points.iter().zip(&below).map(|(point, below)| below + point.cold[side].at).collect();
+            let edge = |values: &[f64]| -> Vec<_> {
+                self.curve.points.iter().zip(values).map(|(point, y)| frame.at(place(point.age_s), *y)).collect()
+            };
+            let mut outline = edge(&above);
+            outline.extend(edge(&below).into_iter().rev());
+            scene.area(outline, ink, 1.0);
+            below = above;
+        }
+        scene.height = frame.bottom() + MARKS + 6.0;
+        scene
+    }
+}
+
+impl Report for CurveView<'_> {
+    fn lead(&self) -> String {
+        let total = human_bytes(self.total());
+        let found = match self.curve.within(0.02, &self.costs) {
+            Some(point) => format!(
+                "Of {total} on average, {} would do at no more than 2 % slowdown: what was idle for {} goes.",
+                human_bytes(point.kept),
+                age(point.age_s)
+            ),
+            None => format!("Of {total} on average, nothing could go within 2 % slowdown that is known here."),
+        };
+        let basis = match self.curve.basis {
+            Basis::Pages => "From the reuse times of watched pages.",
+            Basis::Histograms => "From histograms of idle ages: the rates at which memory comes back are bounds.",
+        };
+        format!("{found}\n{} {basis}", self.prices())
+    }
+
+    fn grids(&self) -> Vec<Grid> {
+        let head =
+            ["idle for", "anonymous gone", "file gone", "kept", "at peak", "back", "of kept", "slowdown", "95 %"];
+        let mut grid = Grid::new("If all that was idle for so long were gone", &head);
+        for point in &self.curve.points {
+            let slowdown = point.slowdown(&self.costs);
+            let back = point.back[0].plus(point.back[1]).at;
+            let per_minute = (point.kept > 0.0).then(|| 100.0 * 60.0 * back / point.kept);
+            grid.row([
+                age(point.age_s),
+                bytes(Some(point.cold[0].at)),
+                bytes(Some(point.cold[1].at)),
+                bytes(Some(point.kept)),
+                bytes(Some(point.kept_peak)),
+                format!("{}/s", human_bytes(back)),
+                figure(per_minute, 2, " %/min"),
+                figure(Some(100.0 * slowdown.at), 2, " %"),
+                format!("{:.2} to {:.2} %", 100.0 * slowdown.low, 100.0 * slowdown.high),
+            ]);
+        }
+        let mut within =
+            Grid::new("Least memory within a slowdown, with its interval", &["slowdown", "mean", "at peak"]);
+        for slowdown in SLOWDOWNS {
+            let point = self.curve.within(slowdown, &self.costs);
+            let digits = usize::from(slowdown < 0.01);
+            within.row([
+                format!("{:.digits$} %", 100.0 * slowdown),
+                bytes(point.map(|point| point.kept)),
+                bytes(point.map(|point| point.kept_peak)),
+            ]);
+        }
+        vec![grid, within]
+    }
+
+    fn scenes(&self, page: Page) -> Vec<Scene> {
+        vec![self.slowdowns(page), self.gone(page)]
+    }
+
+    fn json(&self, out: &mut dyn Write) -> io::Result<()> {
+        #[derive(Serialize)]
+        struct Json<'a> {
+            costs: RefaultCosts,
+            costs_measured: MeasuredCosts,
+            #[serde(flatten)]
+            curve: &'a Curve,
+            slowdown: Vec<lowtide_model::curve::Band>,
+        }
+        let slowdown = self.curve.points.iter().map(|point| point.slowdown(&self.costs)).collect();
+        let json = Json { costs: self.costs, costs_measured: self.measured, curve: self.curve, slowdown };
+        serde_json::to_writer_pretty(&mut *out, &json)?;
+        writeln!(out)
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut csv = csv::Writer::from_writer(out);
+        csv.write_record([
+            "age_s",
+            "anon_bytes",
+            "file_bytes",
+            "kept_bytes",
+            "kept_peak_bytes",
+            "anon_back_bytes_per_s",
+            "file_back_bytes_per_s",
+            "slowdown_percent",
+            "slowdown_low_percent",
+            "slowdown_high_percent",
+        ])?;
+        for point in &self.curve.points {
+            let slowdown = point.slowdown(&self.costs).times(100.0);
+            let sizes = [point.cold[0].at, point.cold[1].at, point.kept, point.kept_peak];
+            let figures = [point.age_s]
+                .into_iter()
+                .chain(sizes.map(f64::round))
+                .chain([point.back[0].at, point.back[1].at])
+                .chain([slowdown.at, slowdown.low, slowdown.high]);
+            csv.write_record(figures.map(|figure| figure.to_string()))?;
+        }
+        csv.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowtide_model::curve::Band;
+
+    fn view(curve: &Curve) -> CurveView<'_> {
+        CurveView { curve, costs: RefaultCosts { swap_s: 10e-6, disk_s: 100e-6 }, measured: MeasuredCosts::default() }
+    }
+
+    fn curve() -> Curve {
+        let mib = 1_048_576.0;
+        let point = |age_s: f64, gone: f64, back: f64| Point {
+            age_s,
+            cold: [Band::around(gone * mib, mib), Band::around(0.0, 0.0)],
+            back: [Band::around(back * mib, 0.5 * mib), Band::around(0.0, 0.0)],
+            kept: (512.0 - gone) * mib,
+            kept_peak: (520.0 - gone) * mib,
+        };
+        let points = vec![point(1.0, 400.0, 40.0), point(10.0, 300.0, 5.0), point(60.0, 200.0, 0.0)];
+        Curve { basis: Basis::Pages, total: [512.0 * mib, 0.0], points }
+    }
+
+    #[test]
+    fn the_lead_names_the_least_memory_within_two_percent() {
+        let curve = curve();
+        // 40 MiB/s are 10,240 pages of 10 µs: 10 %; 5.5 MiB/s 1.4 %.
+        let lead = view(&curve).lead();
+        assert!(lead.contains("Of 512 MiB on average, 212 MiB would do"), "{lead}");
+        assert!(lead.contains("idle for 10s goes") && lead.contains("doctor --calibrate"), "{lead}");
+    }
+
+    #[test]
+    fn tables_and_drawings_are_made() {
+        let curve = curve();
+        let view = view(&curve);
+        assert_eq!(view.grids()[0].rows.len(), 3);
+        for page in [Page::Wide, Page::Narrow] {
+            let scenes = view.scenes(page);
+            assert!(scenes.iter().all(|scene| scene.height > 100.0 && !scene.shapes.is_empty()));
+        }
+        let mut csv = Vec::new();
+        view.csv(&mut csv).unwrap();
+        assert_eq!(String::from_utf8(csv).unwrap().lines().count(), 4);
+        let mut json = Vec::new();
+        view.json(&mut json).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&json["basis"], &json["points"][1]["age_s"]), (&"pages".into(), &10.0.into()));
+    }
+}

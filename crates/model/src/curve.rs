@@ -1,0 +1,181 @@
+//! The tide curve: memory kept against time lost, from one measured run.
+//!
+//! Problem: what would happen with less memory? Approach: evict whatever was idle for `T`, for every `T` at once, on
+//! paper. Bytes idle for at least `T` would be gone; bytes touched again after having been idle for `T` would have to
+//! come back, each at the price of a refault. What is kept is the working set of window `T`, so the same points tell what
+//! a memory of that size costs under LRU: an LRU list that holds what was used within `T` evicts just what is older
+//! (the average eviction time of Hu et al., USENIX ATC'16).
+//!
+//! Where single pages were watched ([`lives`]) both are counted and the band is their sampling error. Where only
+//! histograms are known ([`slopes`]) the rate at which memory comes back is the slope of the working set over its window
+//! (Denning and Schwartz, CACM 1972), and the band is what the width of the bins leaves open.
+
+mod lives;
+pub mod regions;
+mod slopes;
+
+use serde::{Deserialize, Serialize};
+
+use crate::PAGE;
+use crate::cohort::AgeRow;
+use crate::episode::Episode;
+
+/// Ages, in seconds, at which the curve is taken where the record reaches so far: those of the histograms and beyond.
+pub const CURVE_AGES_S: [f64; 14] = [1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0];
+
+/// Anonymous memory and file memory.
+pub const SIDES: usize = 2;
+
+/// A figure and the 95 % interval in which it lies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// The estimate.
+    pub at: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Band {
+    /// An estimate that is not below zero, with the half-width of its interval.
+    #[must_use]
+    pub fn around(at: f64, half: f64) -> Self {
+        Self { at, low: (at - half).max(0.0), high: at + half }
+    }
+
+    /// The sum of figures whose errors have nothing to do with each other: distances add in quadrature.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let at = self.at + other.at;
+        let low = at - (self.at - self.low).hypot(other.at - other.low);
+        Self { at, low: low.max(0.0), high: at + (self.high - self.at).hypot(other.high - other.at) }
+    }
+
+    /// The same in another unit.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self { at: self.at * factor, low: self.low * factor, high: self.high * factor }
+    }
+}
+
+/// What one threshold would mean.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Whatever was idle for so many seconds is gone.
+    pub age_s: f64,
+    /// Bytes gone, mean over the run: anonymous, file.
+    pub cold: [Band; SIDES],
+    /// Bytes a second that come back, mean over the run: anonymous, file.
+    pub back: [Band; SIDES],
+    /// Bytes kept, mean over the run.
+    pub kept: f64,
+    /// Bytes kept, at most: the highest tick, or the highest mean over a six-hundredth of a long run. A limit that high evicts
+    /// hardly anything that was used within the age.
+    pub kept_peak: f64,
+}
+
+/// What it costs that a page comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RefaultCosts {
+    /// Seconds for a page from swap.
+    pub swap_s: f64,
+    /// Seconds for a page of a file.
+    pub disk_s: f64,
+}
+
+impl Default for RefaultCosts {
+    /// What `doctor --calibrate` measures on common machines: zram, and a solid-state disk.
+    fn default() -> Self {
+        Self { swap_s: 10e-6, disk_s: 100e-6 }
+    }
+}
+
+/// What was measured of it on one machine; `None` = never.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredCosts {
+    /// Seconds for a page from swap.
+    pub swap_s: Option<f64>,
+    /// Seconds for a page of a file.
+    pub disk_s: Option<f64>,
+}
+
+impl MeasuredCosts {
+    /// What to reckon with: the usual costs where none were measured.
+    #[must_use]
+    pub fn or_usual(&self) -> RefaultCosts {
+        let usual = RefaultCosts::default();
+        RefaultCosts { swap_s: self.swap_s.unwrap_or(usual.swap_s), disk_s: self.disk_s.unwrap_or(usual.disk_s) }
+    }
+}
+
+/// From what the curve was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// Watched pages: reuse times.
+    Pages,
+    /// Histograms of idle ages.
+    Histograms,
+}
+
+/// The tide curve.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// From what it was taken.
+    pub basis: Basis,
+    /// Anonymous and file memory, bytes, mean over the run.
+    pub total: [f64; SIDES],
+    /// By ascending age.
+    pub points: Vec<Point>,
+}
+
+impl Point {
+    /// Bytes gone, both sides.
+    #[must_use]
+    pub fn gone(&self) -> Band {
+        self.cold[0].plus(self.cold[1])
+    }
+
+    /// Time lost, as a share of the time that the program runs: every page that comes back is waited for, one after the
+    /// other. A program of many threads that go on meanwhile loses less.
+    #[must_use]
+    pub fn slowdown(&self, costs: &RefaultCosts) -> Band {
+        #[expect(clippy::cast_precision_loss, reason = "4096")]
+        let page = PAGE as f64;
+        self.back[0].times(costs.swap_s / page).plus(self.back[1].times(costs.disk_s / page))
+    }
+}
+
+impl Curve {
+    /// The curve of a record: of its watched pages if there are any, else of its histograms. `None` where neither tells.
+    #[must_use]
+    pub fn of(ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
+        lives::curve(ages, episodes, tick_s).or_else(|| slopes::curve(ages))
+    }
+
+    /// The smallest memory, of what the curve knows, that costs at most that share of the time with all of its interval;
+    /// anonymous and file memory, at its peak.
+    #[must_use]
+    pub fn within(&self, slowdown: f64, costs: &RefaultCosts) -> Option<&Point> {
+        self.points.iter().find(|point| point.slowdown(costs).high <= slowdown)
+    }
+}
+
+/// Sizes of both sides at every tick: time, anonymous, file.
+#[must_use]
+pub fn totals(ages: &[AgeRow]) -> Vec<(f64, [f64; SIDES])> {
+    let ticks = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits());
+    let sum = |tick: &[AgeRow], anon: bool| -> f64 {
+        tick.iter().filter(|row| row.bin.anon == anon).map(|row| row.bin.size.bytes).sum()
+    };
+    ticks.map(|tick| (tick[0].t_s, [sum(tick, true), sum(tick, false)])).collect()
+}
+
+/// Mean of one side's size.
+fn mean_total(totals: &[(f64, [f64; SIDES])], side: usize) -> f64 {
+    crate::stats::mean(&totals.iter().map(|(_, total)| total[side]).collect::<Vec<f64>>()).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests;

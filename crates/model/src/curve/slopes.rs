@@ -1,0 +1,88 @@
+//! The curve from histograms alone.
+
+use super::{Band, Basis, Curve, Point, SIDES, mean_total, totals};
+use crate::cohort::AgeRow;
+use crate::stats;
+
+/// Fewer ticks at which an age is known say nothing.
+const FEWEST_TICKS: usize = 2;
+
+/// The working set of one window over the ticks at which it was measured.
+struct Edge {
+    age_s: f64,
+    cold: [f64; SIDES],
+    half: [f64; SIDES],
+    used: [f64; SIDES],
+    peak: f64,
+}
+
+/// The curve; `None` where fewer than two ages are known.
+pub(super) fn curve(ages: &[AgeRow]) -> Option<Curve> {
+    let mut edges: Vec<f64> = ages.iter().filter_map(|row| row.bin.max_s).collect();
+    edges.sort_by(f64::total_cmp);
+    edges.dedup();
+    let mut known: Vec<Edge> = edges.iter().filter_map(|age_s| edge(ages, *age_s)).collect();
+    // Windows are measured at different times, so their means may cross where the use changed in between.
+    for at in 1..known.len() {
+        for side in 0..SIDES {
+            known[at].used[side] = known[at].used[side].max(known[at - 1].used[side]);
+            known[at].cold[side] = known[at].cold[side].min(known[at - 1].cold[side]);
+        }
+        known[at].peak = known[at].peak.max(known[at - 1].peak);
+    }
+    if known.len() < 2 {
+        return None;
+    }
+    let all = totals(ages);
+    let points = (0..known.len()).map(|at| point(&known, at)).collect();
+    Some(Curve { basis: Basis::Histograms, total: [mean_total(&all, 0), mean_total(&all, 1)], points })
+}
+
+fn edge(ages: &[AgeRow], age_s: f64) -> Option<Edge> {
+    let (mut cold, mut half, mut used) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
+    let mut peak: f64 = 0.0;
+    for tick in ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()) {
+        let ends_here = |anon: bool| tick.iter().find(|row| row.bin.anon == anon && row.bin.max_s == Some(age_s));
+        let (Some(anon), Some(file)) = (ends_here(true), ends_here(false)) else { continue };
+        let mut kept = 0.0;
+        for (side, end) in [anon, file].into_iter().enumerate() {
+            let sum = |is: &dyn Fn(&AgeRow) -> bool| -> f64 {
+                tick.iter().filter(|row| row.bin.anon == (side == 0) && is(row)).map(|row| row.bin.size.bytes).sum()
+            };
+            let within = sum(&|row| row.bin.max_s.is_some_and(|max_s| max_s <= age_s));
+            kept += within;
+            used[side].push(within);
+            cold[side].push(sum(&|row| row.bin.min_s >= age_s));
+            half[side].push(end.bin.size.ci95);
+        }
+        peak = peak.max(kept);
+    }
+    let mean = |values: &[Vec<f64>; SIDES]| [0, 1].map(|side| stats::mean(&values[side]).unwrap_or(0.0));
+    (used[0].len() >= FEWEST_TICKS).then(|| Edge {
+        age_s,
+        cold: mean(&cold),
+        half: mean(&half),
+        used: mean(&used),
+        peak,
+    })
+}
+
+/// The working set grows with its window the slower the longer that is, so the rate at an age lies between the slopes
+/// before and after it. After the last age it may be anything down to nothing.
+fn point(known: &[Edge], at: usize) -> Point {
+    let edge = &known[at];
+    let slope = |from: &Edge, to: &Edge, side: usize| (to.used[side] - from.used[side]) / (to.age_s - from.age_s);
+    let back = [0, 1].map(|side| {
+        let before = at.checked_sub(1).map_or(edge.used[side] / edge.age_s, |before| slope(&known[before], edge, side));
+        let after = known.get(at + 1).map_or(0.0, |after| slope(edge, after, side));
+        // Which of the two is steeper is the run's affair, where its use changed between the looks.
+        Band { at: (before * after).sqrt(), low: before.min(after), high: before.max(after) }
+    });
+    Point {
+        age_s: edge.age_s,
+        cold: [0, 1].map(|side| Band::around(edge.cold[side], edge.half[side])),
+        back,
+        kept: edge.used.iter().sum(),
+        kept_peak: edge.peak,
+    }
+}

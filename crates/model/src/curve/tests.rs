@@ -1,0 +1,250 @@
+use super::*;
+use crate::choice::{Choice, level_for};
+use crate::cohort::{AgeBin, Cohort, Estimate, Found};
+use crate::episode::{Kind, PageKey};
+use crate::random::Random;
+use proptest::prelude::*;
+
+/// What a cohort writes down of `pages` anonymous pages that were made at the start, redrawing a quarter of the sample
+/// every 45 ticks; `uses` tells whether a page is used in a tick.
+fn watch(
+    pages: u64,
+    limit: u64,
+    seed: u64,
+    ticks: u32,
+    uses: &mut dyn FnMut(u64, u32) -> bool,
+) -> (Vec<AgeRow>, Vec<Episode>) {
+    let level = level_for(pages, limit);
+    #[expect(clippy::cast_precision_loss)]
+    let totals = [(pages * PAGE) as f64, 0.0, 0.0];
+    let mut cohort = Cohort::new(1.0);
+    let (mut rows, mut episodes) = (Vec::new(), Vec::new());
+    let mut used = vec![true; usize::try_from(pages).unwrap()];
+    for tick in 0..=ticks {
+        if tick % 45 == 0 {
+            let choice = Choice { level, seed, turn: u64::from(tick / 45) };
+            let found = |page| Found {
+                key: PageKey { space: 1, page },
+                kind: Kind::Anon,
+                frame: page,
+                weight: 1.0,
+                allocated_s: (tick == 0).then_some(0.0),
+            };
+            let found: Vec<Found> = choice.pages_in(0, pages).map(found).collect();
+            cohort.refresh(f64::from(tick), &found, [choice.pages_each(); 3], totals.map(Some), &mut episodes);
+        }
+        if tick > 0 {
+            used.iter_mut().zip(0..).for_each(|(used, page)| *used = uses(page, tick));
+            cohort.tick(f64::from(tick), |frame| Some(used[usize::try_from(frame).unwrap()]), &mut episodes);
+            let t_s = f64::from(tick);
+            rows.extend(cohort.picture(t_s, totals).ages.into_iter().map(|bin| AgeRow { t_s, bin }));
+        }
+        if tick % 5 == 0 {
+            cohort.cut(&mut episodes);
+        }
+    }
+    cohort.finish(&mut episodes);
+    (rows, episodes)
+}
+
+/// Pages of which each is used with a chance of its own in every tick: some always, some now and then, some hardly ever.
+fn chances(pages: u64, seed: u64) -> Vec<f64> {
+    let mut random = Random::new(seed);
+    (0..pages).map(|_| [0.9, 0.3, 0.1, 0.04, 0.01, 0.0][random.index(6)]).collect()
+}
+
+/// What happened, to hold the curve against: who is used in which tick.
+fn trace(pages: u64, ticks: u32, seed: u64) -> Vec<Vec<bool>> {
+    let chances = chances(pages, seed);
+    let mut random = Random::new(seed ^ 1);
+    (0..=ticks)
+        .map(|tick| chances.iter().map(|chance| tick == 0 || random.chance() < *chance).collect::<Vec<bool>>())
+        .collect()
+}
+
+/// Misses of an LRU list of so many pages, first uses left out, and the bytes that would be idle for `age` ticks, both
+/// counted exactly.
+fn lru_misses(trace: &[Vec<bool>], capacity: usize) -> usize {
+    // Ascending by last use: the first is the next to go. Stack distance >= capacity is a miss.
+    let mut stack: Vec<usize> = (0..trace[0].len()).collect();
+    let mut random = Random::new(7);
+    let mut misses = 0;
+    for tick in &trace[1..] {
+        let mut used: Vec<usize> = (0..tick.len()).filter(|page| tick[*page]).collect();
+        random.shuffle(&mut used);
+        for page in used {
+            let at = stack.iter().rposition(|of| *of == page).unwrap();
+            misses += usize::from(stack.len() - at > capacity);
+            stack.remove(at);
+            stack.push(page);
+        }
+    }
+    misses
+}
+
+#[test]
+fn a_memory_of_the_size_kept_misses_under_lru_what_the_curve_says() {
+    let (pages, ticks) = (600, 400);
+    let trace = trace(pages, ticks, 11);
+    let (rows, episodes) = watch(pages, pages, 1, ticks, &mut |page, tick| {
+        trace[usize::try_from(tick).unwrap()][usize::try_from(page).unwrap()]
+    });
+    let curve = Curve::of(&rows, &episodes, 1.0).unwrap();
+    assert_eq!(curve.basis, Basis::Pages);
+    for point in curve.points.iter().filter(|point| (3.0..=45.0).contains(&point.age_s)) {
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let (kept, per_s) = ((point.kept / PAGE as f64).round() as usize, |misses: usize| {
+            misses as f64 * PAGE as f64 / f64::from(ticks)
+        });
+        let exact = per_s(lru_misses(&trace, kept));
+        let off = (point.back[0].at - exact).abs();
+        assert!(off <= 0.1 * exact + per_s(8), "age {}: {} against {exact}", point.age_s, point.back[0].at);
+    }
+}
+
+/// Bytes idle for that long, mean over the ticks, and bytes a second used again after it, counted in full.
+fn truth(trace: &[Vec<bool>], age: u32) -> (f64, f64) {
+    let (mut cold, mut back) = (0u32, 0u32);
+    for page in 0..trace[0].len() {
+        let mut last = 0;
+        for (tick, used) in (0u32..).zip(trace).skip(1) {
+            cold += u32::from(tick - last > age);
+            if used[page] {
+                // Half of those that lie on the edge are over it: uses are somewhere in their tick.
+                back += 2 * u32::from(tick - last > age) + u32::from(tick - last == age);
+                last = tick;
+            }
+        }
+    }
+    #[expect(clippy::cast_precision_loss)]
+    let per_tick = PAGE as f64 / (trace.len() - 1) as f64;
+    (f64::from(cold) * per_tick, f64::from(back) / 2.0 * per_tick)
+}
+
+#[test]
+fn bands_of_a_sample_hold_the_truth() {
+    let (pages, ticks) = (6000, 150);
+    let (mut held, mut asked) = ([0u32; 2], 0u32);
+    for seed in 0..30 {
+        let trace = trace(pages, ticks, 100 + seed);
+        let (rows, episodes) = watch(pages, 500, seed, ticks, &mut |page, tick| {
+            trace[usize::try_from(tick).unwrap()][usize::try_from(page).unwrap()]
+        });
+        let curve = Curve::of(&rows, &episodes, 1.0).unwrap();
+        for point in curve.points.iter().filter(|point| [3.0, 10.0, 20.0].contains(&point.age_s)) {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let (cold, back) = truth(&trace, point.age_s as u32);
+            asked += 1;
+            for (held, (band, truth)) in held.iter_mut().zip([(point.cold[0], cold), (point.back[0], back)]) {
+                *held += u32::from((band.low..=band.high).contains(&truth));
+            }
+            assert!((point.cold[0].at - cold).abs() < 0.25 * cold, "{point:?} against {cold}");
+        }
+    }
+    assert!(held.iter().all(|held| *held * 100 >= asked * 90), "{held:?} of {asked}");
+    // Nor are they so wide that they say nothing.
+    assert!(held.iter().any(|held| *held < asked), "{held:?} of {asked}");
+}
+
+#[test]
+fn what_is_used_over_and_over_never_comes_back_and_what_is_idle_is_gone() {
+    let (rows, episodes) = watch(1000, 1000, 1, 60, &mut |page, _| page < 250);
+    let curve = Curve::of(&rows, &episodes, 1.0).unwrap();
+    let point = curve.points.iter().find(|point| point.age_s == 5.0).unwrap();
+    assert_eq!(point.back[0].at, 0.0);
+    // The idle three quarters lie in memory for 60 s, of which they are cold for 55.
+    let gone = 750.0 * 4096.0 * 55.0 / 60.0;
+    assert!((point.gone().at - gone).abs() < 0.03 * gone, "{point:?}");
+    let costs = RefaultCosts::default();
+    assert_eq!(curve.within(0.02, &costs), curve.points.first());
+    assert!(point.kept_peak >= point.kept);
+}
+
+#[test]
+fn a_sweep_longer_than_the_age_comes_back_whole() {
+    // Every page is used once in 20 ticks, one after the other.
+    let (rows, episodes) = watch(2000, 2000, 1, 1000, &mut |page, tick| page % 20 == u64::from(tick % 20));
+    let curve = Curve::of(&rows, &episodes, 1.0).unwrap();
+    let at = |age_s: f64| curve.points.iter().find(|point| point.age_s == age_s).unwrap();
+    let all = 2000.0 * 4096.0;
+    assert!((at(10.0).back[0].at - all / 20.0).abs() < 0.02 * all / 20.0, "{:?}", at(10.0));
+    assert!((at(10.0).kept - all / 2.0).abs() < 0.05 * all, "{:?}", at(10.0));
+    assert_eq!(at(30.0).back[0].at, 0.0);
+    let costs = RefaultCosts { swap_s: 1e-3, disk_s: 1e-3 };
+    // 100 pages a second at a millisecond each.
+    assert!((at(10.0).slowdown(&costs).at - 0.1).abs() < 0.003);
+    assert_eq!(curve.within(0.02, &costs).unwrap().age_s, 30.0);
+}
+
+/// Histograms of a stationary workload whose working set of a window is known.
+fn histograms(ages: &[f64], used: impl Fn(f64) -> f64, total: f64) -> Vec<AgeRow> {
+    let row = |t_s: f64, anon: bool, min_s: f64, max_s: Option<f64>, bytes: f64| AgeRow {
+        t_s,
+        bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } },
+    };
+    let mut rows = Vec::new();
+    for t_s in [1.0, 2.0, 3.0] {
+        let (mut reached, mut from_s) = (0.0, 0.0);
+        for age_s in ages {
+            rows.push(row(t_s, true, from_s, Some(*age_s), used(*age_s) - reached));
+            rows.push(row(t_s, false, from_s, Some(*age_s), 0.0));
+            (reached, from_s) = (used(*age_s), *age_s);
+        }
+        rows.push(row(t_s, true, from_s, None, total - reached));
+        rows.push(row(t_s, false, from_s, None, 0.0));
+    }
+    rows
+}
+
+#[test]
+fn histograms_alone_bound_what_comes_back() {
+    // Exponential reuse with a mean of 10 s: the working set is 1 - exp(-T/10), what comes back exp(-T/10) / 10.
+    let total = 1e9;
+    let rows = histograms(&[1.0, 2.0, 5.0, 10.0, 20.0, 30.0], |t| total * (1.0 - (-t / 10.0).exp()), total);
+    let curve = Curve::of(&rows, &[], 1.0).unwrap();
+    assert_eq!((curve.basis, curve.points.len()), (Basis::Histograms, 6));
+    for point in &curve.points {
+        let exact = total * (-point.age_s / 10.0).exp() / 10.0;
+        let back = point.back[0];
+        assert!(back.low <= exact && exact <= back.high, "{point:?}: {exact}");
+    }
+    assert_eq!(Curve::of(&rows[..2], &[], 1.0), None, "one tick tells no curve");
+}
+
+proptest! {
+    #[test]
+    fn older_means_less_gone_and_less_back(seed: u64, pages in 1u64..300, ticks in 5u32..60) {
+        let trace = trace(pages, ticks, seed);
+        let (rows, episodes) = watch(pages, pages, seed, ticks, &mut |page, tick| {
+            trace[usize::try_from(tick).unwrap()][usize::try_from(page).unwrap()]
+        });
+        let Some(curve) = Curve::of(&rows, &episodes, 1.0) else { return Ok(()) };
+        #[expect(clippy::cast_precision_loss)]
+        let total = (pages * PAGE) as f64;
+        for point in &curve.points {
+            prop_assert!(point.gone().at <= total * 1.001 && point.kept <= total * 1.001);
+            prop_assert!(point.kept_peak <= total * 1.001);
+            for band in point.cold.iter().chain(&point.back) {
+                prop_assert!(0.0 <= band.low && band.low <= band.at && band.at <= band.high, "{:?}", band);
+            }
+        }
+        for pair in curve.points.windows(2) {
+            prop_assert!(pair[1].gone().at <= pair[0].gone().at * 1.001 + 1.0);
+            prop_assert!(pair[1].back[0].at <= pair[0].back[0].at * 1.001 + 1.0);
+        }
+    }
+
+    #[test]
+    fn any_rows_are_survived(
+        rows in prop::collection::vec((0.0f64..100.0, any::<bool>(), 0.0f64..100.0, prop::option::of(0.0f64..100.0), 0.0f64..1e12), 0..40),
+        lives in prop::collection::vec((0u64..5, any::<bool>(), 0.0f64..100.0, 0.0f64..100.0, prop::option::of(0.0f64..200.0)), 0..40),
+    ) {
+        let rows: Vec<AgeRow> = rows.into_iter().map(|(t_s, anon, min_s, max_s, bytes)| AgeRow {
+            t_s, bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } },
+        }).collect();
+        let lives: Vec<Episode> = lives.into_iter().map(|(page, touched, start_s, end_s, reuse_s)| Episode {
+            key: PageKey { space: 1, page }, kind: Kind::Anon, weight_bytes: 4096.0, touched, start_s, end_s, reuse_s,
+        }).collect();
+        let _ = Curve::of(&rows, &lives, 1.0);
+    }
+}
