@@ -6,76 +6,11 @@
 
 mod blocks;
 
-use lowtide_model::scheme::{Action, Filter, Scheme};
+use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::Span;
 
 use self::blocks::Blocks;
-
-/// Memory that may be acted on.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Candidate {
-    /// The process.
-    pub pid: u32,
-    /// First byte.
-    pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
-    /// Share of the looks, or of the memory, that was seen in use.
-    pub access_rate: f64,
-    /// Seconds for which it has been like this.
-    pub age_s: f64,
-    /// Bytes in memory.
-    pub resident: f64,
-    /// Bytes of them that were idle for all of that time. Less than `resident`: where they are is not known.
-    pub idle: f64,
-}
-
-/// What became of one order.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Done {
-    /// Which scheme's.
-    pub scheme: usize,
-    /// CPU seconds that it took.
-    pub cpu_s: f64,
-    /// For each block of the order: where it begins, and how many of its pages went.
-    pub blocks: Vec<(u32, u64, u32)>,
-}
-
-/// What is known at one time.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Observation {
-    /// Seconds since the start.
-    pub now_s: f64,
-    /// Memory, as it was last looked at.
-    pub candidates: Vec<Candidate>,
-    /// Pages that are back, of each block of [`Operator::watched`], by its process and where it begins.
-    pub back: Vec<(u32, u64, u32)>,
-    /// What became of the orders of before.
-    pub done: Vec<Done>,
-    /// Share of the time since the last observation that some task stalled on memory.
-    pub pressure: Option<f64>,
-    /// Share of the system's memory that is free.
-    pub free: Option<f64>,
-    /// Bytes of swap that are free.
-    pub swap_free: Option<u64>,
-}
-
-/// What shall be done now.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    /// Whose scheme it is.
-    pub scheme: usize,
-    /// What.
-    pub action: Action,
-    /// To which process.
-    pub pid: u32,
-    /// To which addresses: blocks, ascending.
-    pub ranges: Vec<(u64, u64)>,
-    /// Of them, to which pages.
-    pub filters: Vec<Filter>,
-    /// Why.
-    pub reason: String,
-}
+use crate::machine::{self, Block, Candidate, Observation, Order, Policy};
 
 /// Bounds that hold for all schemes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -153,12 +88,6 @@ impl Operator {
         Self { limits, states: schemes.iter().enumerate().map(state).collect(), last_s: 0.0 }
     }
 
-    /// Blocks whose pages may come back: the process, first byte, one past the last.
-    #[must_use]
-    pub fn watched(&self) -> Vec<(u32, (u64, u64))> {
-        self.states.iter().flat_map(|state| state.blocks.watched()).collect()
-    }
-
     /// Pages that came back so far, by scheme.
     #[must_use]
     pub fn returned(&self) -> Vec<u64> {
@@ -167,7 +96,7 @@ impl Operator {
 
     /// What shall be done now.
     #[must_use]
-    pub fn decide(&mut self, seen: &Observation) -> Vec<Order> {
+    pub fn orders(&mut self, seen: &Observation) -> Vec<Order> {
         let elapsed_s = (seen.now_s - self.last_s).max(0.0);
         self.last_s = seen.now_s;
         let mut orders = Vec::new();
@@ -189,6 +118,16 @@ impl Operator {
             }
         }
         orders
+    }
+}
+
+impl Policy for Operator {
+    fn decide(&mut self, seen: &Observation) -> Vec<machine::Action> {
+        self.orders(seen).into_iter().map(machine::Action::Advise).collect()
+    }
+
+    fn watched(&self) -> Vec<Block> {
+        self.states.iter().flat_map(|state| state.blocks.watched()).collect()
     }
 }
 

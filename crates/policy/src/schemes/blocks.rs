@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lowtide_model::random::Random;
 
-use super::Candidate;
+use crate::machine::Candidate;
 
 /// A block that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]

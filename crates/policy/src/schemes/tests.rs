@@ -2,6 +2,7 @@ use lowtide_model::scheme::{builtin, file};
 use proptest::prelude::*;
 
 use super::*;
+use crate::machine::Done;
 
 /// A process of one mapping, of which some blocks are used between any two looks.
 struct Process {
@@ -79,7 +80,7 @@ fn run(process: &mut Process, operator: &mut Operator, seconds: u32, change: imp
         let candidates = vec![process.candidate(3.0)];
         let mut seen = Observation { now_s: f64::from(second), candidates, back, done, ..Observation::default() };
         change(&mut seen);
-        let orders = operator.decide(&seen);
+        let orders = operator.orders(&seen);
         bytes.push(orders.iter().flat_map(|order| &order.ranges).map(|(start, end)| end - start).sum());
         done = process.obey(&orders);
     }
@@ -162,7 +163,7 @@ fn watermarks_begin_below_mid_and_end_above_high() {
         let process = Process::new(vec![false; 4000]);
         let seen =
             Observation { now_s, candidates: vec![process.candidate(3.0)], free: Some(free), ..Observation::default() };
-        !operator.decide(&seen).is_empty()
+        !operator.orders(&seen).is_empty()
     };
     assert_eq!(
         [active(1.0, 0.4), active(2.0, 0.2), active(3.0, 0.4), active(4.0, 0.6), active(5.0, 0.4)],
@@ -185,7 +186,7 @@ fn colder_and_older_regions_go_first() {
         idle: 1048576.0,
     };
     let candidates = vec![region(1, 0.1, 5.0), region(2, 0.0, 50.0), region(3, 0.0, 5.0)];
-    let orders = operator.decide(&Observation { now_s: 1.0, candidates, ..Observation::default() });
+    let orders = operator.orders(&Observation { now_s: 1.0, candidates, ..Observation::default() });
     let first: Vec<u64> = orders.iter().flat_map(|order| &order.ranges).map(|range| range.0 >> 30).collect();
     assert_eq!(first, [2, 3, 1]);
 }
@@ -206,7 +207,7 @@ fn huge_pages_are_made_once_of_what_is_in_use() {
         };
         let candidates = vec![region(0.9, 1 << 30), region(0.1, 1 << 31)];
         let seen = Observation { now_s: f64::from(second), candidates, ..Observation::default() };
-        for order in operator.decide(&seen) {
+        for order in operator.orders(&seen) {
             assert!(order.action == Action::Collapse && order.ranges.iter().all(|range| range.0 < 1 << 31));
             made += order.ranges.len();
         }

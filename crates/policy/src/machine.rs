@@ -1,0 +1,145 @@
+//! Where policies work: what they see, what they may ask for, and the one turn in which they decide.
+//!
+//! A real machine and the simulated one ([`crate::sim`]) both are a [`Machine`], and [`turn`] is the only place where a
+//! policy is asked. So what was tried on the one is what runs on the other.
+
+use lowtide_model::cohort::AgeBin;
+use lowtide_model::scheme::{Action as Advice, Filter};
+
+/// Memory of a process that may be acted on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Candidate {
+    /// The process.
+    pub pid: u32,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+    /// Share of the looks, or of the memory, that was seen in use.
+    pub access_rate: f64,
+    /// Seconds for which it has been like this.
+    pub age_s: f64,
+    /// Bytes in memory.
+    pub resident: f64,
+    /// Bytes of them that were idle for all of that time. Less than `resident`: where they are is not known.
+    pub idle: f64,
+}
+
+/// A workload that may be acted on as a whole: a cgroup, or a process tree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Which: never given to another one.
+    pub id: u64,
+    /// Bytes in memory: anonymous, file.
+    pub resident: [f64; 2],
+    /// Bytes paged out.
+    pub swapped: f64,
+    /// Bytes that are protected from reclaim: memory.min or memory.low, whichever is higher.
+    pub floor: f64,
+    /// Bytes by idle age.
+    pub ages: Vec<AgeBin>,
+    /// Share of the time since the last observation that some of its tasks stalled on memory.
+    pub pressure: Option<f64>,
+}
+
+/// What became of one order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done {
+    /// Which scheme's.
+    pub scheme: usize,
+    /// CPU seconds that it took.
+    pub cpu_s: f64,
+    /// For each block of the order: where it begins, and how many of its pages went.
+    pub blocks: Vec<(u32, u64, u32)>,
+}
+
+/// A range of a process' memory that a policy wants to hear of.
+pub type Block = (u32, (u64, u64));
+
+/// What is known at one time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observation {
+    /// Seconds since the start.
+    pub now_s: f64,
+    /// Workloads, where they are known by their histograms.
+    pub targets: Vec<Target>,
+    /// Memory of processes, as it was last looked at.
+    pub candidates: Vec<Candidate>,
+    /// Pages in memory, of each block that was asked for, by its process and where it begins.
+    pub back: Vec<(u32, u64, u32)>,
+    /// What became of the orders of before.
+    pub done: Vec<Done>,
+    /// Share of the time since the last observation that some task stalled on memory.
+    pub pressure: Option<f64>,
+    /// Share of the system's memory that is free.
+    pub free: Option<f64>,
+    /// Bytes of swap that are free.
+    pub swap_free: Option<u64>,
+}
+
+/// Advice on a process' memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// Whose scheme it is.
+    pub scheme: usize,
+    /// What.
+    pub action: Advice,
+    /// To which process.
+    pub pid: u32,
+    /// To which addresses: blocks, ascending.
+    pub ranges: Vec<(u64, u64)>,
+    /// Of them, to which pages.
+    pub filters: Vec<Filter>,
+    /// Why.
+    pub reason: String,
+}
+
+/// Memory of a target to be evicted, coldest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reclaim {
+    /// Which target.
+    pub target: u64,
+    /// At most so many bytes: anonymous, file.
+    pub bytes: [f64; 2],
+    /// Only what has been idle for at least so many seconds: anonymous, file; `None` = none of it.
+    pub older_s: [Option<f64>; 2],
+    /// Why.
+    pub reason: String,
+}
+
+/// What a policy asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Advice on ranges of a process.
+    Advise(Order),
+    /// Reclaim from a workload.
+    Reclaim(Reclaim),
+}
+
+/// What decides.
+pub trait Policy {
+    /// What shall be done now.
+    fn decide(&mut self, seen: &Observation) -> Vec<Action>;
+
+    /// Blocks whose pages may come back, to be looked at before the next decision.
+    fn watched(&self) -> Vec<Block> {
+        Vec::new()
+    }
+}
+
+/// What is decided about.
+pub trait Machine {
+    /// What is known now; `None` while it is not to be disturbed, or cannot be read.
+    fn observe(&mut self) -> Option<Observation>;
+
+    /// Takes what shall be done, and what shall be looked at. What came of it is in an observation to come.
+    fn act(&mut self, actions: Vec<Action>, watched: Vec<Block>);
+}
+
+/// One turn: the policy sees the machine, and the machine takes what the policy asks for.
+pub fn turn(machine: &mut impl Machine, policy: &mut dyn Policy) {
+    if let Some(seen) = machine.observe() {
+        let actions = policy.decide(&seen);
+        machine.act(actions, policy.watched());
+    }
+}

@@ -1,0 +1,141 @@
+//! Policies as they stand in a file: a table for each, by a name of the user's, that says which policy it is.
+//!
+//! ```toml
+//! [wmo.age]
+//! anon = "10s"
+//!
+//! [prcl.schemes]
+//! use = ["prcl-tuned"]
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lowtide_model::scheme::{Action, Scheme, builtin, line};
+use lowtide_model::units::{Share, Size, Span};
+use serde::Deserialize;
+
+use crate::age::{self, Age};
+use crate::machine::Policy;
+use crate::schemes::{Limits, Operator};
+
+/// A file's policies, by name.
+pub type Policies = BTreeMap<String, Spec>;
+
+/// A policy with its settings. A new one is a line here and one in [`Spec::build`].
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spec {
+    /// Everything colder than a threshold.
+    Age(age::Settings),
+    /// Operation schemes.
+    Schemes(Schemes),
+}
+
+/// Operation schemes, and the bounds that hold for all of them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schemes {
+    /// Names of schemes that are built in, or schemes of one line.
+    #[serde(rename = "use")]
+    pub schemes: Vec<String>,
+    /// Share of the time that may be lost to what comes back; one percent if not given.
+    pub slowdown: Option<Share>,
+    /// What a page that comes back costs; 10 µs if not given.
+    pub refault: Option<Span>,
+    /// Nothing is taken while pressure is above; a tenth if not given.
+    pub pressure: Option<Share>,
+    /// Swap that is left alone; 16 MiB if not given.
+    pub swap_free: Option<Size>,
+}
+
+/// Why a policy cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PolicyError(String);
+
+impl Spec {
+    /// The policy; everything random in it follows from the seed.
+    ///
+    /// # Errors
+    /// What makes no sense in its settings.
+    pub fn build(&self, seed: u64) -> Result<Box<dyn Policy>, PolicyError> {
+        Ok(match self {
+            Self::Age(settings) => {
+                if settings.every.0 < Duration::from_millis(1) {
+                    return Err(PolicyError("every is a time above 0".to_owned()));
+                }
+                if settings.anon.is_none() && settings.file.is_none() {
+                    return Err(PolicyError("neither anon nor file has an age; give at least one".to_owned()));
+                }
+                Box::new(Age::new(settings.clone()))
+            }
+            Self::Schemes(schemes) => Box::new(Operator::new(&schemes.schemes()?, schemes.limits(), seed)),
+        })
+    }
+
+    /// Whether it looks at regions rather than histograms.
+    #[must_use]
+    pub fn wants_regions(&self) -> bool {
+        matches!(self, Self::Schemes(_))
+    }
+}
+
+impl Schemes {
+    fn schemes(&self) -> Result<Vec<Scheme>, PolicyError> {
+        let mut schemes = Vec::new();
+        for text in &self.schemes {
+            let some = builtin::named(text).map_or_else(|| line::parse(text), Ok);
+            schemes.extend(some.map_err(|error| PolicyError(format!("`{text}`: {}", error.message)))?);
+        }
+        // Huge pages and what is near which node are no part of the simulated machine.
+        if let Some(scheme) = schemes.iter().find(|scheme| !simulated(scheme.action)) {
+            let why = "pageout, cold, willneed and stat are simulated";
+            return Err(PolicyError(format!("`{}`: {} is not simulated; {why}", scheme.title(), scheme.action.name())));
+        }
+        Ok(schemes)
+    }
+
+    fn limits(&self) -> Limits {
+        let usual = Limits::default();
+        Limits {
+            slowdown: self.slowdown.map_or(usual.slowdown, |share| share.0),
+            refault_s: self.refault.map_or(usual.refault_s, |span| span.0.as_secs_f64()),
+            pressure: self.pressure.map_or(usual.pressure, |share| share.0),
+            swap_free: self.swap_free.map_or(usual.swap_free, |size| size.0),
+        }
+    }
+}
+
+fn simulated(action: Action) -> bool {
+    matches!(action, Action::Pageout | Action::Cold | Action::Willneed | Action::Stat)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policies(text: &str) -> Result<Policies, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn policies_are_read_and_built() {
+        let text = "[wmo.age]\nanon = '10s'\nevery = '40s'\n[prcl.schemes]\nuse = ['prcl-tuned', '4K null 0 5 5s null pageout']";
+        let policies = policies(text).unwrap();
+        assert_eq!(policies.keys().collect::<Vec<_>>(), ["prcl", "wmo"]);
+        assert!(policies.values().all(|spec| spec.build(1).is_ok()));
+        assert_eq!((policies["prcl"].wants_regions(), policies["wmo"].wants_regions()), (true, false));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(policies("[x.age]\nanon = '10s'\nannon = '1s'").unwrap_err().to_string().contains("annon"));
+        assert!(policies("[x.aging]").unwrap_err().to_string().contains("aging"));
+        let why = |text: &str| policies(text).unwrap()["x"].build(1).err().unwrap().to_string();
+        assert!(why("[x.schemes]\nuse = ['ethp']").contains("not simulated"));
+        assert!(why("[x.schemes]\nuse = ['4K null 0']").starts_with("`4K null 0`: "));
+        assert!(why("[x.age]\nanon = '1s'\nevery = '0s'").contains("every"));
+        assert!(why("[x.age]\nevery = '1s'").contains("neither"));
+    }
+}

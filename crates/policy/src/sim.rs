@@ -1,0 +1,42 @@
+//! The simulated machine: where policies are tried before they touch a real one.
+//!
+//! Problem: a policy decides about other people's memory, and its mistakes cost them. Approach: a machine that is wrong
+//! in no way that matters to a policy and simple in every other. Memory is *groups* of pages that are used together;
+//! each group knows when it will be used next. A workload runs on a clock of its own that stands still while it waits
+//! for memory, so slowdown is what comes out and not what is put in. Reclaim, limits, swap, pressure and the monitors'
+//! errors follow the kernel's in kind. All of it is deterministic from a seed.
+//!
+//! One step: every workload runs for as long as it gets a CPU and need not wait ([`load`]); what it uses comes into
+//! memory, and others go where there is no room ([`memory`]). Then a policy may have its [turn](crate::machine::turn):
+//! it sees what monitors would have seen ([`monitor`]), with the [faults] that were asked for, and the machine obeys.
+
+pub mod faults;
+pub mod load;
+pub mod memory;
+pub mod monitor;
+pub mod outcome;
+pub mod replay;
+pub mod scenario;
+pub mod simulated;
+pub mod watch;
+
+pub use faults::Faults;
+pub use outcome::{Outcome, Sample, WorkloadOutcome};
+pub use scenario::Scenario;
+pub use simulated::Simulated;
+
+use crate::machine::{Policy, turn};
+
+/// Runs a machine to its end under a policy, or under none.
+#[must_use]
+pub fn run(mut machine: Simulated, mut policy: Option<Box<dyn Policy>>) -> Outcome {
+    while machine.step() {
+        if let Some(policy) = policy.as_deref_mut().filter(|_| machine.is_due()) {
+            turn(&mut machine, policy);
+        }
+    }
+    machine.outcome()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! What can go wrong: reads and actions that fail, are late, partial or lies; clocks that jump; workloads that vanish.
+
+use lowtide_model::random::Random;
+use lowtide_model::units::{Share, Span};
+use serde::Deserialize;
+
+use crate::machine::{Action, Done, Observation};
+
+/// How often what goes wrong. Nothing does, unless asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Faults {
+    /// Observations that cannot be made.
+    pub unreadable: Option<Share>,
+    /// Observations that are the one before, with a new time.
+    pub stale: Option<Share>,
+    /// Actions that fail: nothing is done, and nothing said.
+    pub fail: Option<Share>,
+    /// Actions of which only a part is done (EAGAIN).
+    pub partial: Option<Share>,
+    /// Actions that are carried out only at the next turn.
+    pub late: Option<Share>,
+    /// Actions that are said to be done and are not.
+    pub lie: Option<Share>,
+    /// Seconds, on average, after which some workload vanishes; its process id goes to a new one that is nobody's.
+    pub vanish: Option<Span>,
+    /// Seconds between two jumps of the clock that observations carry, on average, and how far it jumps, to and fro.
+    pub clock: Option<Span>,
+    /// The swap is full from then on.
+    pub swap_fills: Option<Span>,
+}
+
+/// What becomes of an action.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Fate {
+    Done,
+    Failed,
+    /// Only this share of it.
+    Partial(f64),
+    Late,
+    Lied,
+}
+
+/// Faults as they happen.
+#[derive(Debug, Clone)]
+pub(super) struct Misfortune {
+    faults: Faults,
+    random: Random,
+    last: Option<Observation>,
+    /// What came of actions, while nothing could be seen.
+    done: Vec<Done>,
+    /// Seconds by which the clock is off.
+    off_s: f64,
+    late: Vec<Action>,
+}
+
+impl Misfortune {
+    pub(super) fn new(faults: Faults, seed: u64) -> Self {
+        Self { faults, random: Random::new(seed ^ 0xfa17), last: None, done: Vec::new(), off_s: 0.0, late: Vec::new() }
+    }
+
+    fn strikes(&mut self, share: Option<Share>) -> bool {
+        share.is_some_and(|share| self.random.chance() < share.0)
+    }
+
+    /// Whether something that happens so often on average happens within a time.
+    fn happens(&mut self, every: Option<Span>, within_s: f64) -> bool {
+        every.is_some_and(|every| self.random.chance() < within_s / every.0.as_secs_f64().max(1e-9))
+    }
+
+    /// Whether a workload vanishes within a step.
+    pub(super) fn vanishes(&mut self, step_s: f64) -> bool {
+        self.happens(self.faults.vanish, step_s)
+    }
+
+    /// Whether the swap is full by now.
+    pub(super) fn swap_is_full(&self, now_s: f64) -> bool {
+        self.faults.swap_fills.is_some_and(|from| now_s >= from.0.as_secs_f64())
+    }
+
+    /// One of so many.
+    pub(super) fn one_of(&mut self, len: usize) -> usize {
+        self.random.index(len)
+    }
+
+    /// What is seen instead of the truth.
+    pub(super) fn seen(&mut self, mut truth: Observation, since_s: f64) -> Option<Observation> {
+        if self.happens(self.faults.clock, since_s) {
+            let by_s = self.faults.clock.map_or(0.0, |clock| clock.0.as_secs_f64());
+            self.off_s += if self.random.chance() < 0.5 { by_s } else { -by_s };
+        }
+        let now_s = truth.now_s + self.off_s;
+        // What came of actions is lowtide's own knowledge, and no reading that could fail or be stale.
+        self.done.append(&mut truth.done);
+        if self.strikes(self.faults.unreadable) {
+            return None;
+        }
+        let done = std::mem::take(&mut self.done);
+        if self.strikes(self.faults.stale)
+            && let Some(last) = &self.last
+        {
+            return Some(Observation { now_s, done, ..last.clone() });
+        }
+        let seen = Observation { now_s, done, ..truth };
+        if self.faults.stale.is_some() {
+            self.last = Some(Observation { done: Vec::new(), ..seen.clone() });
+        }
+        Some(seen)
+    }
+
+    /// What becomes of the next action.
+    pub(super) fn fate(&mut self) -> Fate {
+        if self.strikes(self.faults.fail) {
+            Fate::Failed
+        } else if self.strikes(self.faults.lie) {
+            Fate::Lied
+        } else if self.strikes(self.faults.late) {
+            Fate::Late
+        } else if self.strikes(self.faults.partial) {
+            Fate::Partial(self.random.chance())
+        } else {
+            Fate::Done
+        }
+    }
+
+    /// Keeps an action for the next turn.
+    pub(super) fn delay(&mut self, action: Action) {
+        self.late.push(action);
+    }
+
+    /// Actions of the turn before that are due now.
+    pub(super) fn overdue(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.late)
+    }
+}

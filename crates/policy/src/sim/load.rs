@@ -1,0 +1,300 @@
+//! Workloads: what they hold, and when they use it.
+
+use lowtide_model::random::Random;
+
+/// Bytes of a page, for arithmetic.
+pub(super) const PAGE_F: f64 = 4096.0;
+
+/// Address of a workload's first part; the next part lies [`PART_BYTES`] higher.
+pub(super) const BASE: u64 = 1 << 44;
+/// Room between two parts of a workload.
+pub(super) const PART_BYTES: u64 = 1 << 42;
+
+/// When the groups of a part are used.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Use {
+    /// Each group by itself, at random, so many seconds apart on average.
+    Steady(f64),
+    /// All groups one after the other, over and over; seconds for one sweep.
+    Sweep(f64),
+    /// As steady, but the first group is used every so many seconds, the second half as often, the third a third.
+    Zipf(f64),
+    /// Once, when it is allocated.
+    Idle,
+    /// At these times, by group, ascending: a recording.
+    Trace(Vec<Vec<f64>>),
+}
+
+/// A part of a workload's memory, in groups of equal size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Anonymous, or a file's.
+    pub anon: bool,
+    /// When its groups are used.
+    pub uses: Use,
+    /// Pages of a group.
+    pub group_pages: u32,
+    /// Groups.
+    pub groups: u32,
+    /// How far its pages can be compressed: 3 = to a third.
+    pub ratio: f64,
+    /// Seconds of the workload's clock: when it is allocated, and over how long.
+    pub from_s: f64,
+    /// See above.
+    pub grow_s: f64,
+    /// From then on it is not used any more.
+    pub idle_after_s: f64,
+    /// It is freed then.
+    pub until_s: f64,
+    /// Its first group among those of the workload.
+    pub(super) first: usize,
+}
+
+impl Part {
+    /// A part that is there all the time.
+    #[must_use]
+    pub fn new(anon: bool, uses: Use, group_pages: u32, groups: u32) -> Self {
+        let never = f64::INFINITY;
+        Self {
+            anon,
+            uses,
+            group_pages,
+            groups,
+            ratio: 3.0,
+            from_s: 0.0,
+            grow_s: 0.0,
+            idle_after_s: never,
+            until_s: never,
+            first: 0,
+        }
+    }
+
+    /// When a group is used for the first time, which allocates it.
+    fn first_s(&self, group: u32) -> f64 {
+        match &self.uses {
+            Use::Trace(times) => first(times.get(group as usize)),
+            _ => self.from_s + self.grow_s * f64::from(group) / f64::from(self.groups.max(1)),
+        }
+    }
+
+    /// When a group is used next after `now_s`.
+    fn next_s(&self, group: u32, now_s: f64, random: &mut Random) -> f64 {
+        let exponential = |mean_s: f64, random: &mut Random| -mean_s * (1.0 - random.chance()).ln();
+        let next_s = match &self.uses {
+            Use::Steady(every_s) => now_s + exponential(*every_s, random),
+            Use::Zipf(every_s) => now_s + exponential(every_s * f64::from(group + 1), random),
+            Use::Sweep(period_s) => {
+                let phase = self.from_s + period_s * f64::from(group) / f64::from(self.groups.max(1));
+                let next_s = phase + (((now_s - phase) / period_s).floor() + 1.0) * period_s;
+                // Rounding must not stop it.
+                if next_s > now_s { next_s } else { next_s + period_s }
+            }
+            Use::Idle => f64::INFINITY,
+            Use::Trace(times) => times.get(group as usize).map_or(f64::INFINITY, |times| {
+                times.get(times.partition_point(|time| *time <= now_s)).copied().unwrap_or(f64::INFINITY)
+            }),
+        };
+        if next_s < self.idle_after_s { next_s } else { f64::INFINITY }
+    }
+}
+
+fn first(times: Option<&Vec<f64>>) -> f64 {
+    times.and_then(|times| times.first()).copied().unwrap_or(f64::INFINITY)
+}
+
+/// Pages that are used together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Pages in memory.
+    pub resident: u32,
+    /// Pages that were there and have been taken: in swap, or only on disk.
+    pub out: u32,
+    /// When it was last used, seconds of the machine's clock.
+    pub last_s: f64,
+    /// When it will be used next, seconds of the workload's clock.
+    next_s: f64,
+}
+
+/// What a workload asked of the machine: bounds of its memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// memory.max: beyond it, it reclaims from itself, and is killed if that does not help.
+    pub max: f64,
+    /// memory.high: beyond it, it reclaims from itself.
+    pub high: f64,
+    /// memory.low: not reclaimed below while there is anything else.
+    pub low: f64,
+    /// memory.min: never reclaimed below.
+    pub min: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max: f64::INFINITY, high: f64::INFINITY, low: 0.0, min: 0.0 }
+    }
+}
+
+/// A running workload.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// Which: never given to another.
+    pub id: u64,
+    /// Process id: given to another once it has gone.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// CPUs that it uses while it runs.
+    pub cpus: f64,
+    /// Bounds of its memory.
+    pub limits: Limits,
+    /// Policies must leave it alone.
+    pub protected: bool,
+    /// Machine's clock: when it starts and ends.
+    pub start_s: f64,
+    /// See above.
+    pub stop_s: f64,
+    /// Its memory.
+    pub parts: Vec<Part>,
+    /// Groups of all parts, part by part.
+    pub groups: Vec<Group>,
+    /// Its own clock: seconds for which it ran.
+    pub clock_s: f64,
+    /// Seconds that it must still wait for memory.
+    pub debt_s: f64,
+    /// Pages in memory: anonymous, file.
+    pub resident: [u64; 2],
+    /// Pages taken: anonymous, file.
+    pub out: [u64; 2],
+    /// It has gone, or was killed.
+    pub gone: bool,
+    /// Its own clock: nothing is used before, so most steps need not look at all groups; and no part is freed before.
+    due_s: f64,
+    /// See above.
+    ends_s: f64,
+}
+
+/// A group that is used: which, and when it was used last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Used {
+    pub group: usize,
+    pub part: usize,
+    pub idle_s: Option<f64>,
+    pub back: u32,
+    pub new: u32,
+}
+
+impl Load {
+    /// A workload that has not run yet.
+    #[must_use]
+    pub fn new(id: u64, name: impl Into<String>, mut parts: Vec<Part>) -> Self {
+        let mut first = 0;
+        for part in &mut parts {
+            part.first = first;
+            first += part.groups as usize;
+        }
+        let group = |next_s: f64| Group { resident: 0, out: 0, last_s: 0.0, next_s };
+        let groups = parts.iter().flat_map(|part| (0..part.groups).map(move |at| group(part.first_s(at)))).collect();
+        Self {
+            id,
+            pid: u32::try_from(id % (1 << 22)).unwrap_or(0) + 1,
+            name: name.into(),
+            cpus: 1.0,
+            limits: Limits::default(),
+            protected: false,
+            start_s: 0.0,
+            stop_s: f64::INFINITY,
+            parts,
+            groups,
+            clock_s: 0.0,
+            debt_s: 0.0,
+            resident: [0; 2],
+            out: [0; 2],
+            gone: false,
+            due_s: 0.0,
+            ends_s: 0.0,
+        }
+    }
+
+    /// Whether it runs at that time.
+    #[must_use]
+    pub fn runs(&self, now_s: f64) -> bool {
+        !self.gone && (self.start_s..self.stop_s).contains(&now_s)
+    }
+
+    /// Bytes in memory.
+    #[must_use]
+    pub fn bytes(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "pages")]
+        let pages = (self.resident[0] + self.resident[1]) as f64;
+        pages * PAGE_F
+    }
+
+    /// Each group with its part and the part's index.
+    pub fn each(&self) -> impl Iterator<Item = (usize, &Part, &Group)> {
+        let parts = self.parts.iter().enumerate();
+        let of = parts.flat_map(|(at, part)| (0..part.groups).map(move |_| (at, part)));
+        of.zip(&self.groups).map(|((at, part), group)| (at, part, group))
+    }
+
+    /// First byte of a group, and one past its last.
+    #[must_use]
+    pub fn range_of(&self, part: usize, group: usize) -> (u64, u64) {
+        let at = (group - self.parts[part].first) as u64;
+        let bytes = u64::from(self.parts[part].group_pages) * lowtide_model::PAGE;
+        let start = BASE + part as u64 * PART_BYTES + at * bytes;
+        (start, start + bytes)
+    }
+
+    /// The part and group that hold an address.
+    #[must_use]
+    pub fn group_at(&self, address: u64) -> Option<(usize, usize)> {
+        let part = usize::try_from(address.checked_sub(BASE)? / PART_BYTES).ok()?;
+        let of = self.parts.get(part)?;
+        let page = (address - BASE) % PART_BYTES / lowtide_model::PAGE;
+        let group = page / u64::from(of.group_pages.max(1));
+        (group < u64::from(of.groups)).then(|| (part, of.first + usize::try_from(group).unwrap_or(0)))
+    }
+
+    /// Runs for so many seconds of its own clock: groups that are used, with what must come. `now_s` is the machine's.
+    pub(super) fn run(&mut self, seconds: f64, now_s: f64, random: &mut Random, used: &mut Vec<Used>) {
+        used.clear();
+        self.clock_s += seconds;
+        if self.clock_s < self.due_s {
+            return;
+        }
+        let clock_s = self.clock_s;
+        self.due_s = f64::INFINITY;
+        let mut group = 0;
+        for (part, of) in self.parts.iter().enumerate() {
+            if of.until_s <= clock_s {
+                group += of.groups as usize;
+                continue;
+            }
+            for at in 0..of.groups {
+                let state = &mut self.groups[group];
+                if state.next_s <= clock_s {
+                    let is_new = state.resident + state.out == 0;
+                    let idle_s = (!is_new).then_some(now_s - state.last_s);
+                    let new = if is_new { of.group_pages } else { 0 };
+                    used.push(Used { group, part, idle_s, back: state.out, new });
+                    state.last_s = now_s;
+                    state.next_s = of.next_s(at, clock_s, random);
+                }
+                self.due_s = self.due_s.min(state.next_s);
+                group += 1;
+            }
+        }
+    }
+
+    /// Groups that are freed by now, with their parts.
+    pub(super) fn ended(&mut self) -> Vec<(usize, usize)> {
+        let clock_s = self.clock_s;
+        if clock_s < self.ends_s {
+            return Vec::new();
+        }
+        let ends = |part: &&Part| part.until_s > clock_s;
+        self.ends_s = self.parts.iter().filter(ends).map(|part| part.until_s).fold(f64::INFINITY, f64::min);
+        let ended = self.parts.iter().enumerate().filter(|(_, part)| part.until_s <= clock_s);
+        ended.flat_map(|(at, part)| (part.first..part.first + part.groups as usize).map(move |of| (at, of))).collect()
+    }
+}

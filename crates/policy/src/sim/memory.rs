@@ -1,0 +1,243 @@
+//! Memory: what comes into it, what is taken from it, and where that goes.
+
+use super::load::{Load, PAGE_F, Used};
+
+/// Free memory below which the kernel reclaims by itself, and up to which it does: shares of all memory (the kernel's
+/// own marks are of this order, mm/page_alloc.c, `watermark_scale_factor`).
+const LOW: f64 = 0.01;
+const HIGH: f64 = 0.02;
+
+/// Where anonymous memory goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Swap {
+    /// Pages that it holds at most.
+    pub capacity: u64,
+    /// Pages that it holds.
+    pub used: u64,
+    /// It is in memory itself, compressed.
+    pub zram: bool,
+    /// Seconds until a page is back.
+    pub in_s: f64,
+}
+
+/// The memory of the machine.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Memory {
+    /// Bytes in all.
+    pub total: f64,
+    /// Pages of workloads in it.
+    pub resident: u64,
+    /// Bytes in which zram keeps what was paged out.
+    pub stored: f64,
+    /// Anonymous memory goes here.
+    pub swap: Swap,
+    /// Seconds until a page of a file is read.
+    pub disk_s: f64,
+    /// CPU seconds that it takes to evict a page.
+    pub out_s: f64,
+}
+
+/// What evicting came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Taken {
+    /// Pages: anonymous, file.
+    pub pages: [u64; 2],
+    /// CPU seconds.
+    pub cpu_s: f64,
+}
+
+impl Taken {
+    /// Pages of both sides.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.pages[0] + self.pages[1]
+    }
+
+    /// Adds another.
+    pub fn add(&mut self, other: Self) {
+        self.pages[0] += other.pages[0];
+        self.pages[1] += other.pages[1];
+        self.cpu_s += other.cpu_s;
+    }
+}
+
+impl Memory {
+    /// Bytes that nothing is in. Below zero, there must be reclaim.
+    #[must_use]
+    pub fn free(&self) -> f64 {
+        self.total - pages_f(self.resident) * PAGE_F - self.stored
+    }
+
+    /// Bytes to be reclaimed so that enough is free again; 0 while there is enough.
+    #[must_use]
+    pub fn short(&self) -> f64 {
+        if self.free() < LOW * self.total { HIGH * self.total - self.free() } else { 0.0 }
+    }
+
+    /// Pages of swap that nothing is in.
+    #[must_use]
+    pub fn swap_free(&self) -> u64 {
+        self.swap.capacity - self.swap.used
+    }
+
+    /// What is used comes into memory. Seconds that the workload waits for it.
+    pub(super) fn bring(&mut self, load: &mut Load, used: Used) -> f64 {
+        let part = &load.parts[used.part];
+        let side = usize::from(!part.anon);
+        let (back, new) = (u64::from(used.back), u64::from(used.new));
+        if part.anon && back > 0 {
+            self.swap.used -= back;
+            if self.swap.zram {
+                self.stored = (self.stored - pages_f(back) * PAGE_F / part.ratio).max(0.0);
+            }
+        }
+        let group = &mut load.groups[used.group];
+        group.resident += used.back + used.new;
+        group.out -= used.back;
+        load.resident[side] += back + new;
+        load.out[side] -= back;
+        self.resident += back + new;
+        pages_f(back) * if part.anon { self.swap.in_s } else { self.disk_s }
+    }
+
+    /// Takes at most so many pages of a group.
+    pub(super) fn evict(&mut self, load: &mut Load, part: usize, group: usize, pages: u64) -> Taken {
+        let of = &load.parts[part];
+        let side = usize::from(!of.anon);
+        let state = &mut load.groups[group];
+        let room = if of.anon { self.swap_free() } else { u64::MAX };
+        let taken = pages.min(u64::from(state.resident)).min(room);
+        let few = u32::try_from(taken).unwrap_or(state.resident);
+        state.resident -= few;
+        state.out += few;
+        load.resident[side] -= taken;
+        load.out[side] += taken;
+        self.resident -= taken;
+        if of.anon {
+            self.swap.used += taken;
+            if self.swap.zram {
+                self.stored += pages_f(taken) * PAGE_F / of.ratio;
+            }
+        }
+        let mut pages = [0; 2];
+        pages[side] = taken;
+        // Clean pages of files are dropped for next to nothing.
+        Taken { pages, cpu_s: if of.anon { pages_f(taken) * self.out_s } else { 0.1 * pages_f(taken) * self.out_s } }
+    }
+
+    /// A group's memory is given back, wherever it is.
+    pub(super) fn free_group(&mut self, load: &mut Load, part: usize, group: usize) {
+        let of = &load.parts[part];
+        let side = usize::from(!of.anon);
+        let state = &mut load.groups[group];
+        let (resident, out) = (u64::from(state.resident), u64::from(state.out));
+        (state.resident, state.out) = (0, 0);
+        load.resident[side] -= resident;
+        load.out[side] -= out;
+        self.resident -= resident;
+        if of.anon {
+            self.swap.used -= out;
+            if self.swap.zram {
+                self.stored = (self.stored - pages_f(out) * PAGE_F / of.ratio).max(0.0);
+            }
+        }
+    }
+
+    /// All of a workload's memory is given back.
+    pub(super) fn free_all(&mut self, load: &mut Load) {
+        let places: Vec<(usize, usize)> = places(load);
+        for (part, group) in places {
+            self.free_group(load, part, group);
+        }
+    }
+}
+
+/// Parts and groups of a workload, in their order.
+fn places(load: &Load) -> Vec<(usize, usize)> {
+    load.each().enumerate().map(|(group, (part, ..))| (part, group)).collect()
+}
+
+/// The oldest generation of a workload: what is evicted next. It is made anew when it is used up, and what was used since
+/// is passed over, so it is as exact as the kernel's lists are: oldest first when it was made.
+#[derive(Debug, Clone, Default)]
+pub struct Lru {
+    /// Part, group, when it was last used; the next one is at the end.
+    oldest: Vec<(usize, usize, f64)>,
+}
+
+impl Lru {
+    /// Evicts at most so many pages, oldest first. Less where there is no room in swap, or nothing left.
+    pub(super) fn evict(&mut self, memory: &mut Memory, load: &mut Load, pages: u64) -> Taken {
+        let mut taken = Taken::default();
+        let mut made_anew = false;
+        while taken.all() < pages {
+            let Some((part, group, last_s)) = self.oldest.pop() else {
+                if made_anew || !self.age(memory, load) {
+                    break;
+                }
+                made_anew = true;
+                continue;
+            };
+            let state = &load.groups[group];
+            if state.last_s > last_s || state.resident == 0 {
+                continue;
+            }
+            let some = memory.evict(load, part, group, pages - taken.all());
+            made_anew &= some.all() == 0;
+            if load.groups[group].resident > 0 && some.all() > 0 {
+                self.oldest.push((part, group, last_s));
+            }
+            taken.add(some);
+        }
+        taken
+    }
+
+    /// Finds the oldest quarter of what can go; false if nothing can.
+    fn age(&mut self, memory: &Memory, load: &Load) -> bool {
+        let room = memory.swap_free() > 0;
+        let can_go = load.each().enumerate().filter(|(_, (_, part, state))| state.resident > 0 && (room || !part.anon));
+        self.oldest = can_go.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
+        self.oldest.sort_by(|a, b| b.2.total_cmp(&a.2));
+        let kept = self.oldest.len().div_ceil(4);
+        self.oldest.drain(..self.oldest.len() - kept);
+        kept > 0
+    }
+}
+
+/// Evicts what has been idle for at least so long, oldest first; `None` = nothing of that side.
+pub(super) fn evict_older(
+    memory: &mut Memory,
+    load: &mut Load,
+    now_s: f64,
+    older_s: [Option<f64>; 2],
+    pages: [u64; 2],
+) -> Taken {
+    let is_old = |part: usize, last_s: f64| {
+        older_s[usize::from(!load.parts[part].anon)].is_some_and(|older_s| now_s - last_s >= older_s)
+    };
+    let cold =
+        load.each().enumerate().filter(|(_, (part, _, state))| state.resident > 0 && is_old(*part, state.last_s));
+    let mut cold: Vec<(usize, usize, f64)> =
+        cold.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
+    cold.sort_by(|a, b| a.2.total_cmp(&b.2));
+    let mut taken = Taken::default();
+    for (part, group, _) in cold {
+        let side = usize::from(!load.parts[part].anon);
+        let left = pages[side] - taken.pages[side];
+        if left > 0 {
+            taken.add(memory.evict(load, part, group, left));
+        }
+    }
+    taken
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of pages are far below 2^52")]
+pub(super) fn pages_f(pages: u64) -> f64 {
+    pages as f64
+}
+
+/// Whole pages of so many bytes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; saturates")]
+pub(super) fn pages_of(bytes: f64) -> u64 {
+    (bytes.max(0.0) / PAGE_F).ceil() as u64
+}

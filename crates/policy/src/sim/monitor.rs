@@ -1,0 +1,136 @@
+//! What monitors see of a workload, with the errors that theirs have.
+
+use lowtide_model::AGE_EDGES_S;
+use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::random::Random;
+use lowtide_model::stats::Z95;
+use serde::Deserialize;
+
+use super::load::{BASE, Load, PAGE_F, PART_BYTES};
+use crate::machine::{Candidate, Target};
+
+/// Which monitors there are, and how closely they look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Monitors {
+    /// Whether idle ages are known as histograms (MGLRU, the cohort).
+    pub histograms: bool,
+    /// Pages that these rest on; 0 = all of them.
+    pub sample: u32,
+    /// Regions by workload, as of DAMON; 0 = none.
+    pub regions: u32,
+    /// Looks that a region's access rate rests on.
+    pub looks: u32,
+}
+
+impl Default for Monitors {
+    /// The cohort's sample, no regions, DAMON's twenty looks in one aggregation.
+    fn default() -> Self {
+        Self { histograms: true, sample: 2000, regions: 0, looks: 20 }
+    }
+}
+
+/// A workload by its histogram.
+pub(super) fn target(
+    load: &Load,
+    now_s: f64,
+    pressure: Option<f64>,
+    monitors: &Monitors,
+    random: &mut Random,
+) -> Target {
+    let mut bytes = [[0.0; AGE_EDGES_S.len()]; 2];
+    for (_, part, group) in load.each().filter(|(_, _, group)| group.resident > 0) {
+        let idle_s = now_s - group.last_s;
+        let bin = AGE_EDGES_S.iter().rposition(|edge| f64::from(*edge) <= idle_s).unwrap_or(0);
+        bytes[usize::from(!part.anon)][bin] += f64::from(group.resident) * PAGE_F;
+    }
+    let mut ages = Vec::with_capacity(2 * AGE_EDGES_S.len());
+    for (side, bytes) in bytes.iter().enumerate() {
+        let total: f64 = bytes.iter().sum();
+        let mut left = total;
+        for (bin, bytes) in bytes.iter().enumerate() {
+            let min_s = f64::from(AGE_EDGES_S[bin]);
+            let max_s = AGE_EDGES_S.get(bin + 1).map(|edge| f64::from(*edge));
+            // What is sampled is told with the error of a share of the sample, and adds up all the same.
+            let size = match max_s {
+                Some(_) => noisy(*bytes, total, monitors.sample, random),
+                None => Estimate { bytes: left, ci95: 0.0 },
+            };
+            let size = Estimate { bytes: size.bytes.min(left), ..size };
+            left -= size.bytes;
+            ages.push(AgeBin { anon: side == 0, min_s, max_s, size });
+        }
+    }
+    let resident = bytes.map(|bytes| bytes.iter().sum());
+    #[expect(clippy::cast_precision_loss, reason = "pages")]
+    let swapped = load.out[0] as f64 * PAGE_F;
+    let floor = load.limits.low.max(load.limits.min);
+    Target { id: load.id, resident, swapped, floor, ages, pressure }
+}
+
+/// A share of so many pages, as a sample tells it.
+fn noisy(bytes: f64, total: f64, sample: u32, random: &mut Random) -> Estimate {
+    if sample == 0 || total <= 0.0 {
+        return Estimate { bytes, ci95: 0.0 };
+    }
+    let share = bytes / total;
+    let deviation = (share * (1.0 - share) / f64::from(sample)).max(0.0).sqrt();
+    if deviation == 0.0 {
+        return Estimate { bytes, ci95: 0.0 };
+    }
+    let bytes = (total * (share + deviation * normal(random))).clamp(0.0, total);
+    Estimate { bytes, ci95: Z95 * deviation * total }
+}
+
+/// A number of the standard normal distribution (Box and Muller).
+fn normal(random: &mut Random) -> f64 {
+    let (radius, angle) = (1.0 - random.chance(), random.chance());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+/// A workload by its regions. As DAMON's, they are cut at random places, and each is judged by a few looks at pages of
+/// it that are chosen at random: one in use in a cold region may be missed.
+pub(super) fn candidates(
+    load: &Load,
+    now_s: f64,
+    monitors: &Monitors,
+    random: &mut Random,
+    found: &mut Vec<Candidate>,
+) {
+    let all: u32 = load.parts.iter().map(|part| part.groups).sum();
+    let mut first = 0usize;
+    for (index, part) in (0u64..).zip(&load.parts) {
+        let share = (f64::from(monitors.regions) * f64::from(part.groups) / f64::from(all.max(1))).max(1.0);
+        let length = (f64::from(part.groups) / share).ceil().max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of groups")]
+        let length = length as u32;
+        let mut at = 0;
+        while at < part.groups {
+            let some = 1 + u32::try_from(random.below(2 * u64::from(length) - 1)).unwrap_or(0);
+            let end = (at + some).min(part.groups);
+            let groups = &load.groups[first + at as usize..first + end as usize];
+            let resident: f64 = groups.iter().map(|group| f64::from(group.resident) * PAGE_F).sum();
+            if resident > 0.0 {
+                let (mut seen, mut age_s) = (0, f64::INFINITY);
+                for _ in 0..monitors.looks.max(1) {
+                    let idle_s = now_s - groups[random.index(groups.len())].last_s;
+                    seen += u32::from(idle_s < 1.0);
+                    age_s = age_s.min(idle_s);
+                }
+                let bytes = u64::from(part.group_pages) * lowtide_model::PAGE;
+                let start = BASE + index * PART_BYTES;
+                found.push(Candidate {
+                    pid: load.pid,
+                    start: start + u64::from(at) * bytes,
+                    end: start + u64::from(end) * bytes,
+                    access_rate: f64::from(seen) / f64::from(monitors.looks.max(1)),
+                    age_s,
+                    resident,
+                    idle: resident,
+                });
+            }
+            at = end;
+        }
+        first += part.groups as usize;
+    }
+}

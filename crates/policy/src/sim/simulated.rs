@@ -1,0 +1,430 @@
+//! The machine itself: its step, what it lets a policy see, and how it obeys.
+
+use std::collections::BTreeMap;
+
+use lowtide_model::random::Random;
+use lowtide_model::scheme::Action as Advice;
+
+use super::faults::{Fate, Faults, Misfortune};
+use super::load::{Load, PAGE_F, Used};
+use super::memory::{Lru, Memory, Taken, evict_older, pages_f, pages_of};
+use super::monitor::{Monitors, candidates, target};
+use super::outcome::{Outcome, Recorder};
+use crate::machine::{Action, Block, Done, Machine, Observation, Order, Reclaim};
+
+/// Bytes of a block, at most: what policies take as one piece.
+const LARGEST_BLOCK: u64 = 2 << 20;
+
+/// How the machine is made.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// Seconds of one step.
+    pub step_s: f64,
+    /// Seconds until it ends.
+    pub duration_s: f64,
+    /// CPUs.
+    pub cpus: f64,
+    /// Memory and swap.
+    pub memory: Memory,
+    /// Workloads.
+    pub loads: Vec<Load>,
+    /// Seconds between two turns of a policy.
+    pub turn_s: f64,
+    /// What the policy sees.
+    pub monitors: Monitors,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+/// The simulated machine.
+#[derive(Debug, Clone)]
+pub struct Simulated {
+    setup: Setup,
+    now_s: f64,
+    memory: Memory,
+    loads: Vec<Load>,
+    lrus: Vec<Lru>,
+    random: Random,
+    misfortune: Misfortune,
+    recorder: Recorder,
+    /// CPU seconds of reclaim in this step, which workloads lack in the next.
+    reclaim_cpu_s: f64,
+    turn_s: f64,
+    /// Seconds that each workload waited since the last turn.
+    waited_s: Vec<f64>,
+    /// Which workload a process id meant when it was last seen.
+    known: BTreeMap<u32, u64>,
+    done: Vec<Done>,
+    /// Where a block ends, and pages that were taken from it and are not back, by workload and where it begins.
+    taken: BTreeMap<(u64, u64), (u64, u32)>,
+    watched: Vec<Block>,
+    /// Where each workload is, by its identity.
+    places: BTreeMap<u64, usize>,
+    next_id: u64,
+}
+
+impl Simulated {
+    /// A machine that is about to start.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let loads = setup.loads.clone();
+        Self {
+            now_s: 0.0,
+            memory: setup.memory,
+            lrus: vec![Lru::default(); loads.len()],
+            random: Random::new(setup.seed),
+            misfortune: Misfortune::new(setup.faults, setup.seed),
+            recorder: Recorder::new(loads.len(), setup.duration_s),
+            reclaim_cpu_s: 0.0,
+            turn_s: 0.0,
+            waited_s: vec![0.0; loads.len()],
+            known: BTreeMap::new(),
+            done: Vec::new(),
+            taken: BTreeMap::new(),
+            watched: Vec::new(),
+            places: loads.iter().enumerate().map(|(at, load)| (load.id, at)).collect(),
+            next_id: loads.iter().map(|load| load.id).max().unwrap_or(0) + 1,
+            loads,
+            setup,
+        }
+    }
+
+    /// Seconds since the start.
+    #[must_use]
+    pub fn now_s(&self) -> f64 {
+        self.now_s
+    }
+
+    /// Workloads as they are.
+    #[must_use]
+    pub fn loads(&self) -> &[Load] {
+        &self.loads
+    }
+
+    /// Memory as it is.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Runs for one step; false once the machine has come to its end.
+    pub fn step(&mut self) -> bool {
+        if self.now_s >= self.setup.duration_s {
+            return false;
+        }
+        let step_s = self.setup.step_s.min(self.setup.duration_s - self.now_s).max(1e-9);
+        self.now_s += step_s;
+        if self.misfortune.swap_is_full(self.now_s) {
+            self.memory.swap.capacity = self.memory.swap.used;
+        }
+        if self.misfortune.vanishes(step_s) {
+            self.vanish();
+        }
+        let share = self.cpu_share(step_s);
+        let mut used = Vec::new();
+        for at in 0..self.loads.len() {
+            if self.loads[at].runs(self.now_s) {
+                self.run(at, step_s, share, &mut used);
+            } else if self.loads[at].resident != [0; 2] || self.loads[at].out != [0; 2] {
+                self.memory.free_all(&mut self.loads[at]);
+            }
+        }
+        self.reclaim_for_all();
+        self.recorder.step(self.now_s, step_s, &self.loads, &self.memory);
+        true
+    }
+
+    /// The part of the time that everyone gets a CPU: workloads and reclaim share what there is.
+    fn cpu_share(&mut self, step_s: f64) -> f64 {
+        let reclaim = std::mem::take(&mut self.reclaim_cpu_s) / step_s;
+        let wanted: f64 = self.loads.iter().filter(|load| load.runs(self.now_s)).map(|load| load.cpus).sum();
+        (self.setup.cpus / (wanted + reclaim).max(1e-9)).min(1.0)
+    }
+
+    /// One workload's step: it serves what it must wait for, then runs for the rest.
+    fn run(&mut self, at: usize, step_s: f64, share: f64, used: &mut Vec<Used>) {
+        let load = &mut self.loads[at];
+        let available_s = step_s * share;
+        let waited_s = load.debt_s.min(available_s);
+        load.debt_s -= waited_s;
+        self.waited_s[at] += waited_s;
+        load.run(available_s - waited_s, self.now_s, &mut self.random, used);
+        self.recorder.waited(at, waited_s, available_s);
+        let mut debt_s = 0.0;
+        let mut back = [0; 2];
+        for group in used.iter() {
+            let load = &mut self.loads[at];
+            debt_s += self.memory.bring(load, *group);
+            back[usize::from(!load.parts[group.part].anon)] += u64::from(group.back);
+            if group.back > 0 {
+                self.came_back(at, *group);
+            }
+        }
+        self.recorder.came_back(at, back);
+        for (part, group) in self.loads[at].ended() {
+            self.memory.free_group(&mut self.loads[at], part, group);
+        }
+        debt_s += self.keep_limits(at);
+        debt_s += self.reclaim_directly(at);
+        self.loads[at].debt_s += debt_s;
+    }
+
+    /// Blocks that reach into a group are in memory again, as far as they do.
+    fn came_back(&mut self, at: usize, used: Used) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let load = &self.loads[at];
+        let (start, end) = load.range_of(used.part, used.group);
+        let overlapping = (load.id, start.saturating_sub(LARGEST_BLOCK))..(load.id, end);
+        let back: Vec<(u64, u64)> =
+            self.taken.range(overlapping).filter(|(_, (to, _))| *to > start).map(|(key, _)| *key).collect();
+        for key in back {
+            let Some((to, pages)) = self.taken.get_mut(&key) else { continue };
+            let overlap = (end.min(*to) - start.max(key.1)) / lowtide_model::PAGE;
+            *pages = pages.saturating_sub(u32::try_from(overlap).unwrap_or(u32::MAX));
+            if *pages == 0 {
+                self.taken.remove(&key);
+            }
+        }
+    }
+
+    /// Reclaims what a workload holds beyond its limits, at its own expense. Seconds that it waits.
+    fn keep_limits(&mut self, at: usize) -> f64 {
+        let load = &mut self.loads[at];
+        let over = load.bytes() - load.limits.max.min(load.limits.high);
+        if over <= 0.0 {
+            return 0.0;
+        }
+        let taken = self.lrus[at].evict(&mut self.memory, load, pages_of(over));
+        if load.bytes() > load.limits.max {
+            self.kill(at);
+        }
+        taken.cpu_s
+    }
+
+    /// Where nothing is free any more, whoever needs memory reclaims it. Seconds that it waits.
+    fn reclaim_directly(&mut self, at: usize) -> f64 {
+        let mut waited_s = 0.0;
+        while self.memory.free() < 0.0 {
+            let taken = self.take_from_all(self.memory.short());
+            waited_s += taken.cpu_s;
+            if taken.all() == 0 {
+                let largest = |a: &usize, b: &usize| self.loads[*a].bytes().total_cmp(&self.loads[*b].bytes());
+                let Some(victim) = (0..self.loads.len()).filter(|load| !self.loads[*load].gone).max_by(largest) else {
+                    break;
+                };
+                self.kill(victim);
+                if victim == at {
+                    break;
+                }
+            }
+        }
+        waited_s
+    }
+
+    /// What the kernel does by itself when little is free.
+    fn reclaim_for_all(&mut self) {
+        let short = self.memory.short();
+        if short > 0.0 {
+            let taken = self.take_from_all(short);
+            self.reclaim_cpu_s += taken.cpu_s;
+        }
+    }
+
+    /// Takes from all in proportion to what each holds above its protection: first memory.low, then memory.min.
+    fn take_from_all(&mut self, bytes: f64) -> Taken {
+        let mut all = Taken::default();
+        for floor in [(|load: &Load| load.limits.low.max(load.limits.min)) as fn(&Load) -> f64, |load| load.limits.min]
+        {
+            let spare: Vec<f64> = self.loads.iter().map(|load| (load.bytes() - floor(load)).max(0.0)).collect();
+            let sum: f64 = spare.iter().sum();
+            let wanted = bytes - pages_f(all.all()) * PAGE_F;
+            if sum <= 0.0 || wanted <= 0.0 {
+                continue;
+            }
+            for (at, spare) in spare.into_iter().enumerate().filter(|(_, spare)| *spare > 0.0) {
+                let pages = pages_of((wanted * spare / sum).min(spare));
+                all.add(self.lrus[at].evict(&mut self.memory, &mut self.loads[at], pages));
+            }
+        }
+        all
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.memory.free_all(&mut self.loads[at]);
+        self.loads[at].gone = true;
+        self.recorder.killed(at);
+    }
+
+    /// Some workload goes, and another, which is nobody's business, gets its process id.
+    fn vanish(&mut self) {
+        let at = self.misfortune.one_of(self.loads.len());
+        let Some(load) = self.loads.get(at).filter(|load| load.runs(self.now_s)).cloned() else { return };
+        self.memory.free_all(&mut self.loads[at]);
+        self.loads[at].gone = true;
+        let mut heir = Load::new(self.next_id, format!("{} (another)", load.name), load.parts);
+        (heir.pid, heir.cpus, heir.protected, heir.start_s) = (load.pid, load.cpus, true, self.now_s);
+        self.next_id += 1;
+        self.places.insert(heir.id, self.loads.len());
+        self.loads.push(heir);
+        self.lrus.push(Lru::default());
+        self.waited_s.push(0.0);
+        self.recorder.joined();
+    }
+
+    /// Whether a policy may have its turn.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.now_s + 1e-9 >= self.turn_s + self.setup.turn_s
+    }
+
+    /// The running workload of that identity.
+    fn find(&self, id: u64) -> Option<usize> {
+        self.places.get(&id).copied().filter(|at| self.loads[*at].runs(self.now_s))
+    }
+
+    /// Carries out advice. The identity behind a process id was noted when it was seen, as a pidfd does.
+    fn advise(&mut self, order: &Order, share: f64) -> Done {
+        let mut done = Done { scheme: order.scheme, cpu_s: 0.0, blocks: Vec::new() };
+        let Some(at) = self.known.get(&order.pid).and_then(|id| self.find(*id)) else { return done };
+        let mut all = Taken::default();
+        for range in &order.ranges {
+            let went = if order.action == Advice::Pageout && self.random.chance() < share {
+                let taken = self.page_out(at, *range);
+                all.add(taken);
+                taken.all()
+            } else {
+                0
+            };
+            done.blocks.push((order.pid, range.0, u32::try_from(went).unwrap_or(u32::MAX)));
+        }
+        done.cpu_s = all.cpu_s;
+        self.reclaim_cpu_s += all.cpu_s;
+        self.recorder.acted(at, all);
+        done
+    }
+
+    /// Pages out a block: of each group that it reaches into, what of it lies there.
+    fn page_out(&mut self, at: usize, (start, end): (u64, u64)) -> Taken {
+        let mut all = Taken::default();
+        let before = self.taken.get(&(self.loads[at].id, start)).map_or(0, |(_, pages)| *pages);
+        let mut left = ((end - start) / lowtide_model::PAGE).saturating_sub(u64::from(before));
+        let mut from = start;
+        while from < end && left > 0 {
+            let Some((part, group)) = self.loads[at].group_at(from) else { break };
+            let (_, group_end) = self.loads[at].range_of(part, group);
+            let pages = ((end.min(group_end) - from) / lowtide_model::PAGE).min(left);
+            let taken = self.memory.evict(&mut self.loads[at], part, group, pages);
+            left -= taken.all().min(left);
+            all.add(taken);
+            from = group_end;
+        }
+        let went = u32::try_from(all.all()).unwrap_or(u32::MAX);
+        if went > 0 {
+            self.taken.entry((self.loads[at].id, start)).or_insert((end, 0)).1 += went;
+        }
+        all
+    }
+
+    fn reclaim(&mut self, reclaim: &Reclaim, share: f64) {
+        let Some(at) = self.find(reclaim.target) else { return };
+        let load = &mut self.loads[at];
+        // The kernel does not go below memory.min, whoever asks.
+        let spare = (load.bytes() - load.limits.min).max(0.0);
+        let [anon, file] = reclaim.bytes.map(|bytes| (bytes * share).min(spare));
+        let pages = [pages_of(anon.min(spare - file)), pages_of(file)];
+        let taken = evict_older(&mut self.memory, load, self.now_s, reclaim.older_s, pages);
+        self.reclaim_cpu_s += taken.cpu_s;
+        self.recorder.acted(at, taken);
+    }
+
+    /// Pages of a block that are in memory.
+    fn in_memory(&self, (pid, (start, end)): &Block) -> Option<(u32, u64, u32)> {
+        let id = self.known.get(pid)?;
+        let pages = u32::try_from((end - start) / lowtide_model::PAGE).ok()?;
+        let gone = self.taken.get(&(*id, *start)).map_or(0, |(_, pages)| *pages);
+        let load = &self.loads[self.find(*id)?];
+        // What the kernel took by itself is not there either.
+        let there = load.group_at(*start).map_or(0, |(_, group)| load.groups[group].resident);
+        let whole = load.group_at(*start).is_some_and(|(part, _)| load.parts[part].group_pages >= pages);
+        let back = pages.saturating_sub(gone);
+        Some((*pid, *start, if whole { back.min(there) } else { back }))
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn outcome(self) -> Outcome {
+        self.recorder.outcome(&self.loads)
+    }
+}
+
+impl Machine for Simulated {
+    fn observe(&mut self) -> Option<Observation> {
+        let since_s = self.now_s - self.turn_s;
+        self.turn_s = self.now_s;
+        let waited: Vec<f64> = self.waited_s.iter_mut().map(std::mem::take).collect();
+        let pressure = |waited_s: f64| if since_s > 0.0 { (waited_s / since_s).min(1.0) } else { 0.0 };
+        let monitors = self.setup.monitors;
+        let mut seen = Observation {
+            now_s: self.now_s,
+            back: self.watched.iter().filter_map(|block| self.in_memory(block)).collect(),
+            done: std::mem::take(&mut self.done),
+            // Some task stalls unless none does.
+            pressure: Some(1.0 - waited.iter().map(|waited_s| 1.0 - pressure(*waited_s)).product::<f64>()),
+            free: Some((self.memory.free() / self.memory.total).clamp(0.0, 1.0)),
+            swap_free: Some(self.memory.swap_free() * lowtide_model::PAGE),
+            ..Observation::default()
+        };
+        self.known.clear();
+        for (load, waited_s) in self.loads.iter().zip(&waited) {
+            if load.protected || !load.runs(self.now_s) {
+                continue;
+            }
+            self.known.insert(load.pid, load.id);
+            if monitors.histograms {
+                let pressure = Some(pressure(*waited_s));
+                seen.targets.push(target(load, self.now_s, pressure, &monitors, &mut self.random));
+            }
+            if monitors.regions > 0 {
+                candidates(load, self.now_s, &monitors, &mut self.random, &mut seen.candidates);
+            }
+        }
+        self.misfortune.seen(seen, since_s)
+    }
+
+    fn act(&mut self, actions: Vec<Action>, watched: Vec<Block>) {
+        self.watched = watched;
+        let overdue = self.misfortune.overdue();
+        let due = overdue.into_iter().map(|action| (action, Fate::Done));
+        let fresh: Vec<_> = actions.into_iter().map(|action| (action, self.misfortune.fate())).collect();
+        for (action, fate) in due.chain(fresh) {
+            let share = match fate {
+                Fate::Done => 1.0,
+                Fate::Partial(share) => share,
+                Fate::Failed => continue,
+                Fate::Late => {
+                    self.misfortune.delay(action);
+                    continue;
+                }
+                Fate::Lied => {
+                    if let Action::Advise(order) = action {
+                        let went = |range: &(u64, u64)| ((range.1 - range.0) / lowtide_model::PAGE).try_into();
+                        let blocks = order.ranges.iter().map(|range| (order.pid, range.0, went(range).unwrap_or(0)));
+                        self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
+                    }
+                    continue;
+                }
+            };
+            match action {
+                Action::Advise(order) => {
+                    let done = self.advise(&order, share);
+                    self.done.push(done);
+                }
+                Action::Reclaim(reclaim) => self.reclaim(&reclaim, share),
+            }
+        }
+    }
+}

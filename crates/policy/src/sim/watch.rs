@@ -1,0 +1,106 @@
+//! A cohort on the simulated machine: the same arithmetic as on a real one, fed with simulated pages.
+
+use lowtide_model::choice::{Choice, level_for};
+use lowtide_model::cohort::{AgeRow, Cohort, Found, Totals};
+use lowtide_model::episode::{Episode, Kind, PageKey};
+
+use super::load::{Load, PAGE_F};
+
+/// Seconds after which a quarter of the sample is drawn anew, as the monitor of a real machine does.
+const TURN_S: f64 = 45.0;
+/// Seconds between two looks for pages that came and went.
+const REFRESH_S: f64 = 5.0;
+
+/// Watches one workload.
+#[derive(Debug)]
+pub struct Watch {
+    cohort: Cohort,
+    limit: u64,
+    seed: u64,
+    refreshed_s: f64,
+    looked_s: f64,
+    /// Groups that were in memory when pages were last looked for: what is in others now is new.
+    there: Vec<bool>,
+    /// Everything seen of the sampled pages.
+    pub episodes: Vec<Episode>,
+    /// Histograms of every look.
+    pub ages: Vec<AgeRow>,
+}
+
+impl Watch {
+    /// A cohort of at most so many pages, that looks once in so many seconds.
+    #[must_use]
+    pub fn new(limit: u64, seed: u64, tick_s: f64) -> Self {
+        Self {
+            cohort: Cohort::new(tick_s),
+            limit,
+            seed,
+            refreshed_s: f64::NEG_INFINITY,
+            looked_s: 0.0,
+            there: Vec::new(),
+            episodes: Vec::new(),
+            ages: Vec::new(),
+        }
+    }
+
+    /// Looks at the workload after a step.
+    pub fn look(&mut self, load: &Load, now_s: f64) {
+        let mut totals = Totals::default();
+        for (_, part, group) in load.each() {
+            totals[kind(part.anon).index()] += f64::from(group.resident) * PAGE_F;
+        }
+        if now_s - self.refreshed_s >= REFRESH_S {
+            self.refresh(load, now_s, totals);
+        }
+        self.cohort.note_totals(now_s, totals);
+        let looked_s = self.looked_s;
+        let touched = |frame: u64| {
+            let group = load.groups.get(usize::try_from(frame).ok()?)?;
+            (group.resident > 0).then_some(group.last_s > looked_s)
+        };
+        self.cohort.tick(now_s, touched, &mut self.episodes);
+        self.looked_s = now_s;
+        let bins = self.cohort.picture(now_s, totals).ages;
+        self.ages.extend(bins.into_iter().map(|bin| AgeRow { t_s: now_s, bin }));
+    }
+
+    /// Draws the sample among the pages that are in memory. A page is known by its place, and looked at by its group.
+    fn refresh(&mut self, load: &Load, now_s: f64, totals: Totals) {
+        let pages: u64 = load.groups.iter().map(|group| u64::from(group.resident)).sum();
+        let choice = Choice { level: level_for(pages, self.limit), seed: self.seed, turn: turn(now_s) };
+        let mut found = Vec::new();
+        let mut first = 0u64;
+        for (at, ((_, part, group), frame)) in load.each().zip(0u64..).enumerate() {
+            let end = first + u64::from(part.group_pages);
+            if group.resident > 0 {
+                let is_new = !self.there.get(at).copied().unwrap_or(false);
+                found.extend(choice.pages_in(first, end).map(|page| Found {
+                    key: PageKey { space: 1, page },
+                    kind: kind(part.anon),
+                    frame,
+                    weight: 1.0,
+                    allocated_s: is_new.then_some(group.last_s),
+                }));
+            }
+            first = end;
+        }
+        self.cohort.refresh(now_s, &found, [choice.pages_each(); 3], totals.map(Some), &mut self.episodes);
+        self.cohort.cut(&mut self.episodes);
+        self.there = load.groups.iter().map(|group| group.resident > 0).collect();
+        self.refreshed_s = now_s;
+    }
+
+    /// Ends watching.
+    pub fn finish(&mut self) {
+        self.cohort.finish(&mut self.episodes);
+    }
+}
+
+fn kind(anon: bool) -> Kind {
+    if anon { Kind::Anon } else { Kind::File }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; saturates")]
+fn turn(now_s: f64) -> u64 {
+    (now_s / TURN_S).max(0.0) as u64
+}
