@@ -4,6 +4,7 @@
 mod accuracy;
 mod child;
 mod cost;
+mod fidelity;
 mod fits;
 mod grid;
 mod histogram;
@@ -12,6 +13,7 @@ mod machine;
 mod peers;
 mod ranges;
 mod reads;
+mod simulated;
 mod sys;
 mod tools;
 mod truth;
@@ -38,6 +40,10 @@ enum Command {
     Peers(peers::Args),
     /// Measure what reading the kernel costs: generations of many cgroups, regions of DAMON
     Reads(reads::Args),
+    /// Hold what the tide curve predicted against what happened
+    Fidelity(fidelity::Args),
+    /// Run the simulated machine: how fast it is, how honest the tide curve's band
+    Simulated(simulated::Args),
     /// Compute for so many rounds (a program for `cost`)
     Spin {
         /// How many
@@ -66,6 +72,8 @@ fn main() -> ExitCode {
         Command::Cost(args) => cost::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Reads(args) => reads::run(&args),
+        Command::Fidelity(args) => fidelity::run(&args),
+        Command::Simulated(args) => simulated::run(&args),
         Command::Spin { rounds } => loads::spin(rounds),
         Command::Churn { rounds } => loads::churn(rounds),
         Command::Timed { command } => loads::timed(&command),

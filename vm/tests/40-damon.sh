@@ -52,6 +52,15 @@ else
   contains "the kernel tunes the map's intervals" "$(notes tuned)" "tuned the map's aggregation interval"
 fi
 
+# Slices of 64 MiB that are swept once in 0.5, 1, 2, ... 64 s: those over 5 s bring 64 MiB every 8 s, every 16 s and so on.
+check "a program whose reuse times are known is recorded" run tail idle-tail 45
+"$LOWTIDE" report tail curve --json --output curve.json
+at() { json curve.json "[.points[] | select(.age_s == $1)][0]$2"; }
+equals "its tide curve rests on watched pages" "$(json curve.json .basis)" pages
+between "what would come back is what the program is made for" "$(at 5 '.back[0].at | floor')" $((9 * mib)) $((19 * mib))
+between "with a band that says something" "$(at 5 '.back[0] | .high - .low | floor')" 1 $((8 * mib))
+between "the less, the older" "$(at 15 '.back[0].at | floor')" $((1 * mib)) $((8 * mib))
+
 # A recorder that is stopped for so long that the buffers run over.
 start "$LOWTIDE" run --monitor damon --max-overhead 100% --out late -- "$PATTERN" "$patterns/fixed.toml" --seconds 45
 sleep 12

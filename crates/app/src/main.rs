@@ -29,6 +29,8 @@ enum Command {
     Schemes(cmd::schemes::Args),
     /// Run programs in several configurations, side by side
     Compare(cmd::compare::Args),
+    /// Try policies on a simulated machine
+    Simulate(cmd::simulate::Args),
     /// Tell what this machine can do
     Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Export(args) => cmd::export::run(&args),
         Command::Schemes(args) => cmd::schemes::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
+        Command::Simulate(args) => cmd::simulate::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::CalibrationProgram => cmd::calibrate::pattern(),

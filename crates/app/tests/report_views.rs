@@ -251,6 +251,6 @@ fn the_command_writes_files_and_refuses_what_makes_no_sense() {
     let error = run(&["summary", "--format", "png"]).err().unwrap();
     assert_eq!(lowtide::failure::exit_code(&error), 2);
     assert!(Cli::try_parse_from(["report", dir, "--json", "--format", "csv"]).is_err());
-    assert!(Cli::try_parse_from(["report", dir, "curve"]).is_err());
+    assert!(Cli::try_parse_from(["report", dir, "tides"]).is_err());
     assert!(run(&["--json", "--output", "/nonexistent/x"]).is_err());
 }

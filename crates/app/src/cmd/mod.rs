@@ -10,3 +10,4 @@ pub mod recover;
 pub mod report;
 pub mod run;
 pub mod schemes;
+pub mod simulate;

@@ -1,10 +1,9 @@
 //! The page of a comparison: per metric the differences with their intervals, drawn, and the tables below.
 
-use askama::Template;
-
-use super::draw::{Anchor, Ink, Page, Scene, paint, shorten, theme};
-use super::text::{Grid, printable};
-use super::{ReportError, painting};
+use super::ReportError;
+use super::draw::{Anchor, Ink, Page, Scene, shorten};
+use super::sheet::{self, Drawn};
+use super::text::Grid;
 
 /// A difference from what is compared with, in percent.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,54 +31,17 @@ pub struct Chapter {
     pub grids: Vec<Grid>,
 }
 
-struct Drawn {
-    title: String,
-    meaning: String,
-    wide: String,
-    narrow: String,
-    grids: Vec<Grid>,
-}
-
-#[derive(Template)]
-#[template(path = "compare.html")]
-struct ComparePage {
-    title: String,
-    ran: String,
-    chapters: Vec<Drawn>,
-    version: &'static str,
-    light: String,
-    dark: String,
-    rules: String,
-}
-
 /// The page.
 ///
 /// # Errors
 /// If a drawing fails.
 pub fn page(title: &str, ran: &str, chapters: &[Chapter]) -> Result<String, ReportError> {
     let drawn = |chapter: &Chapter| {
-        let svg = |page: Page| match chapter.marks.as_slice() {
-            [] => Ok(String::new()),
-            marks => paint::svg_element(&scene(page, &chapter.title, marks)).map_err(painting),
-        };
-        Ok(Drawn {
-            title: printable(&chapter.title),
-            meaning: printable(&chapter.meaning),
-            wide: svg(Page::Wide)?,
-            narrow: svg(Page::Narrow)?,
-            grids: chapter.grids.clone(),
-        })
+        let draw = |page| (!chapter.marks.is_empty()).then(|| scene(page, &chapter.title, &chapter.marks));
+        Drawn::new(&chapter.title, &chapter.meaning, chapter.grids.clone(), draw)
     };
-    let page = ComparePage {
-        title: printable(title),
-        ran: printable(ran),
-        chapters: chapters.iter().map(drawn).collect::<Result<_, ReportError>>()?,
-        version: env!("CARGO_PKG_VERSION"),
-        light: theme::variables(false),
-        dark: theme::variables(true),
-        rules: theme::rules("figure svg"),
-    };
-    page.render().map_err(|error| ReportError::Paint(error.to_string()))
+    let drawn: Result<_, ReportError> = chapters.iter().map(drawn).collect();
+    sheet::render("compare", title, ran, drawn?)
 }
 
 /// Colours of the names, in their order.

@@ -6,6 +6,7 @@
 mod ages;
 mod breakdown;
 mod cgroups;
+mod curve;
 mod damo;
 mod draw;
 pub mod forest;
@@ -13,6 +14,8 @@ mod heatmap;
 mod ledger;
 mod page;
 mod regions;
+mod sheet;
+pub mod simulated;
 mod source;
 mod spark;
 mod summary;
@@ -43,6 +46,8 @@ pub enum View {
     Workingset,
     /// Bytes by the time since they were last touched
     Ages,
+    /// What less memory would cost
+    Curve,
     /// Which addresses are accessed when, and how often
     Heatmap,
     /// The regions of one snapshot
@@ -196,6 +201,7 @@ impl View {
         timeline::ENTRY,
         workingset::ENTRY,
         ages::ENTRY,
+        curve::ENTRY,
         heatmap::ENTRY,
         breakdown::ENTRY,
         cgroups::ENTRY,

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 
+use lowtide_model::curve::{Curve, RefaultCosts};
 use lowtide_model::meta::Meta;
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
@@ -14,13 +15,14 @@ pub struct Source<'a> {
     record: &'a Record,
     usage: OnceCell<Vec<Usage>>,
     ages: OnceCell<Vec<AgeRow>>,
+    curve: OnceCell<Option<Curve>>,
 }
 
 impl<'a> Source<'a> {
     /// Of that record.
     #[must_use]
     pub fn new(record: &'a Record) -> Self {
-        Self { record, usage: OnceCell::new(), ages: OnceCell::new() }
+        Self { record, usage: OnceCell::new(), ages: OnceCell::new(), curve: OnceCell::new() }
     }
 
     pub(super) fn record(&self) -> &'a Record {
@@ -51,7 +53,17 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        summarise(self.meta(), self.usage(), &cold_rows(self.ages()))
+        summarise(self.meta(), self.usage(), &cold_rows(self.ages()), self.curve())
+    }
+
+    /// The tide curve; `None` where the record has not the measurements for it.
+    pub(super) fn curve(&self) -> Option<&Curve> {
+        self.curve.get_or_init(|| self.record.curve(self.ages())).as_ref()
+    }
+
+    /// What a page costs that comes back: as measured on the machine, or else as is usual.
+    pub(super) fn costs(&self) -> RefaultCosts {
+        self.meta().refault_costs.or_usual()
     }
 
     /// Why there is no picture of which memory is used, in short; the reasons of each monitor are among the notes.

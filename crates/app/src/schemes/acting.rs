@@ -6,7 +6,8 @@ use lowtide_kernel::root::Kernel;
 use lowtide_model::meta::SchemeUse;
 use lowtide_model::region::Snapshot;
 use lowtide_model::scheme::{Action, Scheme};
-use lowtide_policy::schemes::{Candidate, Limits, Observation, Operator};
+use lowtide_policy::machine::{self, Block, Candidate, Machine, Observation, turn};
+use lowtide_policy::schemes::{Limits, Operator};
 
 use super::means::{Means, guarded};
 use super::worker::{Job, Report, Turn, Worker};
@@ -62,9 +63,13 @@ pub struct Facts {
 pub struct Acting {
     plan: SchemePlan,
     uses: Vec<SchemeUse>,
-    operator: Operator,
+    /// There but while it decides.
+    operator: Option<Operator>,
     worker: Worker,
     turn: Turn,
+    /// The tick that is going on.
+    facts: Facts,
+    targets: Vec<u32>,
     candidates: Vec<Candidate>,
     /// The mappings behind them, where these were looked at.
     mappings: Vec<(u32, MappingUse)>,
@@ -97,9 +102,11 @@ impl Acting {
         });
         Self {
             uses: uses.collect(),
-            operator: Operator::new(&own, limits, seed),
+            operator: Some(Operator::new(&own, limits, seed)),
             worker: Worker::new(kernel, pressure_file, limits.pressure),
             turn: Turn::default(),
+            facts: Facts::default(),
+            targets: Vec::new(),
             candidates: Vec::new(),
             mappings: Vec::new(),
             taken_file: 0.0,
@@ -188,34 +195,11 @@ impl Acting {
         if let Some(turn) = self.worker.turn() {
             self.hear(facts.now_s, turn);
         }
-        if self.worker.busy {
-            return;
-        }
-        let elapsed_s = facts.now_s - self.last.now_s;
-        let stalled = facts.memory_some_s.zip(self.last.memory_some_s).map(|(now, before)| now - before);
-        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
-        let seen = Observation {
-            now_s: facts.now_s,
-            candidates: self.candidates.clone(),
-            back,
-            done: reports.into_iter().map(|report| report.done).collect(),
-            pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
-            free: facts.free,
-            swap_free: facts.swap_free,
-        };
-        self.last = facts;
-        let orders = self.operator.decide(&seen);
-        if self.plan.dry_run {
-            let own: Vec<usize> = self.plan.own().collect();
-            for order in orders {
-                let bytes: u64 = order.ranges.iter().map(|(start, end)| end - start).sum();
-                self.uses[own[order.scheme]].tried_bytes += bytes;
-            }
-            return;
-        }
-        let watched = self.operator.watched();
-        if !orders.is_empty() || !watched.is_empty() {
-            self.worker.order(Job { orders, look_at: watched, targets: targets.to_vec() });
+        self.facts = facts;
+        self.targets = targets.to_vec();
+        if let Some(mut operator) = self.operator.take() {
+            turn(self, &mut operator);
+            self.operator = Some(operator);
         }
     }
 
@@ -251,11 +235,52 @@ impl Acting {
         if let Some(turn) = self.worker.turn() {
             self.hear(now_s, turn);
         }
-        let returned = self.operator.returned();
+        let returned = self.operator.as_ref().map(Operator::returned).unwrap_or_default();
         for (index, pages) in self.plan.own().collect::<Vec<_>>().into_iter().zip(returned) {
             self.uses[index].returned_bytes = Some(pages * lowtide_model::PAGE);
         }
         (self.uses, self.rows, self.cpu_s)
+    }
+}
+
+impl Machine for Acting {
+    /// `None` while the last orders are being carried out.
+    fn observe(&mut self) -> Option<Observation> {
+        if self.worker.busy {
+            return None;
+        }
+        let facts = self.facts;
+        let elapsed_s = facts.now_s - self.last.now_s;
+        let stalled = facts.memory_some_s.zip(self.last.memory_some_s).map(|(now, before)| now - before);
+        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
+        self.last = facts;
+        Some(Observation {
+            now_s: facts.now_s,
+            candidates: self.candidates.clone(),
+            back,
+            done: reports.into_iter().map(|report| report.done).collect(),
+            pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
+            free: facts.free,
+            swap_free: facts.swap_free,
+            ..Observation::default()
+        })
+    }
+
+    fn act(&mut self, actions: Vec<machine::Action>, watched: Vec<Block>) {
+        // Schemes give advice and nothing else.
+        let orders: Vec<_> = actions
+            .into_iter()
+            .filter_map(|action| if let machine::Action::Advise(order) = action { Some(order) } else { None })
+            .collect();
+        if self.plan.dry_run {
+            let own: Vec<usize> = self.plan.own().collect();
+            for order in orders {
+                let bytes: u64 = order.ranges.iter().map(|(start, end)| end - start).sum();
+                self.uses[own[order.scheme]].tried_bytes += bytes;
+            }
+        } else if !orders.is_empty() || !watched.is_empty() {
+            self.worker.order(Job { orders, look_at: watched, targets: self.targets.clone() });
+        }
     }
 }
 

@@ -37,6 +37,14 @@ pub struct SwapTo {
     compressor: Option<String>,
 }
 
+impl SwapTo {
+    /// What it holds, uncompressed.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        self.size
+    }
+}
+
 impl std::fmt::Display for SwapTo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "zram:{}", self.size)?;

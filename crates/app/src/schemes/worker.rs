@@ -12,7 +12,7 @@ use lowtide_kernel::root::{Error, Kernel};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
 use lowtide_model::scheme::{Action, Kind, allowed};
-use lowtide_policy::schemes::{Done, Order};
+use lowtide_policy::machine::{Done, Order};
 
 /// What one order came to.
 #[derive(Debug)]

@@ -157,6 +157,7 @@ pub fn meta(plan: Plan) -> Meta {
             refused,
         },
         schemes: Vec::new(),
+        refault_costs: lowtide_model::curve::MeasuredCosts::default(),
         notes,
         end: Some(End {
             reason: "ended".into(),

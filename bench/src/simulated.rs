@@ -1,0 +1,195 @@
+//! The simulated machine: how fast it is, and whether the tide curve's band holds the truth on it.
+
+use std::time::Instant;
+
+use lowtide_kernel::proc;
+use lowtide_kernel::root::Kernel;
+use lowtide_model::curve::{Curve, MeasuredCosts};
+use lowtide_model::random::Random;
+use lowtide_policy::age::{Age, Settings};
+use lowtide_policy::sim::load::{Load, Part, Use};
+use lowtide_policy::sim::memory::{Memory, Swap};
+use lowtide_policy::sim::monitor::Monitors;
+use lowtide_policy::sim::simulated::Setup;
+use lowtide_policy::sim::watch::Watch;
+use lowtide_policy::sim::{self, Faults, Simulated};
+
+use crate::grid::{size, table, whole_size};
+
+const MIB: f64 = 1_048_576.0;
+
+/// This process' highest resident set so far.
+fn peak_rss() -> Option<u64> {
+    proc::status(&Kernel::default(), std::process::id()).ok().map(|status| status.peak_rss)
+}
+
+/// `lowtide-bench simulated`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Machines for the band
+    #[arg(long, default_value = "120")]
+    runs: u64,
+    /// Workloads for the scale
+    #[arg(long, value_delimiter = ',', default_value = "10,100,1000,10000")]
+    workloads: Vec<u64>,
+    /// Simulated hours for the scale
+    #[arg(long, default_value = "24")]
+    hours: f64,
+}
+
+/// Prints both.
+///
+/// # Errors
+/// None so far; the signature is that of a command.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    bands(args.runs);
+    scale(&args.workloads, args.hours);
+    Ok(())
+}
+
+fn memory(total: f64) -> Memory {
+    let swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
+    Memory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 }
+}
+
+/// A workload of some memory of all kinds, as it is common: a part in use all the time, parts used now and then, and one
+/// that is not used again.
+fn workload(id: u64, mib: f64, groups: u32, random: &mut Random) -> Load {
+    let shares: Vec<f64> = (0..5).map(|_| 0.05 + random.chance()).collect();
+    let sum: f64 = shares.iter().sum();
+    let uses = [
+        Use::Steady(0.5 + random.chance()),
+        Use::Steady(5.0 + 20.0 * random.chance()),
+        Use::Zipf(1.0 + 3.0 * random.chance()),
+        Use::Sweep(20.0 + 200.0 * random.chance()),
+        Use::Idle,
+    ];
+    let parts = shares.into_iter().zip(uses).map(|(share, uses)| {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "pages of a part")]
+        let pages = (mib * share / sum * 256.0 / f64::from(groups)).max(1.0) as u32;
+        Part::new(random.chance() < 0.8, uses, pages, groups)
+    });
+    Load::new(id, format!("workload {id}"), parts.collect())
+}
+
+fn setup(seed: u64, loads: Vec<Load>, total: f64, step_s: f64, duration_s: f64) -> Setup {
+    Setup {
+        seed,
+        step_s,
+        duration_s,
+        cpus: 1e6,
+        memory: memory(total),
+        loads,
+        turn_s: step_s,
+        monitors: Monitors::default(),
+        faults: Faults::default(),
+    }
+}
+
+/// Ages at which the band is asked.
+const ASKED_S: [f64; 4] = [3.0, 10.0, 30.0, 60.0];
+
+/// What is true of an age: byte-seconds that were cold, bytes that came back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Truth {
+    cold: f64,
+    back: f64,
+}
+
+fn bands(runs: u64) {
+    let (mut rows, mut asked) = (Vec::new(), 0);
+    let mut held = [[0u32; 3]; ASKED_S.len()];
+    let mut widths = [[0.0; 2]; ASKED_S.len()];
+    for seed in 0..runs {
+        let (curve, truths, seconds) = one(seed);
+        let Some(curve) = curve else { continue };
+        asked += 1;
+        for (at, (age_s, truth)) in ASKED_S.iter().zip(truths).enumerate() {
+            let Some(point) = curve.points.iter().find(|point| (point.age_s - age_s).abs() < 1e-9) else { continue };
+            let costs = MeasuredCosts::default().or_usual();
+            let page = 4096.0;
+            let gone = point.gone();
+            let (cold, back) = (truth[0].cold + truth[1].cold, [truth[0].back / seconds, truth[1].back / seconds]);
+            let slowdown = back[0] * costs.swap_s / page + back[1] * costs.disk_s / page;
+            let predicted = point.slowdown(&costs);
+            let both = point.back[0].plus(point.back[1]);
+            let inside = |low: f64, high: f64, value: f64| u32::from(low <= value && value <= high);
+            held[at][0] += inside(gone.low, gone.high, cold / seconds);
+            held[at][1] += inside(both.low, both.high, back[0] + back[1]);
+            held[at][2] += inside(predicted.low, predicted.high, slowdown);
+            widths[at][0] += (gone.high - gone.low) / 2.0 / gone.at.max(1.0);
+            widths[at][1] += (predicted.high - predicted.low) / 2.0;
+        }
+    }
+    for (at, age_s) in ASKED_S.iter().enumerate() {
+        let percent = |count: u32| format!("{:.0} %", 100.0 * f64::from(count) / f64::from(asked));
+        rows.push(vec![
+            format!("{age_s:.0} s"),
+            percent(held[at][0]),
+            percent(held[at][1]),
+            percent(held[at][2]),
+            format!("{:.1} %", 100.0 * widths[at][0] / f64::from(asked)),
+            format!("{:.3} points", 100.0 * widths[at][1] / f64::from(asked)),
+        ]);
+    }
+    let head = ["idle for", "gone", "back", "slowdown", "± gone", "± slowdown"];
+    print!("{}", table(&format!("Runs of {asked} whose 95 % band held the truth, and its half-width"), &head, &rows));
+}
+
+/// One machine with one workload under watch, for two minutes: its curve, and the truth of each age by side.
+fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; ASKED_S.len()], f64) {
+    let mut random = Random::new(seed ^ 0x0bad_5eed);
+    let load = workload(1, 200.0 + 2000.0 * random.chance(), 64, &mut random);
+    let seconds = 150.0;
+    let mut machine = Simulated::new(setup(seed, vec![load], 64.0 * 1024.0 * MIB, 1.0, seconds));
+    let mut watch = Watch::new(2000, seed, 1.0);
+    let mut truths = [[Truth::default(); 2]; ASKED_S.len()];
+    let mut last: Vec<f64> = Vec::new();
+    while machine.step() {
+        let (now_s, load) = (machine.now_s(), &machine.loads()[0]);
+        for (at, (_, part, group)) in load.each().enumerate() {
+            if last.len() <= at {
+                last.push(group.last_s);
+            }
+            let bytes = f64::from(group.resident) * 4096.0;
+            let idle_s = now_s - last[at];
+            let was_used = group.last_s > last[at];
+            for (age_s, truth) in ASKED_S.iter().zip(&mut truths) {
+                let truth = &mut truth[usize::from(!part.anon)];
+                truth.cold += bytes * (idle_s - age_s).clamp(0.0, 1.0);
+                // Both uses lie somewhere in their second.
+                truth.back += if was_used { bytes * ((idle_s - age_s) / 2.0 + 0.5).clamp(0.0, 1.0) } else { 0.0 };
+            }
+            last[at] = group.last_s;
+        }
+        watch.look(load, now_s);
+    }
+    watch.finish();
+    (Curve::of(&watch.ages, &watch.episodes, 1.0), truths, seconds)
+}
+
+fn scale(counts: &[u64], hours: f64) {
+    let mut rows = Vec::new();
+    for count in counts {
+        let mut random = Random::new(*count);
+        // A tebibyte in all, however many share it.
+        #[expect(clippy::cast_precision_loss, reason = "a count")]
+        let mib = 1024.0 * 1024.0 / *count as f64;
+        let loads: Vec<Load> = (1..=*count).map(|id| workload(id, mib * 0.9, 12, &mut random)).collect();
+        let machine = Simulated::new(setup(1, loads, 1024.0 * 1024.0 * MIB, 10.0, hours * 3600.0));
+        let start = Instant::now();
+        let outcome = sim::run(machine, Some(Box::new(Age::new(Settings::default()))));
+        let seconds = start.elapsed().as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a count")]
+        let each = 1e6 * seconds / (*count as f64 * hours);
+        rows.push(vec![
+            count.to_string(),
+            format!("{seconds:.1} s"),
+            format!("{each:.0} µs"),
+            whole_size(peak_rss()),
+            size(Some(outcome.out_bytes.iter().sum())),
+        ]);
+    }
+    let head = ["workloads", "time", "per workload and hour", "highest RSS", "gone"];
+    print!("{}", table(&format!("{hours} simulated hours of 1 TiB under reclaim by age, one core"), &head, &rows));
+}

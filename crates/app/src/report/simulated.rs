@@ -1,0 +1,207 @@
+//! Policies on the simulated machine, side by side: what each would have saved, and at what price.
+
+use std::io::Write;
+
+use lowtide_model::units::human_bytes;
+use lowtide_policy::sim::{Outcome, Sample};
+use serde::Serialize;
+
+use super::draw::axis::{Frame, MARKS, byte_ticks, count_ticks, time_ticks};
+use super::draw::{Ink, Page, Scene, paint};
+use super::sheet::{self, Drawn};
+use super::text::{Grid, Look, bytes, count, figure};
+use super::{Format, ReportError, painting};
+
+/// What is called the run without a policy.
+pub const NOTHING: &str = "nothing";
+
+/// One policy's run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Run {
+    /// Its name.
+    pub policy: String,
+    /// What happened.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// Workloads told one by one, at most.
+const WORKLOADS: usize = 24;
+
+/// Colours of the policies, in their order.
+const INKS: [Ink; 6] = [Ink::Kernel, Ink::Anon, Ink::Window1, Ink::Window30, Ink::Window120, Ink::File];
+
+/// Writes the runs; the first is the one without a policy.
+///
+/// # Errors
+/// If a drawing fails, or `out` does.
+pub fn write(title: &str, runs: &[Run], format: Format, look: Look, out: &mut dyn Write) -> Result<(), ReportError> {
+    match format {
+        Format::Text => {
+            let grids = [policies(runs), workloads(runs)];
+            let texts: Vec<String> =
+                grids.iter().filter(|grid| !grid.rows.is_empty()).map(|grid| grid.text(look)).collect();
+            out.write_all(texts.join("\n").as_bytes())?;
+        }
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut *out, runs).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        Format::Csv => csv(runs, out)?,
+        Format::Html => out.write_all(page(title, runs)?.as_bytes())?,
+        Format::Svg => {
+            out.write_all(paint::svg_file(&whole(title, runs)).map_err(painting)?.as_bytes())?;
+        }
+        Format::Png => out.write_all(&paint::png_file(&whole(title, runs)).map_err(painting)?)?,
+    }
+    Ok(())
+}
+
+/// Bytes that workloads and what keeps their memory take.
+fn taken(outcome: &Outcome) -> f64 {
+    outcome.resident_bytes + outcome.stored_bytes
+}
+
+/// Bytes that are free, on average, because of the policy.
+fn net(run: &Run, nothing: &Outcome) -> f64 {
+    taken(nothing) - taken(&run.outcome)
+}
+
+fn pages_per_s(outcome: &Outcome) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "counts of pages")]
+    let pages = (outcome.refaults[0] + outcome.refaults[1]) as f64;
+    (outcome.duration_s > 0.0).then(|| pages / outcome.duration_s)
+}
+
+fn policies(runs: &[Run]) -> Grid {
+    let head = [
+        "policy",
+        "in memory",
+        "anon gone",
+        "file gone",
+        "in zram",
+        "net saving",
+        "",
+        "back",
+        "slowdown",
+        "worst",
+        "killed",
+        "CPU",
+    ];
+    let mut grid = Grid::new("Policies, means over the run", &head);
+    let Some(first) = runs.first() else { return grid };
+    for run in runs {
+        let outcome = &run.outcome;
+        let saving = net(run, &first.outcome);
+        let share = (taken(&first.outcome) > 0.0).then(|| 100.0 * saving / taken(&first.outcome));
+        let worst = outcome.workloads.iter().map(lowtide_policy::sim::WorkloadOutcome::slowdown).fold(0.0, f64::max);
+        grid.row([
+            run.policy.clone(),
+            bytes(Some(outcome.resident_bytes)),
+            bytes(Some(outcome.out_bytes[0])),
+            bytes(Some(outcome.out_bytes[1])),
+            bytes(Some(outcome.stored_bytes)),
+            human_bytes(saving),
+            figure(share, 1, " %"),
+            figure(pages_per_s(outcome), 1, "/s"),
+            figure(Some(100.0 * outcome.slowdown()), 2, " %"),
+            figure(Some(100.0 * worst), 2, " %"),
+            count(Some(outcome.killed() as u64)),
+            figure(Some(100.0 * outcome.action_cpu_s / outcome.duration_s.max(1e-9)), 2, " %"),
+        ]);
+    }
+    grid
+}
+
+fn workloads(runs: &[Run]) -> Grid {
+    let mut grid =
+        Grid::new("Workloads", &["workload", "policy", "in memory", "at peak", "gone", "came back", "slowdown", ""]);
+    let Some(first) = runs.first().filter(|run| (2..=WORKLOADS).contains(&run.outcome.workloads.len())) else {
+        return grid;
+    };
+    for at in 0..first.outcome.workloads.len() {
+        for run in runs {
+            let Some(load) = run.outcome.workloads.get(at) else { continue };
+            let name = if run.policy == first.policy { load.name.clone() } else { String::new() };
+            grid.row([
+                name,
+                run.policy.clone(),
+                bytes(Some(load.resident_bytes)),
+                bytes(Some(load.resident_peak_bytes)),
+                bytes(Some(load.out_bytes.iter().sum())),
+                count(Some(load.refaults.iter().sum())),
+                figure(Some(100.0 * load.slowdown()), 2, " %"),
+                if load.killed { "killed" } else { "" }.to_owned(),
+            ]);
+        }
+    }
+    grid
+}
+
+/// A figure of all runs over time.
+fn over_time(
+    page: Page,
+    title: &str,
+    runs: &[Run],
+    get: fn(&Sample) -> f64,
+    rules: fn(f64, u32) -> Vec<(f64, String)>,
+) -> Scene {
+    let mut scene = Scene::new(page, format!("{title} over time, a line for each policy."));
+    scene.bold((0.0, 8.0), title, Ink::Text, super::draw::Anchor::Start);
+    let ink = |at: usize| INKS[at % INKS.len()];
+    let key: Vec<(Ink, &str)> = runs.iter().enumerate().map(|(at, run)| (ink(at), run.policy.as_str())).collect();
+    let top = 18.0 + scene.key((0.0, 18.0), scene.width, &key);
+    let end = runs.iter().map(|run| run.outcome.duration_s).fold(1e-3, f64::max);
+    let samples = || runs.iter().flat_map(|run| &run.outcome.samples);
+    let most = samples().map(get).fold(1e-6, f64::max) * 1.05;
+    let frame = Frame::on(page, top + 4.0, 170.0, (0.0, end), most);
+    frame.rules(&mut scene, &rules(most, 4));
+    frame.marks(&mut scene, &time_ticks(end, if page == Page::Wide { 10 } else { 5 }));
+    for (at, run) in runs.iter().enumerate() {
+        let line = run.outcome.samples.iter().map(|sample| frame.at(sample.t_s, get(sample))).collect();
+        scene.line(line, ink(at), 1.8);
+    }
+    scene.height = frame.bottom() + MARKS;
+    scene
+}
+
+fn memory(page: Page, runs: &[Run]) -> Scene {
+    over_time(page, "Memory taken, zram included", runs, |at| at.resident_bytes + at.stored_bytes, byte_ticks)
+}
+
+fn refaults(page: Page, runs: &[Run]) -> Scene {
+    over_time(page, "Pages a second that came back", runs, |at| at.refaults_per_s, count_ticks)
+}
+
+fn whole(title: &str, runs: &[Run]) -> Scene {
+    let mut scene = memory(Page::Wide, runs);
+    scene.stack(refaults(Page::Wide, runs), 22.0);
+    scene.titled("Simulated", title)
+}
+
+fn page(title: &str, runs: &[Run]) -> Result<String, ReportError> {
+    let names: Vec<&str> = runs.iter().map(|run| run.policy.as_str()).collect();
+    let chapters = vec![
+        Drawn::new(
+            "What policies would do",
+            "Net saving: memory that is free on average because of the policy, after what keeps the pages that are gone. \
+             Slowdown: time that workloads waited for memory, of the time that they ran.",
+            vec![policies(runs)],
+            |page| Some(memory(page, runs)),
+        )?,
+        Drawn::new("What came back", "", vec![workloads(runs)], |page| Some(refaults(page, runs)))?,
+    ];
+    sheet::render("simulate", title, &names.join(", "), chapters)
+}
+
+fn csv(runs: &[Run], out: &mut dyn Write) -> std::io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(["policy", "t_s", "resident_bytes", "out_bytes", "stored_bytes", "refaults_per_s", "waited"])?;
+    for run in runs {
+        for at in &run.outcome.samples {
+            let figures = [at.t_s, at.resident_bytes, at.out_bytes, at.stored_bytes, at.refaults_per_s, at.waited];
+            csv.write_record([run.policy.clone()].into_iter().chain(figures.map(|figure| figure.to_string())))?;
+        }
+    }
+    csv.flush()
+}
