@@ -165,7 +165,8 @@ fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; ASKED_S.len()], f64) {
         watch.look(load, now_s);
     }
     watch.finish();
-    (Curve::of(&watch.ages, &watch.episodes, 1.0), truths, seconds)
+    // Watching begins when the first step is over, in which everything is new.
+    (Curve::of(&watch.ages, &watch.episodes, 1.0), truths, seconds - 1.0)
 }
 
 fn scale(counts: &[u64], hours: f64) {

@@ -71,6 +71,8 @@ pub struct Observation {
     pub done: Vec<Done>,
     /// Share of the time since the last observation that some task stalled on memory.
     pub pressure: Option<f64>,
+    /// Pages that came back since the last observation, whoever took them: anonymous memory of all that is observed.
+    pub refaults: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,
     /// Bytes of swap that are free.

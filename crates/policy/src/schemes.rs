@@ -100,6 +100,10 @@ impl Operator {
         let elapsed_s = (seen.now_s - self.last_s).max(0.0);
         self.last_s = seen.now_s;
         let mut orders = Vec::new();
+        // Blocks are watched only until it shows whether they were idle; what comes back later costs as much.
+        let takers = self.states.iter().filter(|state| state.scheme.action == Action::Pageout).count();
+        #[expect(clippy::cast_precision_loss, reason = "a handful of schemes")]
+        let refaults = seen.refaults.map(|refaults| refaults / takers.max(1) as f64);
         for (index, state) in self.states.iter_mut().enumerate() {
             let age_s = age_s(&state.scheme);
             for done in seen.done.iter().filter(|done| done.scheme == index) {
@@ -112,6 +116,8 @@ impl Operator {
             }
             let back = state.blocks.came_back(seen.now_s, age_s, &seen.back);
             state.returned += back;
+            #[expect(clippy::cast_precision_loss, reason = "pages of one interval")]
+            let back = refaults.map_or(back as f64, |refaults| refaults.max(back as f64));
             state.adapt(back, elapsed_s, &self.limits);
             if state.may_act(seen, &self.limits) {
                 orders.extend(state.orders(index, seen));
@@ -143,12 +149,11 @@ fn age_s(scheme: &Scheme) -> f64 {
 
 impl State {
     /// Bites grow as long as what comes back costs less than it may, and shrink when it costs more.
-    fn adapt(&mut self, back: u64, elapsed_s: f64, limits: &Limits) {
+    fn adapt(&mut self, back: f64, elapsed_s: f64, limits: &Limits) {
         if elapsed_s <= 0.0 {
             return;
         }
-        #[expect(clippy::cast_precision_loss, reason = "pages of one interval")]
-        let cost = back as f64 * limits.refault_s / elapsed_s;
+        let cost = back * limits.refault_s / elapsed_s;
         let grown = if std::mem::take(&mut self.took) { 2.0 } else { 1.0 };
         let change = if cost > limits.slowdown { (limits.slowdown / cost).max(0.25) } else { grown };
         self.bite = (self.bite * change).clamp(FIRST_BITE / 16.0, LARGEST_BITE);

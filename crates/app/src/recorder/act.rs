@@ -87,7 +87,8 @@ impl Recorder {
             let free = usage.system_used_bytes.map(|used| 1.0 - used / self.meta.host.memory_bytes.max(1) as f64);
             let swaps = swap::devices(&self.kernel).ok();
             let swap_free = swaps.map(|all| all.iter().map(|swap| swap.bytes.saturating_sub(swap.used)).sum());
-            acting.step(Facts { now_s, memory_some_s: usage.memory_some_s, free, swap_free }, &self.target.pids);
+            let (memory_some_s, refault_anon) = (usage.memory_some_s, usage.refault_anon);
+            acting.step(Facts { now_s, memory_some_s, refault_anon, free, swap_free }, &self.target.pids);
         }
         if let (Some(taken), Some(refaults)) = (acting.taken_file(), usage.refault_file) {
             #[expect(clippy::cast_precision_loss, reason = "a page")]

@@ -90,7 +90,8 @@ impl CurveView<'_> {
             let label = age(point.age_s);
             let half = super::draw::text_width(&label) / 2.0;
             if x + half < free_x - 4.0 {
-                scene.text((x, (y - 12.0).max(frame.top + 4.0)), label, Ink::Muted, Anchor::Middle);
+                let above = y - 12.0 > frame.top;
+                scene.text((x, if above { y - 12.0 } else { y + 14.0 }), label, Ink::Muted, Anchor::Middle);
                 free_x = x - half;
             }
         }
@@ -149,24 +150,19 @@ impl Report for CurveView<'_> {
     }
 
     fn grids(&self) -> Vec<Grid> {
-        let head =
-            ["idle for", "anonymous gone", "file gone", "kept", "at peak", "back", "of kept", "slowdown", "95 %"];
-        let mut grid = Grid::new("If all that was idle for so long were gone", &head);
+        let head = ["idle for", "anonymous", "file", "kept", "at peak"];
+        let mut memory = Grid::new("What would be gone, if all that was idle for so long were", &head);
+        let head = ["idle for", "back", "of kept", "slowdown", "from", "to"];
+        let mut time = Grid::new("What that would cost, with its 95 % interval", &head);
         for point in &self.curve.points {
-            let slowdown = point.slowdown(&self.costs);
+            let sizes = [point.cold[0].at, point.cold[1].at, point.kept, point.kept_peak];
+            memory.row([age(point.age_s)].into_iter().chain(sizes.map(|size| bytes(Some(size)))));
+            let slowdown = point.slowdown(&self.costs).times(100.0);
             let back = point.back[0].plus(point.back[1]).at;
             let per_minute = (point.kept > 0.0).then(|| 100.0 * 60.0 * back / point.kept);
-            grid.row([
-                age(point.age_s),
-                bytes(Some(point.cold[0].at)),
-                bytes(Some(point.cold[1].at)),
-                bytes(Some(point.kept)),
-                bytes(Some(point.kept_peak)),
-                format!("{}/s", human_bytes(back)),
-                figure(per_minute, 2, " %/min"),
-                figure(Some(100.0 * slowdown.at), 2, " %"),
-                format!("{:.2} to {:.2} %", 100.0 * slowdown.low, 100.0 * slowdown.high),
-            ]);
+            let shares = [slowdown.at, slowdown.low, slowdown.high].map(|share| figure(Some(share), 2, " %"));
+            let rates = [format!("{}/s", human_bytes(back)), figure(per_minute, 2, " %/min")];
+            time.row([age(point.age_s)].into_iter().chain(rates).chain(shares));
         }
         let mut within =
             Grid::new("Least memory within a slowdown, with its interval", &["slowdown", "mean", "at peak"]);
@@ -179,7 +175,7 @@ impl Report for CurveView<'_> {
                 bytes(point.map(|point| point.kept_peak)),
             ]);
         }
-        vec![grid, within]
+        vec![memory, time, within]
     }
 
     fn scenes(&self, page: Page) -> Vec<Scene> {
@@ -264,7 +260,7 @@ mod tests {
     fn tables_and_drawings_are_made() {
         let curve = curve();
         let view = view(&curve);
-        assert_eq!(view.grids()[0].rows.len(), 3);
+        assert!(view.grids()[..2].iter().all(|grid| grid.rows.len() == 3));
         for page in [Page::Wide, Page::Narrow] {
             let scenes = view.scenes(page);
             assert!(scenes.iter().all(|scene| scene.height > 100.0 && !scene.shapes.is_empty()));

@@ -38,7 +38,8 @@ const INKS: [Ink; 6] = [Ink::Kernel, Ink::Anon, Ink::Window1, Ink::Window30, Ink
 pub fn write(title: &str, runs: &[Run], format: Format, look: Look, out: &mut dyn Write) -> Result<(), ReportError> {
     match format {
         Format::Text => {
-            let grids = [policies(runs), workloads(runs)];
+            let [saved, paid] = policies(runs);
+            let grids = [saved, paid, workloads(runs)];
             let texts: Vec<String> =
                 grids.iter().filter(|grid| !grid.rows.is_empty()).map(|grid| grid.text(look)).collect();
             out.write_all(texts.join("\n").as_bytes())?;
@@ -73,44 +74,31 @@ fn pages_per_s(outcome: &Outcome) -> Option<f64> {
     (outcome.duration_s > 0.0).then(|| pages / outcome.duration_s)
 }
 
-fn policies(runs: &[Run]) -> Grid {
-    let head = [
-        "policy",
-        "in memory",
-        "anon gone",
-        "file gone",
-        "in zram",
-        "net saving",
-        "",
-        "back",
-        "slowdown",
-        "worst",
-        "killed",
-        "CPU",
-    ];
-    let mut grid = Grid::new("Policies, means over the run", &head);
-    let Some(first) = runs.first() else { return grid };
+/// What was saved, and what it cost.
+fn policies(runs: &[Run]) -> [Grid; 2] {
+    let head = ["policy", "in memory", "anon gone", "file gone", "in zram", "net saving", ""];
+    let mut saved = Grid::new("Memory, means over the run", &head);
+    let mut paid = Grid::new("Price", &["policy", "back", "slowdown", "worst", "killed", "CPU"]);
     for run in runs {
         let outcome = &run.outcome;
-        let saving = net(run, &first.outcome);
-        let share = (taken(&first.outcome) > 0.0).then(|| 100.0 * saving / taken(&first.outcome));
+        let nothing = runs.first().map_or(outcome, |first| &first.outcome);
+        let saving = net(run, nothing);
+        let share = (taken(nothing) > 0.0).then(|| 100.0 * saving / taken(nothing));
+        let sizes = [outcome.resident_bytes, outcome.out_bytes[0], outcome.out_bytes[1], outcome.stored_bytes];
+        let sizes = sizes.map(|size| bytes(Some(size)));
+        let net = [human_bytes(saving), figure(share, 1, " %")];
+        saved.row([run.policy.clone()].into_iter().chain(sizes).chain(net));
         let worst = outcome.workloads.iter().map(lowtide_policy::sim::WorkloadOutcome::slowdown).fold(0.0, f64::max);
-        grid.row([
+        paid.row([
             run.policy.clone(),
-            bytes(Some(outcome.resident_bytes)),
-            bytes(Some(outcome.out_bytes[0])),
-            bytes(Some(outcome.out_bytes[1])),
-            bytes(Some(outcome.stored_bytes)),
-            human_bytes(saving),
-            figure(share, 1, " %"),
-            figure(pages_per_s(outcome), 1, "/s"),
+            figure(pages_per_s(outcome), 1, " pages/s"),
             figure(Some(100.0 * outcome.slowdown()), 2, " %"),
             figure(Some(100.0 * worst), 2, " %"),
             count(Some(outcome.killed() as u64)),
             figure(Some(100.0 * outcome.action_cpu_s / outcome.duration_s.max(1e-9)), 2, " %"),
         ]);
     }
-    grid
+    [saved, paid]
 }
 
 fn workloads(runs: &[Run]) -> Grid {
@@ -186,7 +174,7 @@ fn page(title: &str, runs: &[Run]) -> Result<String, ReportError> {
             "What policies would do",
             "Net saving: memory that is free on average because of the policy, after what keeps the pages that are gone. \
              Slowdown: time that workloads waited for memory, of the time that they ran.",
-            vec![policies(runs)],
+            policies(runs).to_vec(),
             |page| Some(memory(page, runs)),
         )?,
         Drawn::new("What came back", "", vec![workloads(runs)], |page| Some(refaults(page, runs)))?,

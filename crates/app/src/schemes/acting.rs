@@ -52,6 +52,8 @@ pub struct Facts {
     pub now_s: f64,
     /// Seconds that some task of the target has stalled on memory so far.
     pub memory_some_s: Option<f64>,
+    /// Anonymous pages of the target that have come back so far.
+    pub refault_anon: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,
     /// Bytes of swap that are free.
@@ -252,6 +254,7 @@ impl Machine for Acting {
         let facts = self.facts;
         let elapsed_s = facts.now_s - self.last.now_s;
         let stalled = facts.memory_some_s.zip(self.last.memory_some_s).map(|(now, before)| now - before);
+        let refaults = facts.refault_anon.zip(self.last.refault_anon).map(|(now, before)| (now - before).max(0.0));
         let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
         self.last = facts;
         Some(Observation {
@@ -260,6 +263,7 @@ impl Machine for Acting {
             back,
             done: reports.into_iter().map(|report| report.done).collect(),
             pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
+            refaults,
             free: facts.free,
             swap_free: facts.swap_free,
             ..Observation::default()

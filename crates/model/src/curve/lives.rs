@@ -1,9 +1,10 @@
 //! The curve from watched pages: how long each lay idle, and whether it was used again.
 //!
 //! A page speaks for an age from when it has been watched for that long, or from its allocation if that was seen: when
-//! that is depends on the hash that chose it and never on how it behaves. Shares of what speaks are multiplied by the sizes
-//! that the target's accounts tell (a ratio estimator). Its error follows from the differences between neighbours in address
-//! order, page by page, as in [`crate::cohort`]: one page's uses over the run are one sample, not many.
+//! that is depends on the hash that chose it and never on how it behaves. More pages speak at some times than at others, so
+//! shares are taken slice by slice of the run, each multiplied by the size that the target's accounts tell of it (a separate
+//! ratio estimator). Its error follows from the differences between neighbours in address order, page by page, as in
+//! [`crate::cohort`]: one page's uses over the run are one sample, not many.
 
 use super::{Band, Basis, CURVE_AGES_S, Curve, Point, SIDES, mean_total, totals};
 use crate::PAGE;
@@ -11,27 +12,33 @@ use crate::cohort::AgeRow;
 use crate::episode::{Episode, Kind};
 use crate::stats::Z95;
 
-/// Parts of the run of which the highest is told, at most; none is shorter than a tick.
+/// Slices of the run, at most; none is shorter than a tick.
 const SLICES: usize = 600;
-/// An age of which so small a part of the watched time speaks is left out.
-const SPEAKS: f64 = 0.15;
+/// An age of which nothing is known for most of the run is left out.
+const SPEAKS: f64 = 0.5;
 
-/// What one page, or all of them, told of one age: byte-seconds, bytes that came back, and bytes that it stands for.
+/// What was told of one age in one slice, by one page or by all: byte-seconds, and bytes that came back.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
     cold: f64,
     known: f64,
     back: f64,
-    weight: f64,
 }
 
-/// All that was told of one age on one side.
-#[derive(Debug, Clone, Default)]
-struct Age {
-    pages: Vec<Told>,
-    sum: Told,
-    /// Cold and known byte-seconds by part of the run.
-    slices: Vec<(f64, f64)>,
+/// A slice of the run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slice {
+    /// Seconds of it that lie in the run.
+    seconds: f64,
+    /// Bytes of each side: mean and highest.
+    mean: [f64; SIDES],
+    highest: [f64; SIDES],
+}
+
+/// A page that was watched.
+struct Page {
+    weight: f64,
+    spans: Vec<Span>,
 }
 
 /// A span of one page's life.
@@ -56,53 +63,161 @@ pub(super) fn curve(ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Optio
         return None;
     }
     let slice_s = (end_s / cast(SLICES)).max(tick_s);
-    let told = tell(episodes, tick_s, slice_s);
+    let slices = slices(&totals, slice_s, end_s);
+    let pages = pages(episodes);
+    let asked = CURVE_AGES_S.iter().filter(|age_s| **age_s >= tick_s);
+    let points: Vec<Point> = asked.filter_map(|age_s| point(&pages, &slices, *age_s, tick_s, slice_s)).collect();
     let total = [0, 1].map(|side| mean_total(&totals, side));
-    let by_slice = sizes(&totals, slice_s);
-    let watched = |side: usize| told[side][0].sum.known;
-    let points = CURVE_AGES_S.iter().enumerate().filter(|(at, age_s)| {
-        **age_s >= tick_s && (0..SIDES).all(|side| told[side][*at].sum.known >= SPEAKS * watched(side))
-    });
-    let points: Vec<Point> = points
-        .map(|(at, age_s)| {
-            let sides = [0, 1].map(|side| told[side][at].bands(total[side]));
-            Point {
-                age_s: *age_s,
-                cold: sides.map(|(cold, _)| cold),
-                back: sides.map(|(_, back)| back),
-                kept: (0..SIDES).map(|side| (total[side] - sides[side].0.at).max(0.0)).sum(),
-                kept_peak: kept_peak([&told[0][at], &told[1][at]], &by_slice),
-            }
-        })
-        .collect();
     (!points.is_empty()).then_some(Curve { basis: Basis::Pages, total, points })
 }
 
-/// What each page tells of each age, by side.
-fn tell(episodes: &[Episode], tick_s: f64, slice_s: f64) -> [Vec<Age>; SIDES] {
+/// The watched pages of each side, in address order.
+fn pages(episodes: &[Episode]) -> [Vec<Page>; SIDES] {
     let mut rows: Vec<&Episode> = episodes.iter().collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key).then(a.start_s.total_cmp(&b.start_s)).then(a.end_s.total_cmp(&b.end_s)));
-    let mut told: [Vec<Age>; SIDES] = [0, 1].map(|_| vec![Age::default(); CURVE_AGES_S.len()]);
+    let mut pages = [Vec::new(), Vec::new()];
     for page in rows.chunk_by(|a, b| a.key == b.key && a.kind == b.kind) {
         let side = usize::from(page[0].kind != Kind::Anon);
-        let spans = spans(page);
-        for (age_s, age) in CURVE_AGES_S.iter().zip(&mut told[side]) {
-            let mut told = Told { weight: page[0].weight_bytes, ..Told::default() };
-            for span in &spans {
-                span.tell(*age_s, tick_s, &mut told, |from_s, to_s, cold, known| {
-                    age.spread(from_s, to_s, slice_s, (cold, known));
-                });
-            }
-            age.sum = Told {
-                cold: age.sum.cold + told.cold,
-                known: age.sum.known + told.known,
-                back: age.sum.back + told.back,
-                weight: age.sum.weight + told.weight,
-            };
-            age.pages.push(told);
+        pages[side].push(Page { weight: page[0].weight_bytes, spans: spans(page) });
+    }
+    pages
+}
+
+/// Sizes of both sides by slice. One in which no tick lies is like the one before.
+fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, end_s: f64) -> Vec<Slice> {
+    let count = (whole(end_s / slice_s) + 1).min(SLICES + 1);
+    let mut sums = vec![(0.0, [0.0; SIDES], [0.0f64; SIDES]); count];
+    for (t_s, total) in totals {
+        // A tick tells of the time before it.
+        let at = whole((t_s / slice_s - 1e-9).max(0.0)).min(count - 1);
+        sums[at].0 += 1.0;
+        for (side, bytes) in total.iter().enumerate() {
+            sums[at].1[side] += bytes;
+            sums[at].2[side] = sums[at].2[side].max(*bytes);
         }
     }
+    let mut before = Slice::default();
+    let slice = |(at, (ticks, sum, highest)): (usize, (f64, [f64; SIDES], [f64; SIDES]))| {
+        let from_s = slice_s * cast(at);
+        before.seconds = (end_s - from_s).clamp(0.0, slice_s);
+        if ticks > 0.0 {
+            (before.mean, before.highest) = (sum.map(|sum| sum / ticks), highest);
+        }
+        before
+    };
+    sums.into_iter().enumerate().map(slice).collect()
+}
+
+/// What one age means; `None` where too little is known of it.
+fn point(pages: &[Vec<Page>; SIDES], slices: &[Slice], age_s: f64, tick_s: f64, slice_s: f64) -> Option<Point> {
+    let told = [0, 1].map(|side| tell(&pages[side], slices.len(), age_s, tick_s, slice_s));
+    let (mut cold, mut back) = ([Band::default(); SIDES], [Band::default(); SIDES]);
+    for side in 0..SIDES {
+        let Some(weights) = Weights::of(&told[side], slices, side) else {
+            // Nothing is known of a side that holds nothing.
+            let holds = slices.iter().any(|slice| slice.mean[side] > 0.0) && !pages[side].is_empty();
+            if holds {
+                return None;
+            }
+            continue;
+        };
+        (cold[side], back[side]) = weights.bands(&pages[side], age_s, tick_s, slice_s);
+    }
+    let kept = |slice: &Slice, at: usize, bytes: &[f64; SIDES]| -> f64 {
+        let side = |side: usize| {
+            let told = told[side].get(at).copied().unwrap_or_default();
+            // Of what nothing is known, all is kept.
+            if told.known > 0.0 { bytes[side] * (1.0 - told.cold / told.known).max(0.0) } else { bytes[side] }
+        };
+        if slice.seconds > 0.0 { side(0) + side(1) } else { 0.0 }
+    };
+    let (mut kept_s, mut seconds, mut peak) = (0.0, 0.0, 0.0f64);
+    for (at, slice) in slices.iter().enumerate() {
+        kept_s += kept(slice, at, &slice.mean) * slice.seconds;
+        seconds += slice.seconds;
+        peak = peak.max(kept(slice, at, &slice.highest));
+    }
+    Some(Point { age_s, cold, back, kept: kept_s / seconds.max(1e-9), kept_peak: peak })
+}
+
+/// What all pages tell of an age, by slice.
+fn tell(pages: &[Page], slices: usize, age_s: f64, tick_s: f64, slice_s: f64) -> Vec<Told> {
+    let mut told = vec![Told::default(); slices];
+    for page in pages {
+        page.tell(age_s, tick_s, slice_s, |slice, some| {
+            if let Some(told) = told.get_mut(slice) {
+                told.cold += some.cold;
+                told.known += some.known;
+                told.back += some.back;
+            }
+        });
+    }
     told
+}
+
+/// How much what was told in each slice counts.
+struct Weights {
+    /// By slice: bytes of the side for each byte that told, by the slice's part of the time; 0 where nothing was told.
+    each: Vec<f64>,
+    /// By slice: the ratios themselves.
+    cold: Vec<f64>,
+    back: Vec<f64>,
+    /// The figures.
+    sums: (f64, f64),
+}
+
+impl Weights {
+    fn of(told: &[Told], slices: &[Slice], side: usize) -> Option<Self> {
+        let knows = |(told, slice): &(&Told, &Slice)| told.known > 0.0 && slice.seconds > 0.0;
+        let all: f64 = slices.iter().map(|slice| slice.seconds).sum();
+        let known: f64 = told.iter().zip(slices).filter(knows).map(|(_, slice)| slice.seconds).sum();
+        if known < SPEAKS * all || known <= 0.0 {
+            return None;
+        }
+        let mut weights = Self { each: vec![], cold: vec![], back: vec![], sums: (0.0, 0.0) };
+        for pair in told.iter().zip(slices) {
+            let (told, slice) = pair;
+            let usable = knows(&pair);
+            let ratio = |value: f64| if usable { value / told.known } else { 0.0 };
+            let part = slice.mean[side] * slice.seconds / known;
+            weights.each.push(ratio(part));
+            weights.cold.push(ratio(told.cold));
+            weights.back.push(ratio(told.back));
+            weights.sums.0 += part * ratio(told.cold);
+            weights.sums.1 += part * ratio(told.back);
+        }
+        Some(weights)
+    }
+
+    /// Bytes that are cold and bytes a second that come back, with their intervals.
+    fn bands(&self, pages: &[Page], age_s: f64, tick_s: f64, slice_s: f64) -> (Band, Band) {
+        // What each page adds beyond what it would if it were like the others.
+        let residual = |page: &Page| {
+            let mut sums = [0.0; 2];
+            page.tell(age_s, tick_s, slice_s, |slice, told| {
+                if let Some(each) = self.each.get(slice) {
+                    sums[0] += each * (told.cold - self.cold[slice] * told.known);
+                    sums[1] += each * (told.back - self.back[slice] * told.known);
+                }
+            });
+            sums
+        };
+        let residuals: Vec<[f64; 2]> = pages.iter().map(residual).collect();
+        let count = cast(pages.len().max(1));
+        let weight = pages.iter().map(|page| page.weight).sum::<f64>() / count;
+        // A page that stands for itself alone is no sample.
+        #[expect(clippy::cast_precision_loss, reason = "4096")]
+        let not_sampled = (1.0 - PAGE as f64 / weight.max(1.0)).max(0.0);
+        let half = |which: usize, one_page: f64| {
+            let differences = residuals.windows(2).map(|pair| (pair[1][which] - pair[0][which]).powi(2));
+            Z95 * (0.5 * (differences.sum::<f64>() + one_page.powi(2)) * not_sampled).sqrt()
+        };
+        // What no page showed, one more may have shown: idle all the time, or used once.
+        let slices = self.each.iter().filter(|each| **each > 0.0);
+        let often = slices.clone().sum::<f64>() / cast(slices.count().max(1));
+        let (cold, back) = self.sums;
+        (Band::around(cold, half(0, weight)), Band::around(back, half(1, weight * often)))
+    }
 }
 
 /// The rows of one page as spans of use and idleness. What does not follow on the row before begins another life.
@@ -147,95 +262,39 @@ fn spans(page: &[&Episode]) -> Vec<Span> {
 /// Times that differ by less are the same: reuse times are written as single floats.
 const JOINT_S: f64 = 0.01;
 
-impl Span {
-    /// What it tells of an age.
-    fn tell(&self, age_s: f64, tick_s: f64, told: &mut Told, mut spread: impl FnMut(f64, f64, f64, f64)) {
-        let known_from_s = self.from_s.max(self.since_s + age_s).min(self.to_s);
-        told.known += self.weight * (self.to_s - known_from_s);
-        spread(known_from_s, self.to_s, 0.0, self.weight);
-        if !self.idle {
-            return;
-        }
-        let cold_from_s = (self.from_s + age_s).clamp(known_from_s, self.to_s.max(known_from_s));
-        told.cold += self.weight * (self.to_s - cold_from_s);
-        spread(cold_from_s, self.to_s, self.weight, 0.0);
-        if self.to_use {
-            // Both uses lie somewhere in the tick that saw them, so the time between is known to a tick either way.
-            let over = (self.to_s - self.from_s - age_s) / (2.0 * tick_s) + 0.5;
-            told.back += self.weight * over.clamp(0.0, 1.0);
-        }
-    }
-}
-
-impl Age {
-    /// Adds bytes that were cold and known from one time to another to the parts of the run.
-    fn spread(&mut self, from_s: f64, to_s: f64, slice_s: f64, (cold, known): (f64, f64)) {
-        let mut at_s = from_s.max(0.0);
-        let mut slice = whole(at_s / slice_s);
-        while at_s < to_s && slice <= SLICES {
-            let until_s = to_s.min(slice_s * cast(slice + 1)).max(at_s);
-            if self.slices.len() <= slice {
-                self.slices.resize(slice + 1, (0.0, 0.0));
+impl Page {
+    /// What it tells of an age, slice by slice.
+    fn tell(&self, age_s: f64, tick_s: f64, slice_s: f64, mut add: impl FnMut(usize, Told)) {
+        for span in &self.spans {
+            let known_from_s = span.from_s.max(span.since_s + age_s).min(span.to_s);
+            let known = |seconds: f64| Told { known: span.weight * seconds, ..Told::default() };
+            spread(known_from_s, span.to_s, slice_s, |slice, seconds| add(slice, known(seconds)));
+            if !span.idle {
+                continue;
             }
-            self.slices[slice].0 += cold * (until_s - at_s);
-            self.slices[slice].1 += known * (until_s - at_s);
-            at_s = until_s;
-            slice += 1;
+            let cold_from_s = (span.from_s + age_s).max(known_from_s);
+            let cold = |seconds: f64| Told { cold: span.weight * seconds, ..Told::default() };
+            spread(cold_from_s, span.to_s, slice_s, |slice, seconds| add(slice, cold(seconds)));
+            // Both uses lie somewhere in the tick that saw them, so the time between is known to a tick either way.
+            let over = ((span.to_s - span.from_s - age_s) / (2.0 * tick_s) + 0.5).clamp(0.0, 1.0);
+            if span.to_use && over > 0.0 {
+                let back = Told { back: span.weight * over, ..Told::default() };
+                add(whole((span.to_s / slice_s - 1e-9).max(0.0)), back);
+            }
         }
-    }
-
-    /// Bytes that are cold and bytes a second that come back, of a side of that size.
-    fn bands(&self, total: f64) -> (Band, Band) {
-        if self.sum.known <= 0.0 {
-            return (Band::around(0.0, 0.0), Band::around(0.0, 0.0));
-        }
-        let band = |value: fn(&Told) -> f64, one_page: f64| {
-            let ratio = value(&self.sum) / self.sum.known;
-            Band::around(total * ratio, total * self.half(value, ratio, one_page))
-        };
-        // What no page showed, one more may have shown: idle all the time, or used once.
-        let count = cast(self.pages.len());
-        (band(|told| told.cold, self.sum.known / count), band(|told| told.back, self.sum.weight / count))
-    }
-
-    /// Half of the 95 % interval of a ratio.
-    fn half(&self, value: fn(&Told) -> f64, ratio: f64, one_page: f64) -> f64 {
-        let residual = |told: &Told| value(told) - ratio * told.known;
-        let differences = self.pages.windows(2).map(|pair| (residual(&pair[1]) - residual(&pair[0])).powi(2));
-        let within = 0.5 * (differences.sum::<f64>() + one_page.powi(2));
-        // A page that stands for itself alone is no sample.
-        #[expect(clippy::cast_precision_loss, reason = "4096")]
-        let not_sampled = (1.0 - PAGE as f64 * cast(self.pages.len()) / self.sum.weight).max(0.0);
-        Z95 * (within * not_sampled).sqrt() / self.sum.known
     }
 }
 
-/// Sizes of both sides by part of the run: the highest in each.
-fn sizes(totals: &[(f64, [f64; SIDES])], slice_s: f64) -> Vec<[f64; SIDES]> {
-    let mut list: Vec<[f64; SIDES]> = Vec::new();
-    for (t_s, total) in totals {
-        // A tick tells of the time before it.
-        let slice = whole((t_s / slice_s - 1e-9).max(0.0)).min(SLICES);
-        if list.len() <= slice {
-            list.resize(slice + 1, [0.0; SIDES]);
-        }
-        for (most, bytes) in list[slice].iter_mut().zip(total) {
-            *most = most.max(*bytes);
-        }
+/// The seconds of a time that lie in each slice.
+fn spread(from_s: f64, to_s: f64, slice_s: f64, mut add: impl FnMut(usize, f64)) {
+    let mut at_s = from_s.max(0.0);
+    let mut slice = whole(at_s / slice_s);
+    while at_s < to_s && slice <= SLICES {
+        let until_s = to_s.min(slice_s * cast(slice + 1)).max(at_s);
+        add(slice, until_s - at_s);
+        at_s = until_s;
+        slice += 1;
     }
-    list
-}
-
-fn kept_peak(ages: [&Age; SIDES], sizes: &[[f64; SIDES]]) -> f64 {
-    let kept = |(slice, size): (usize, &[f64; SIDES])| -> f64 {
-        let side = |side: usize| {
-            let (cold, known) = ages[side].slices.get(slice).copied().unwrap_or_default();
-            // Of what nothing is known, all is kept.
-            if known > 0.0 { size[side] * (1.0 - cold / known) } else { size[side] }
-        };
-        side(0) + side(1)
-    };
-    sizes.iter().enumerate().map(kept).fold(0.0, f64::max)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]

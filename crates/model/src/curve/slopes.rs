@@ -72,9 +72,17 @@ fn edge(ages: &[AgeRow], age_s: f64) -> Option<Edge> {
 fn point(known: &[Edge], at: usize) -> Point {
     let edge = &known[at];
     let slope = |from: &Edge, to: &Edge, side: usize| (to.used[side] - from.used[side]) / (to.age_s - from.age_s);
+    let steepness = |at: usize, side: usize| match at.checked_sub(1) {
+        Some(before) => slope(&known[before], &known[at], side),
+        None => known[at].used[side] / known[at].age_s,
+    };
     let back = [0, 1].map(|side| {
-        let before = at.checked_sub(1).map_or(edge.used[side] / edge.age_s, |before| slope(&known[before], edge, side));
-        let after = known.get(at + 1).map_or(0.0, |after| slope(edge, after, side));
+        let before = steepness(at, side);
+        let Some(after) = known.get(at + 1).map(|after| slope(edge, after, side)) else {
+            // It is taken to fall on as it fell before.
+            let fall = if at > 0 { before / steepness(at - 1, side).max(before).max(1e-9) } else { 0.5 };
+            return Band { at: before * fall.sqrt(), low: 0.0, high: before };
+        };
         // Which of the two is steeper is the run's affair, where its use changed between the looks.
         Band { at: (before * after).sqrt(), low: before.min(after), high: before.max(after) }
     });

@@ -54,6 +54,8 @@ pub struct Simulated {
     turn_s: f64,
     /// Seconds that each workload waited since the last turn.
     waited_s: Vec<f64>,
+    /// Pages that came back to workloads that a policy may touch, since the last turn.
+    refaults: u64,
     /// Which workload a process id meant when it was last seen.
     known: BTreeMap<u32, u64>,
     done: Vec<Done>,
@@ -80,6 +82,7 @@ impl Simulated {
             reclaim_cpu_s: 0.0,
             turn_s: 0.0,
             waited_s: vec![0.0; loads.len()],
+            refaults: 0,
             known: BTreeMap::new(),
             done: Vec::new(),
             taken: BTreeMap::new(),
@@ -162,6 +165,7 @@ impl Simulated {
                 self.came_back(at, *group);
             }
         }
+        self.refaults += if self.loads[at].protected { 0 } else { back[0] };
         self.recorder.came_back(at, back);
         for (part, group) in self.loads[at].ended() {
             self.memory.free_group(&mut self.loads[at], part, group);
@@ -374,6 +378,7 @@ impl Machine for Simulated {
             done: std::mem::take(&mut self.done),
             // Some task stalls unless none does.
             pressure: Some(1.0 - waited.iter().map(|waited_s| 1.0 - pressure(*waited_s)).product::<f64>()),
+            refaults: Some(pages_f(std::mem::take(&mut self.refaults))),
             free: Some((self.memory.free() / self.memory.total).clamp(0.0, 1.0)),
             swap_free: Some(self.memory.swap_free() * lowtide_model::PAGE),
             ..Observation::default()

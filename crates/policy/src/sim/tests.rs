@@ -355,6 +355,24 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    /// Schemes hold what they may cost at most, however memory is used: what comes back late costs as much as what comes
+    /// back at once.
+    #[test]
+    fn schemes_keep_their_price(seed: u64, every_s in 2.0f64..30.0, groups in 1024u32..2048) {
+        let load = Load::new(1, "web", vec![Part::new(true, Use::Steady(every_s), 256, groups)]);
+        let monitors = Monitors { regions: 40, ..Monitors::default() };
+        let mut machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 600.0) };
+        machine.memory.swap.in_s = 10e-6;
+        let schemes = builtin::named("prcl-tuned").unwrap();
+        let outcome = run(Simulated::new(machine), Some(Box::new(Operator::new(&schemes, SchemeLimits::default(), seed))));
+        let slowdown = outcome.workloads[0].slowdown();
+        prop_assert!(slowdown < 0.02, "{} of 0.01 allowed", slowdown);
+    }
+}
+
 #[test]
 fn a_process_id_that_was_given_to_another_is_not_acted_on() {
     let mut first = Load::new(1, "first", vec![part(64, Use::Idle)]);
