@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# `make bench`: how exact lowtide is and what it costs. Prints figures and passes no judgement. About 35 minutes.
+# `make bench`: how exact lowtide is and what it costs. Prints figures and passes no judgement. About an hour.
 #
 #   scripts/bench.sh [--pypi]                            everything: natively accuracy, cost and peers, in a guest peers, accuracy and reads
 #   scripts/bench.sh [--pypi] accuracy|cost|peers|reads  one of them natively; options are lowtide-bench's
+#   scripts/bench.sh simulated                           the simulated machine: its speed, and the tide curve's band on it
+#   scripts/bench.sh fidelity                            the tide curve's predictions against what happens
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
 #          there is left out, with a line `skip - NAME: needs CAPABILITY`.
 #
-# Environment of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything in the guest).
+# Environment of `fidelity`: RUNS (1: rounds of six minutes). Of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything in the guest).
 
 set -euo pipefail
 export LC_ALL=C
@@ -83,10 +85,25 @@ guest() {
     lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
 }
 
+# What the tide curve predicts against what happens, natively.
+fidelity() {
+  local folder
+  folder=$target/fidelity-$(date +%Y%m%d-%H%M%S)
+  if [ "$(id -u)" -ne 0 ]; then skip fidelity root; return; fi
+  workloads/real/install.sh redis sqlite pgbench gromacs graph || { skip fidelity "the programs of the suite"; return; }
+  "$target/release/lowtide" compare --suite workloads/fidelity.toml --configs orig,rec,age-5s,age-10s --runs "${RUNS:-1}" \
+    --swap zram:2G --keep --out "$folder" >/dev/null
+  "$bench" fidelity "$folder"
+}
+
 title() { printf '\n== %s\n\n' "$*"; }
 
 everything() {
   local status=0
+  title "the simulated machine"
+  native simulated || status=1
+  title "fidelity of the tide curve, natively"
+  fidelity || status=1
   title "accuracy, natively"
   native accuracy --only "$native_patterns" || status=1
   title "cost, natively"
@@ -120,5 +137,6 @@ case ${1-} in
     shift
     guest "$@"
     ;;
+  fidelity) fidelity ;;
   *) native "$@" ;;
 esac

@@ -435,3 +435,46 @@ fn a_replayed_cohort_does_what_was_recorded() {
     assert_eq!(outcome.refaults, [0, 0]);
     assert!((outcome.out_bytes[0] - 50.0 * MIB * 169.0 / 210.0).abs() < 2.0 * MIB, "{}", outcome.out_bytes[0] / MIB);
 }
+
+#[test]
+fn a_replayed_histogram_has_the_working_sets_and_sizes_that_were_recorded() {
+    use lowtide_model::cohort::{AgeBin, AgeRow, Estimate};
+    let sets = [(1.0, 40.0), (5.0, 80.0), (10.0, 100.0), (30.0, 160.0), (60.0, 200.0)];
+    let mut rows = Vec::new();
+    for t_s in 1..=400u32 {
+        // Twice the memory in the middle of the run.
+        let scale = if (150..250).contains(&t_s) { 2.0 } else { 1.0 };
+        let mut push = |anon: bool, min_s: f64, max_s: Option<f64>, mib: f64| {
+            let size = Estimate { bytes: mib * MIB * scale, ci95: 0.0 };
+            rows.push(AgeRow { t_s: f64::from(t_s), bin: AgeBin { anon, min_s, max_s, size } });
+        };
+        let mut before = (0.0, 0.0);
+        for (age_s, mib) in sets {
+            push(true, before.0, Some(age_s), mib - before.1);
+            push(false, before.0, Some(age_s), 0.0);
+            before = (age_s, mib);
+        }
+        push(true, before.0, None, 400.0 - before.1);
+        push(false, before.0, None, 0.0);
+    }
+    let load = replay::load(1, "recorded", &rows, &[], 1.0).unwrap();
+    let mut machine = Simulated::new(setup(memory(4000.0, 0), vec![load], 400.0));
+    let (mut used, mut ticks, mut doubled) = ([0.0; 5], 0.0, 0.0);
+    while machine.step() {
+        let (now_s, load) = (machine.now_s(), &machine.loads()[0]);
+        if (200.0..=201.0).contains(&now_s) {
+            doubled = load.bytes() / MIB;
+        }
+        if (90.0..150.0).contains(&now_s) {
+            ticks += 1.0;
+            for ((age_s, _), used) in sets.iter().zip(&mut used) {
+                let within = load.groups.iter().filter(|group| now_s - group.last_s < *age_s);
+                *used += within.map(|group| f64::from(group.resident) * 4096.0 / MIB).sum::<f64>();
+            }
+        }
+    }
+    for ((age_s, mib), used) in sets.iter().zip(used) {
+        assert!((used / ticks - mib).abs() < 0.12 * mib + 6.0, "{age_s} s: {} of {mib}", used / ticks);
+    }
+    assert!((doubled - 800.0).abs() < 40.0, "{doubled}");
+}
