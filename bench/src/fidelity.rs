@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lowtide::compare::outcome::{Outcome, Outcomes};
+use lowtide::compare::tables::counting;
 use lowtide::store::Record;
 use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::stats;
@@ -55,10 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -> anyhow::Result<Option<Vec<String>>> {
-    let of = |config: &str| -> Vec<&Outcome> {
-        let counts = |run: &&Outcome| run.round > 0 && run.failure.is_none();
-        runs.iter().filter(counts).filter(|run| run.program == program && run.config == config).collect()
-    };
+    let of = |config: &str| -> Vec<&Outcome> { counting(runs, program, config).collect() };
     let (left_alone, taken, original) = (of("rec"), of(config), of("orig"));
     let mut gone = Vec::new();
     let mut slowdown = Vec::new();

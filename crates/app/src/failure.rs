@@ -1,6 +1,9 @@
 //! Errors as the contract wants them: `lowtide: WHAT: WHY; FIX` on stderr, and an exit code that scripts can tell.
 
+use std::path::Path;
+
 use lowtide_kernel::root;
+use lowtide_model::scheme::line::SyntaxError;
 
 use crate::store::StoreError;
 
@@ -39,6 +42,13 @@ impl Failure {
     pub fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
+}
+
+/// A mistake in a TOML file of the user's, named with its place.
+#[must_use]
+pub fn in_toml(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
+    let SyntaxError { line, column, message } = SyntaxError::in_toml(text, error);
+    Failure::new(code::USAGE, format!("{}:{line}:{column}: {message}", path.display()))
 }
 
 /// The exit code of any error that reaches `main`.

@@ -7,6 +7,7 @@ use lowtide_model::units::{Share, Size, Span};
 use serde::Deserialize;
 
 use crate::machine::{Action, Observation, Policy, Reclaim, Target};
+use crate::schemes::Limits;
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -29,15 +30,16 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// WMO's thresholds; the limits are those of [`crate::schemes::Limits`].
+    /// WMO's thresholds; the limits are those of [`Limits`].
     fn default() -> Self {
         let seconds = |seconds| Span(Duration::from_secs(seconds));
+        let limits = Limits::default();
         Self {
             anon: Some(seconds(10)),
             file: Some(seconds(10)),
             every: seconds(40),
-            pressure: Share(0.1),
-            swap_free: Size(16 << 20),
+            pressure: Share(limits.pressure),
+            swap_free: Size(limits.swap_free),
             quota: None,
         }
     }

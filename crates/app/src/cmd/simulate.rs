@@ -7,17 +7,16 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use lowtide_model::PAGE;
-use lowtide_model::scheme::line::SyntaxError;
 use lowtide_model::units::Size;
 use lowtide_policy::policies::{Policies, Spec};
-use lowtide_policy::sim::memory::{Memory, Swap};
+use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::{self, Faults, Scenario, Simulated, replay};
 use serde::de::DeserializeOwned;
 
 use super::report::terminal;
-use crate::failure::{Failure, code};
+use crate::failure::{Failure, code, in_toml};
 use crate::report::simulated::{NOTHING, Run, write};
 use crate::report::{Format, Look};
 use crate::schemes::acts::SwapTo;
@@ -77,18 +76,12 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let policies: Policies = args.policy.as_deref().map_or_else(|| Ok(Policies::new()), read)?;
     let runs = simulate(&setup, &policies)?;
     let format = if args.json { Format::Json } else { args.format };
+    let look = if args.output.is_some() { Look::default() } else { terminal() };
+    let mut bytes = Vec::new();
+    write(&title, &runs, format, look, &mut bytes)?;
     match &args.output {
-        None => {
-            let look = terminal();
-            let mut bytes = Vec::new();
-            write(&title, &runs, format, look, &mut bytes)?;
-            std::io::stdout().write_all(&bytes)?;
-        }
-        Some(path) => {
-            let mut bytes = Vec::new();
-            write(&title, &runs, format, Look::default(), &mut bytes)?;
-            fs::write(path, bytes).with_context(|| format!("simulate: {}", path.display()))?;
-        }
+        None => std::io::stdout().write_all(&bytes)?,
+        Some(path) => fs::write(path, bytes).with_context(|| format!("simulate: {}", path.display()))?,
     }
     Ok(0)
 }
@@ -129,10 +122,7 @@ fn scenario(path: &Path) -> anyhow::Result<Setup> {
 fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text =
         fs::read_to_string(path).map_err(|error| Failure::new(code::USAGE, format!("{}: {error}", path.display())))?;
-    toml::from_str(&text).map_err(|error| {
-        let SyntaxError { line, column, message } = SyntaxError::in_toml(&text, &error);
-        Failure::new(code::USAGE, format!("{}:{line}:{column}: {message}", path.display())).into()
-    })
+    toml::from_str(&text).map_err(|error| in_toml(path, &text, &error).into())
 }
 
 /// The machine of a record with what ran on it.
@@ -183,6 +173,3 @@ fn recorded(args: &Args, dir: &Path) -> anyhow::Result<(String, Setup)> {
     };
     Ok((name, setup))
 }
-
-/// CPU seconds to page out a page to zram, of the order that is measured with lzo-rle: compressing 4 KiB.
-const EVICT_S: f64 = 5e-6;

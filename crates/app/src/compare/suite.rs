@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use lowtide_model::scheme::builtin;
-use lowtide_model::scheme::line::SyntaxError;
 use lowtide_model::units::{Size, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, code};
+use crate::failure::{Failure, code, in_toml};
 
 /// A suite file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -156,10 +155,7 @@ impl Suite {
         let name = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::new(code::GONE, format!("{name}: {error}; give a suite file")))?;
-        let suite: Self = toml::from_str(&text).map_err(|error| {
-            let SyntaxError { line, column, message } = SyntaxError::in_toml(&text, &error);
-            Failure::new(code::USAGE, format!("{name}:{line}:{column}: {message}"))
-        })?;
+        let suite: Self = toml::from_str(&text).map_err(|error| in_toml(path, &text, &error))?;
         suite.check().map_err(|message| Failure::new(code::USAGE, format!("{name}: {message}")))?;
         Ok(suite)
     }

@@ -53,14 +53,12 @@ pub const FIGURE: Metric = Metric {
 impl Metric {
     /// The values of all runs that count of a program in a configuration, by round, in units.
     fn values(&self, runs: &[Outcome], program: &str, config: &str) -> Vec<(u32, f64)> {
-        let counts =
-            |run: &&Outcome| run.round > 0 && run.failure.is_none() && run.program == program && run.config == config;
-        runs.iter().filter(counts).filter_map(|run| Some((run.round, (self.get)(run)? / self.scale))).collect()
+        counting(runs, program, config).filter_map(|run| Some((run.round, (self.get)(run)? / self.scale))).collect()
     }
 }
 
 /// The runs of a program in a configuration that count: not the warm-up, and none that failed.
-fn counting<'a>(runs: &'a [Outcome], program: &str, config: &str) -> impl Iterator<Item = &'a Outcome> {
+pub fn counting<'a>(runs: &'a [Outcome], program: &str, config: &str) -> impl Iterator<Item = &'a Outcome> {
     let counts =
         move |run: &&Outcome| run.round > 0 && run.failure.is_none() && run.program == program && run.config == config;
     runs.iter().filter(counts)

@@ -7,6 +7,9 @@ use super::load::{Load, PAGE_F, Used};
 const LOW: f64 = 0.01;
 const HIGH: f64 = 0.02;
 
+/// CPU seconds to page out a page to zram where nothing else is said: of the order of compressing 4 KiB.
+pub const EVICT_S: f64 = 5e-6;
+
 /// Where anonymous memory goes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Swap {
@@ -85,11 +88,8 @@ impl Memory {
         let part = &load.parts[used.part];
         let side = usize::from(!part.anon);
         let (back, new) = (u64::from(used.back), u64::from(used.new));
-        if part.anon && back > 0 {
-            self.swap.used -= back;
-            if self.swap.zram {
-                self.stored = (self.stored - pages_f(back) * PAGE_F / part.ratio).max(0.0);
-            }
+        if part.anon {
+            self.leave_swap(back, part.ratio);
         }
         let group = &mut load.groups[used.group];
         group.resident += used.back + used.new;
@@ -136,10 +136,15 @@ impl Memory {
         load.out[side] -= out;
         self.resident -= resident;
         if of.anon {
-            self.swap.used -= out;
-            if self.swap.zram {
-                self.stored = (self.stored - pages_f(out) * PAGE_F / of.ratio).max(0.0);
-            }
+            self.leave_swap(out, of.ratio);
+        }
+    }
+
+    /// Pages that compress so far are in swap no more.
+    fn leave_swap(&mut self, pages: u64, ratio: f64) {
+        self.swap.used -= pages;
+        if self.swap.zram {
+            self.stored = (self.stored - pages_f(pages) * PAGE_F / ratio).max(0.0);
         }
     }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use lowtide_model::PAGE;
+use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Size, Span};
 use serde::Deserialize;
 
 use super::faults::Faults;
 use super::load::{Limits, Load, Part, Use};
-use super::memory::{Memory, Swap};
+use super::memory::{EVICT_S, Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 
@@ -172,11 +173,11 @@ fn second() -> Span {
 }
 
 fn disk() -> Span {
-    Span(Duration::from_micros(100))
+    Span(Duration::from_secs_f64(RefaultCosts::default().disk_s))
 }
 
 fn evicting() -> Span {
-    Span(Duration::from_micros(5))
+    Span(Duration::from_secs_f64(EVICT_S))
 }
 
 fn steady() -> UseSpec {
@@ -246,11 +247,13 @@ impl Scenario {
 
 impl MachineSpec {
     fn memory(&self) -> Memory {
+        let costs = RefaultCosts::default();
+        let usual = |medium| if medium == Medium::Zram { costs.swap_s } else { costs.disk_s };
         let swap = self.swap.map_or(Swap { capacity: 0, used: 0, zram: false, in_s: 0.0 }, |swap| Swap {
             capacity: swap.size.0 / PAGE,
             used: 0,
             zram: swap.medium == Medium::Zram,
-            in_s: swap.latency.map_or(if swap.medium == Medium::Zram { 10e-6 } else { 100e-6 }, seconds),
+            in_s: swap.latency.map_or(usual(swap.medium), seconds),
         });
         let (disk_s, out_s) = (seconds(self.disk), seconds(self.evict));
         Memory { total: bytes(self.memory), resident: 0, stored: 0.0, swap, disk_s, out_s }

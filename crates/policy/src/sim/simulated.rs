@@ -71,8 +71,8 @@ pub struct Simulated {
 impl Simulated {
     /// A machine that is about to start.
     #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        let loads = setup.loads.clone();
+    pub fn new(mut setup: Setup) -> Self {
+        let loads = std::mem::take(&mut setup.loads);
         Self {
             now_s: 0.0,
             memory: setup.memory,

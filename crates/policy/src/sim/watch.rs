@@ -70,7 +70,7 @@ impl Watch {
         let choice = Choice { level: level_for(pages, self.limit), seed: self.seed, turn: turn(now_s) };
         let mut found = Vec::new();
         let mut first = 0u64;
-        for (at, ((_, part, group), frame)) in load.each().zip(0u64..).enumerate() {
+        for ((at, (_, part, group)), frame) in load.each().enumerate().zip(0..) {
             let end = first + u64::from(part.group_pages);
             if group.resident > 0 {
                 let is_new = !self.there.get(at).copied().unwrap_or(false);

@@ -1,0 +1,261 @@
+//! What holds for every policy on any machine, whatever goes wrong.
+
+use std::sync::{Arc, Mutex};
+
+use lowtide_model::scheme::{Action as Advice, builtin};
+use lowtide_model::units::{Share, Span};
+use proptest::prelude::*;
+
+use super::*;
+use crate::machine::{Block, Observation};
+use crate::schemes::{Limits as SchemeLimits, Operator};
+
+/// Holds every decision of a policy against what it saw.
+struct Checked {
+    policy: Box<dyn Policy>,
+    pressure: f64,
+    quota: Option<(f64, f64)>,
+    spent: (f64, f64),
+    wrong: Arc<Mutex<Vec<String>>>,
+    log: Arc<Mutex<Vec<(f64, f64)>>>,
+}
+
+impl Policy for Checked {
+    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        let actions = self.policy.decide(seen);
+        let mut wrong = self.wrong.lock().unwrap();
+        // A scheme's quota is for all processes together, that of reclaim by age for each target.
+        let (mut bytes, mut advised, mut most) = (0.0, 0.0, 0.0f64);
+        for action in &actions {
+            match action {
+                Action::Advise(order) if order.action == Advice::Pageout => {
+                    #[expect(clippy::cast_precision_loss)]
+                    let order_bytes = order.ranges.iter().map(|(start, end)| (end - start) as f64).sum::<f64>();
+                    bytes += order_bytes;
+                    advised += order_bytes;
+                    let offered = |(start, end): &(u64, u64)| {
+                        let mut known = seen.candidates.iter().filter(|of| of.pid == order.pid);
+                        known.any(|of| of.start < *end && *start < of.end)
+                    };
+                    if !order.ranges.iter().all(offered) {
+                        wrong.push(format!("{} s: memory that nobody offered", seen.now_s));
+                    }
+                }
+                Action::Advise(_) => {}
+                Action::Reclaim(reclaim) => {
+                    bytes += reclaim.bytes.iter().sum::<f64>();
+                    most = most.max(reclaim.bytes.iter().sum::<f64>());
+                    let target = seen.targets.iter().find(|target| target.id == reclaim.target);
+                    match target {
+                        None => wrong.push(format!("{} s: a target that nobody offered", seen.now_s)),
+                        Some(target) => {
+                            let left = target.resident.iter().sum::<f64>() - reclaim.bytes.iter().sum::<f64>();
+                            if left < target.floor - 1.0 {
+                                wrong.push(format!("{} s: below its floor", seen.now_s));
+                            }
+                            if target.pressure.is_some_and(|pressure| pressure > self.pressure) {
+                                wrong.push(format!("{} s: a target under pressure", seen.now_s));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if bytes > 0.0 && seen.pressure.is_some_and(|pressure| pressure > self.pressure) {
+            wrong.push(format!("{} s: under pressure", seen.now_s));
+        }
+        if let Some((quota, every_s)) = self.quota {
+            if !(self.spent.0..self.spent.0 + every_s - 1e-6).contains(&seen.now_s) {
+                self.spent = (seen.now_s, 0.0);
+            }
+            self.spent.1 += advised.max(most);
+            if self.spent.1 > quota + 1.0 {
+                wrong.push(format!("{} s: {} B of a quota of {quota}", seen.now_s, self.spent.1));
+            }
+        }
+        self.log.lock().unwrap().push((seen.now_s, bytes));
+        actions
+    }
+
+    fn watched(&self) -> Vec<Block> {
+        self.policy.watched()
+    }
+}
+
+/// Every policy that exists, with a quota of so many bytes a second if it shall have one. A new one is one line.
+fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>)> {
+    let mut schemes = builtin::named("prcl-tuned").unwrap();
+    if let Some(bytes) = quota {
+        for scheme in &mut schemes {
+            scheme.quota.size = Some(lowtide_model::units::Size(bytes));
+            scheme.quota.every = Span(std::time::Duration::from_secs(1));
+        }
+    }
+    let quota = quota.map(lowtide_model::units::Size);
+    let every = Span(std::time::Duration::from_secs(1));
+    vec![
+        ("schemes", Box::new(Operator::new(&schemes, SchemeLimits::default(), seed))),
+        ("age", Box::new(Age::new(Settings { quota, every, ..Settings::default() }))),
+    ]
+}
+
+fn conserved(machine: &Simulated) {
+    let (mut resident, mut swapped, mut stored) = (0, 0, 0.0);
+    for load in machine.loads() {
+        let mut sums = [[0u64; 2]; 2];
+        for (_, part, group) in load.each() {
+            let side = usize::from(!part.anon);
+            sums[0][side] += u64::from(group.resident);
+            sums[1][side] += u64::from(group.out);
+            assert!(group.resident + group.out == 0 || group.resident + group.out == part.group_pages);
+            if part.anon {
+                stored += f64::from(group.out) * 4096.0 / part.ratio;
+            }
+        }
+        assert_eq!((load.resident, load.out), (sums[0], sums[1]), "{}", load.name);
+        resident += sums[0][0] + sums[0][1];
+        swapped += sums[1][0];
+    }
+    let memory = machine.memory();
+    assert_eq!((memory.resident, memory.swap.used), (resident, swapped));
+    assert!((memory.stored - stored).abs() < 1.0, "{} against {stored}", memory.stored);
+    assert!(memory.swap.used <= memory.swap.capacity);
+}
+
+fn uses() -> impl Strategy<Value = Use> {
+    prop_oneof![
+        (0.5f64..60.0).prop_map(Use::Steady),
+        (2.0f64..90.0).prop_map(Use::Sweep),
+        (0.5f64..5.0).prop_map(Use::Zipf),
+        Just(Use::Idle),
+    ]
+}
+
+fn parts() -> impl Strategy<Value = Vec<Part>> {
+    let one =
+        (any::<bool>(), uses(), 32u32..600, 1u32..24, 0.0f64..30.0, 0.0f64..60.0, prop::option::of(20.0f64..120.0));
+    let one = one.prop_map(|(anon, uses, pages, groups, from_s, grow_s, until_s)| {
+        let mut part = Part::new(anon, uses, pages, groups);
+        (part.from_s, part.grow_s) = (from_s, grow_s);
+        part.until_s = until_s.unwrap_or(f64::INFINITY);
+        part
+    });
+    prop::collection::vec(one, 1..5)
+}
+
+fn load() -> impl Strategy<Value = Load> {
+    let bounds = (prop::option::of(4.0f64..60.0), prop::option::of(1.0f64..40.0), prop::option::of(1.0f64..20.0));
+    (parts(), bounds, any::<bool>(), 0.0f64..40.0).prop_map(|(parts, (max, low, min), protected, start_s)| {
+        let mut load = Load::new(0, "some", parts);
+        load.limits.max = max.map_or(f64::INFINITY, |mib| mib * MIB);
+        load.limits.low = low.map_or(0.0, |mib| mib * MIB);
+        load.limits.min = min.map_or(0.0, |mib| mib * MIB);
+        (load.protected, load.start_s) = (protected, start_s);
+        load
+    })
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    let share = || prop::option::of((0.0f64..0.5).prop_map(Share));
+    let span = || prop::option::of((5u64..100).prop_map(|s| Span(std::time::Duration::from_secs(s))));
+    (share(), share(), share(), share(), share(), share(), span(), span(), span()).prop_map(
+        |(unreadable, stale, fail, partial, late, lie, vanish, clock, swap_fills)| Faults {
+            unreadable,
+            stale,
+            fail,
+            partial,
+            late,
+            lie,
+            vanish,
+            clock,
+            swap_fills,
+        },
+    )
+}
+
+/// A random machine that runs for so long.
+fn machines(duration_s: f64) -> impl Strategy<Value = Setup> {
+    (any::<u64>(), prop::collection::vec(load(), 1..5), 60.0f64..400.0, 0u64..300, faults()).prop_map(
+        move |(seed, loads, total_mib, swap_mib, faults)| {
+            let mut loads = loads;
+            for (load, id) in loads.iter_mut().zip(1u32..) {
+                (load.id, load.pid) = (u64::from(id), 100 + id);
+            }
+            let monitors = Monitors { regions: 40, ..Monitors::default() };
+            Setup { seed, faults, monitors, ..setup(memory(total_mib, swap_mib), loads, duration_s) }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// On any machine, with anything going wrong: no policy exceeds its quota, acts under pressure, on what it was not
+    /// offered, or below a floor; every page stays somewhere; and protected workloads are never touched.
+    #[test]
+    fn no_policy_does_harm(machine in machines(120.0), quota in prop::option::of(1u64 << 20..1 << 26)) {
+        for (name, policy) in policies(quota, machine.seed) {
+            let wrong = Arc::new(Mutex::new(Vec::new()));
+            // A clock that jumps begins a quota's interval anew.
+            let quota = quota.filter(|_| machine.faults.clock.is_none());
+            #[expect(clippy::cast_precision_loss)]
+            let quota = quota.map(|bytes| (bytes as f64, 1.0));
+            let log = Arc::default();
+            let mut checked = Checked { policy, pressure: 0.1, quota, spent: (f64::MIN, 0.0), wrong: wrong.clone(), log };
+            let mut simulated = Simulated::new(machine.clone());
+            while simulated.step() {
+                conserved(&simulated);
+                turn(&mut simulated, &mut checked);
+                conserved(&simulated);
+            }
+            prop_assert_eq!(&*wrong.lock().unwrap(), &Vec::<String>::new(), "{}", name);
+            let outcome = simulated.outcome();
+            for load in outcome.workloads.iter().filter(|load| load.protected) {
+                prop_assert_eq!(load.reclaimed, [0, 0], "{}: {}", name, &load.name);
+            }
+        }
+    }
+
+    /// Where the use does not change, no policy goes on taking and giving back: in the end it loses less time than it may
+    /// at most, whatever it lost while it learnt.
+    #[test]
+    fn policies_converge(seed: u64, hot in 8u32..64, idle in 8u32..256, every_s in 0.3f64..1.0) {
+        for (name, policy) in policies(None, seed) {
+            let load = Load::new(1, "web", vec![part(hot, Use::Sweep(every_s)), part(idle, Use::Idle)]);
+            let monitors = Monitors { regions: 40, ..Monitors::default() };
+            let machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 400.0) };
+            let log = Arc::new(Mutex::new(Vec::new()));
+            let mut checked = Checked {
+                policy, pressure: 0.1, quota: None, spent: (f64::MIN, 0.0), wrong: Arc::default(), log: log.clone(),
+            };
+            let mut simulated = Simulated::new(machine);
+            while simulated.step() {
+                turn(&mut simulated, &mut checked);
+            }
+            let late = log.lock().unwrap().iter().filter(|(t_s, _)| *t_s > 300.0).map(|(_, bytes)| bytes).sum::<f64>();
+            let all = f64::from(hot + idle) * MIB;
+            prop_assert!(late < 0.5 * all, "{}: {} MiB of {} in the last quarter", name, late / MIB, all / MIB);
+            let outcome = simulated.outcome();
+            prop_assert!(outcome.workloads[0].slowdown() < 0.01, "{}: {}", name, outcome.workloads[0].slowdown());
+            prop_assert!(outcome.out_bytes[0] > 0.5 * f64::from(idle) * MIB, "{}: {:?}", name, outcome.out_bytes);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    /// Schemes hold what they may cost at most, however memory is used: what comes back late costs as much as what comes
+    /// back at once.
+    #[test]
+    fn schemes_keep_their_price(seed: u64, every_s in 2.0f64..30.0, groups in 1024u32..2048) {
+        let load = Load::new(1, "web", vec![Part::new(true, Use::Steady(every_s), 256, groups)]);
+        let monitors = Monitors { regions: 40, ..Monitors::default() };
+        let mut machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 600.0) };
+        machine.memory.swap.in_s = 10e-6;
+        let schemes = builtin::named("prcl-tuned").unwrap();
+        let outcome = run(Simulated::new(machine), Some(Box::new(Operator::new(&schemes, SchemeLimits::default(), seed))));
+        let slowdown = outcome.workloads[0].slowdown();
+        prop_assert!(slowdown < 0.02, "{} of 0.01 allowed", slowdown);
+    }
+}
