@@ -10,7 +10,7 @@
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
 #          there is left out, with a line `skip - NAME: needs CAPABILITY`.
 #
-# Environment of `fidelity`: RUNS (1: rounds of six minutes). Of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything in the guest).
+# Environment of `fidelity`: RUNS (1: rounds of half an hour). Of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything in the guest).
 
 set -euo pipefail
 export LC_ALL=C
@@ -91,7 +91,7 @@ fidelity() {
   folder=$target/fidelity-$(date +%Y%m%d-%H%M%S)
   if [ "$(id -u)" -ne 0 ]; then skip fidelity root; return; fi
   workloads/real/install.sh redis sqlite pgbench gromacs graph || { skip fidelity "the programs of the suite"; return; }
-  "$target/release/lowtide" compare --suite workloads/fidelity.toml --configs orig,rec,age-5s,age-10s --runs "${RUNS:-1}" \
+  "$target/release/lowtide" compare --suite workloads/fidelity.toml --configs orig,watch,age-5s,age-10s --runs "${RUNS:-1}" \
     --swap zram:2G --keep --out "$folder" >/dev/null
   "$bench" fidelity "$folder"
 }

@@ -6,7 +6,9 @@ use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::{Curve, MeasuredCosts};
 use lowtide_model::random::Random;
-use lowtide_policy::age::{Age, Settings};
+use lowtide_policy::reclaim::Reclaimer;
+use lowtide_policy::reclaim::age::Settings;
+use lowtide_policy::reclaim::brakes::Brakes;
 use lowtide_policy::sim::load::{Load, Part, Use};
 use lowtide_policy::sim::memory::{Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
@@ -179,7 +181,7 @@ fn scale(counts: &[u64], hours: f64) {
         let loads: Vec<Load> = (1..=*count).map(|id| workload(id, mib * 0.9, 12, &mut random)).collect();
         let machine = Simulated::new(setup(1, loads, 1024.0 * 1024.0 * MIB, 10.0, hours * 3600.0));
         let start = Instant::now();
-        let outcome = sim::run(machine, Some(Box::new(Age::new(Settings::default()))));
+        let outcome = sim::run(machine, Some(Box::new(Reclaimer::new(Settings::default(), Brakes::default()))));
         let seconds = start.elapsed().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a count")]
         let each = 1e6 * seconds / (*count as f64 * hours);

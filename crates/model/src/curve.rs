@@ -14,6 +14,8 @@ mod lives;
 pub mod regions;
 mod slopes;
 
+pub use slopes::rate_of_return;
+
 use serde::{Deserialize, Serialize};
 
 use crate::PAGE;
@@ -137,6 +139,23 @@ impl Point {
         self.cold[0].plus(self.cold[1])
     }
 
+    /// The point that lies so far of the way to another, in a straight line.
+    fn towards(&self, other: &Self, part: f64) -> Self {
+        let between = |a: f64, b: f64| a + part * (b - a);
+        let band = |a: Band, b: Band| Band {
+            at: between(a.at, b.at),
+            low: between(a.low, b.low),
+            high: between(a.high, b.high),
+        };
+        Self {
+            age_s: between(self.age_s, other.age_s),
+            cold: [0, 1].map(|side| band(self.cold[side], other.cold[side])),
+            back: [0, 1].map(|side| band(self.back[side], other.back[side])),
+            kept: between(self.kept, other.kept),
+            kept_peak: between(self.kept_peak, other.kept_peak),
+        }
+    }
+
     /// Time lost, as a share of the time that the program runs: every page that comes back is waited for, one after the
     /// other. A program of many threads that go on meanwhile loses less.
     #[must_use]
@@ -151,7 +170,25 @@ impl Curve {
     /// The curve of a record: of its watched pages if there are any, else of its histograms. `None` where neither tells.
     #[must_use]
     pub fn of(ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
-        lives::curve(ages, episodes, tick_s).or_else(|| slopes::curve(ages))
+        Self::since(0.0, ages, episodes, tick_s)
+    }
+
+    /// The same of the part of the run after `from_s`: a start that is not like the rest is left out.
+    #[must_use]
+    pub fn since(from_s: f64, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
+        let ages = &ages[ages.partition_point(|row| row.t_s <= from_s)..];
+        lives::curve(from_s, ages, episodes, tick_s).or_else(|| slopes::curve(ages))
+    }
+
+    /// What any threshold would mean, between those that the curve knows; `None` outside of them.
+    #[must_use]
+    pub fn at(&self, age_s: f64) -> Option<Point> {
+        let after = self.points.partition_point(|point| point.age_s < age_s);
+        let next = self.points.get(after)?;
+        let Some(before) = after.checked_sub(1).map(|before| &self.points[before]) else {
+            return ((next.age_s - age_s).abs() < 1e-9).then_some(*next);
+        };
+        Some(before.towards(next, (age_s - before.age_s) / (next.age_s - before.age_s)))
     }
 
     /// The smallest memory, of what the curve knows, that costs at most that share of the time with all of its interval;

@@ -4,9 +4,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod age;
 pub mod governor;
 pub mod machine;
 pub mod policies;
+pub mod reclaim;
 pub mod schemes;
 pub mod sim;

@@ -4,6 +4,7 @@
 //! policy is asked. So what was tried on the one is what runs on the other.
 
 use lowtide_model::cohort::AgeBin;
+use lowtide_model::curve::RefaultCosts;
 use lowtide_model::scheme::{Action as Advice, Filter};
 
 /// Memory of a process that may be acted on.
@@ -26,7 +27,7 @@ pub struct Candidate {
 }
 
 /// A workload that may be acted on as a whole: a cgroup, or a process tree.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Target {
     /// Which: never given to another one.
     pub id: u64,
@@ -40,6 +41,14 @@ pub struct Target {
     pub ages: Vec<AgeBin>,
     /// Share of the time since the last observation that some of its tasks stalled on memory.
     pub pressure: Option<f64>,
+    /// The same on I/O.
+    pub io_pressure: Option<f64>,
+    /// Pages that came back since the last observation: anonymous, file.
+    pub refaults: [f64; 2],
+    /// Bytes that what is paged out takes where it is kept in memory; `None` = not known, or not in memory.
+    pub stored: Option<f64>,
+    /// A figure of the user's own, the lower the better.
+    pub metric: Option<f64>,
 }
 
 /// What became of one order.
@@ -51,6 +60,17 @@ pub struct Done {
     pub cpu_s: f64,
     /// For each block of the order: where it begins, and how many of its pages went.
     pub blocks: Vec<(u32, u64, u32)>,
+}
+
+/// What became of one request to reclaim.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Reclaimed {
+    /// From which target.
+    pub target: u64,
+    /// Bytes that went: anonymous, file.
+    pub bytes: [f64; 2],
+    /// CPU seconds that it took.
+    pub cpu_s: f64,
 }
 
 /// A range of a process' memory that a policy wants to hear of.
@@ -69,6 +89,8 @@ pub struct Observation {
     pub back: Vec<(u32, u64, u32)>,
     /// What became of the orders of before.
     pub done: Vec<Done>,
+    /// What became of requests to reclaim.
+    pub reclaimed: Vec<Reclaimed>,
     /// Share of the time since the last observation that some task stalled on memory.
     pub pressure: Option<f64>,
     /// Pages that came back since the last observation, whoever took them: anonymous memory of all that is observed.
@@ -77,6 +99,10 @@ pub struct Observation {
     pub free: Option<f64>,
     /// Bytes of swap that are free.
     pub swap_free: Option<u64>,
+    /// What is paged out is written to a disk.
+    pub swap_on_disk: bool,
+    /// What a page costs that comes back.
+    pub costs: RefaultCosts,
 }
 
 /// Advice on a process' memory.

@@ -15,8 +15,8 @@ use lowtide_model::scheme::{Action, Scheme, builtin, line};
 use lowtide_model::units::{Share, Size, Span};
 use serde::Deserialize;
 
-use crate::age::{self, Age};
 use crate::machine::Policy;
+use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
 use crate::schemes::{Limits, Operator};
 
 /// A file's policies, by name.
@@ -28,6 +28,12 @@ pub type Policies = BTreeMap<String, Spec>;
 pub enum Spec {
     /// Everything colder than a threshold.
     Age(age::Settings),
+    /// The youngest age of which few pages come back, found from the last hours.
+    Promotion(promotion::Settings),
+    /// A little at a time, as long as nobody waits for it.
+    Pressure(pressure::Settings),
+    /// The youngest age that is predicted to cost little, found from the last minutes.
+    Auto(auto::Settings),
     /// Operation schemes.
     Schemes(Schemes),
 }
@@ -68,8 +74,11 @@ impl Spec {
                 if settings.anon.is_none() && settings.file.is_none() {
                     return Err(PolicyError("neither anon nor file has an age; give at least one".to_owned()));
                 }
-                Box::new(Age::new(settings.clone()))
+                Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone()))
             }
+            Self::Promotion(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
+            Self::Pressure(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
+            Self::Auto(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
             Self::Schemes(schemes) => Box::new(Operator::new(&schemes.schemes()?, schemes.limits(), seed)),
         })
     }

@@ -55,15 +55,15 @@ struct Span {
     weight: f64,
 }
 
-/// The curve; `None` where no pages were watched.
-pub(super) fn curve(ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Curve> {
+/// The curve of the run after `from_s`; `None` where no pages were watched. `ages` are those of that part.
+pub(super) fn curve(from_s: f64, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Curve> {
     let totals = totals(ages);
     let end_s = episodes.iter().map(|episode| episode.end_s).fold(0.0, f64::max);
     if totals.is_empty() || end_s <= 0.0 {
         return None;
     }
     let slice_s = (end_s / cast(SLICES)).max(tick_s);
-    let slices = slices(&totals, slice_s, end_s);
+    let slices = slices(&totals, slice_s, (from_s, end_s));
     let pages = pages(episodes);
     let asked = CURVE_AGES_S.iter().filter(|age_s| **age_s >= tick_s);
     let points: Vec<Point> = asked.filter_map(|age_s| point(&pages, &slices, *age_s, tick_s, slice_s)).collect();
@@ -84,7 +84,7 @@ fn pages(episodes: &[Episode]) -> [Vec<Page>; SIDES] {
 }
 
 /// Sizes of both sides by slice. One in which no tick lies is like the one before.
-fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, end_s: f64) -> Vec<Slice> {
+fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, (from_s, end_s): (f64, f64)) -> Vec<Slice> {
     let count = (whole(end_s / slice_s) + 1).min(SLICES + 1);
     let mut sums = vec![(0.0, [0.0; SIDES], [0.0f64; SIDES]); count];
     for (t_s, total) in totals {
@@ -98,8 +98,8 @@ fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, end_s: f64) -> Vec<Slice
     }
     let mut before = Slice::default();
     let slice = |(at, (ticks, sum, highest)): (usize, (f64, [f64; SIDES], [f64; SIDES]))| {
-        let from_s = slice_s * cast(at);
-        before.seconds = (end_s - from_s).clamp(0.0, slice_s);
+        let start_s = slice_s * cast(at);
+        before.seconds = (end_s.min(start_s + slice_s) - start_s.max(from_s)).max(0.0);
         if ticks > 0.0 {
             (before.mean, before.highest) = (sum.map(|sum| sum / ticks), highest);
         }

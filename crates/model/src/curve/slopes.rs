@@ -67,29 +67,35 @@ fn edge(ages: &[AgeRow], age_s: f64) -> Option<Edge> {
     })
 }
 
+/// Bytes a second that come back after having been idle for the window at that place, from working sets (window in
+/// seconds, bytes), both ascending.
+///
 /// The working set grows with its window the slower the longer that is, so the rate at an age lies between the slopes
 /// before and after it. After the last age it may be anything down to nothing.
+#[must_use]
+pub fn rate_of_return(sets: &[(f64, f64)], at: usize) -> Band {
+    let slope = |from: (f64, f64), to: (f64, f64)| (to.1 - from.1) / (to.0 - from.0);
+    let steepness = |at: usize| match at.checked_sub(1) {
+        Some(before) => slope(sets[before], sets[at]),
+        None => sets[at].1 / sets[at].0,
+    };
+    let before = steepness(at);
+    let Some(after) = sets.get(at + 1).map(|after| slope(sets[at], *after)) else {
+        // It is taken to fall on as it fell before.
+        let fall = if at > 0 { before / steepness(at - 1).max(before).max(1e-9) } else { 0.5 };
+        return Band { at: before * fall.sqrt(), low: 0.0, high: before };
+    };
+    // Which of the two is steeper is the run's affair, where its use changed between the looks.
+    Band { at: (before * after).sqrt(), low: before.min(after), high: before.max(after) }
+}
+
 fn point(known: &[Edge], at: usize) -> Point {
     let edge = &known[at];
-    let slope = |from: &Edge, to: &Edge, side: usize| (to.used[side] - from.used[side]) / (to.age_s - from.age_s);
-    let steepness = |at: usize, side: usize| match at.checked_sub(1) {
-        Some(before) => slope(&known[before], &known[at], side),
-        None => known[at].used[side] / known[at].age_s,
-    };
-    let back = [0, 1].map(|side| {
-        let before = steepness(at, side);
-        let Some(after) = known.get(at + 1).map(|after| slope(edge, after, side)) else {
-            // It is taken to fall on as it fell before.
-            let fall = if at > 0 { before / steepness(at - 1, side).max(before).max(1e-9) } else { 0.5 };
-            return Band { at: before * fall.sqrt(), low: 0.0, high: before };
-        };
-        // Which of the two is steeper is the run's affair, where its use changed between the looks.
-        Band { at: (before * after).sqrt(), low: before.min(after), high: before.max(after) }
-    });
+    let sets = |side: usize| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.used[side])).collect() };
     Point {
         age_s: edge.age_s,
         cold: [0, 1].map(|side| Band::around(edge.cold[side], edge.half[side])),
-        back,
+        back: [0, 1].map(|side| rate_of_return(&sets(side), at)),
         kept: edge.used.iter().sum(),
         kept_peak: edge.peak,
     }

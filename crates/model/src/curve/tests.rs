@@ -211,6 +211,38 @@ fn histograms_alone_bound_what_comes_back() {
     assert_eq!(Curve::of(&rows[..2], &[], 1.0), None, "one tick tells no curve");
 }
 
+#[test]
+fn a_start_unlike_the_rest_can_be_left_out() {
+    // All is used for forty ticks, then nothing of the upper three quarters.
+    let (ages, episodes) = watch(400, 400, 1, 100, &mut |page, tick| tick <= 40 || page < 100);
+    let gone = |curve: &Curve| curve.at(5.0).unwrap().gone().at / PAGE as f64;
+    let (all, late) = (Curve::of(&ages, &episodes, 1.0).unwrap(), Curve::since(50.0, &ages, &episodes, 1.0).unwrap());
+    assert!((gone(&all) - 165.0).abs() < 10.0, "{}", gone(&all));
+    assert!((gone(&late) - 300.0).abs() < 3.0, "{}", gone(&late));
+    let late = Curve::since(50.0, &ages, &[], 1.0).unwrap();
+    assert_eq!(late.basis, Basis::Histograms);
+    assert!((gone(&late) - 300.0).abs() < 3.0, "{}", gone(&late));
+    assert!(Curve::since(101.0, &ages, &episodes, 1.0).is_none());
+}
+
+#[test]
+fn ages_between_those_known_lie_between_them() {
+    let point = |age_s: f64, gone: f64| Point {
+        age_s,
+        cold: [Band::around(gone, gone / 2.0), Band::default()],
+        kept: 100.0 - gone,
+        ..Point::default()
+    };
+    let points = vec![point(1.0, 80.0), point(5.0, 40.0), point(10.0, 20.0)];
+    let curve = Curve { basis: Basis::Pages, total: [100.0, 0.0], points: points.clone() };
+    assert_eq!(curve.at(5.0), Some(points[1]));
+    assert_eq!(curve.at(1.0), Some(points[0]));
+    let between = curve.at(4.0).unwrap();
+    assert_eq!((between.age_s, between.gone(), between.kept), (4.0, Band::around(50.0, 25.0), 50.0));
+    assert_eq!(curve.at(0.9), None);
+    assert_eq!(curve.at(10.1), None);
+}
+
 proptest! {
     #[test]
     fn older_means_less_gone_and_less_back(seed: u64, pages in 1u64..300, ticks in 5u32..60) {

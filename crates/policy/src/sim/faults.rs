@@ -4,7 +4,7 @@ use lowtide_model::random::Random;
 use lowtide_model::units::{Share, Span};
 use serde::Deserialize;
 
-use crate::machine::{Action, Done, Observation};
+use crate::machine::{Action, Done, Observation, Reclaimed};
 
 /// How often what goes wrong. Nothing does, unless asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -49,6 +49,7 @@ pub(super) struct Misfortune {
     last: Option<Observation>,
     /// What came of actions, while nothing could be seen.
     done: Vec<Done>,
+    reclaimed: Vec<Reclaimed>,
     /// Seconds by which the clock is off.
     off_s: f64,
     late: Vec<Action>,
@@ -56,7 +57,8 @@ pub(super) struct Misfortune {
 
 impl Misfortune {
     pub(super) fn new(faults: Faults, seed: u64) -> Self {
-        Self { faults, random: Random::new(seed ^ 0xfa17), last: None, done: Vec::new(), off_s: 0.0, late: Vec::new() }
+        let random = Random::new(seed ^ 0xfa17);
+        Self { faults, random, last: None, done: vec![], reclaimed: vec![], off_s: 0.0, late: vec![] }
     }
 
     fn strikes(&mut self, share: Option<Share>) -> bool {
@@ -92,18 +94,19 @@ impl Misfortune {
         let now_s = truth.now_s + self.off_s;
         // What came of actions is lowtide's own knowledge, and no reading that could fail or be stale.
         self.done.append(&mut truth.done);
+        self.reclaimed.append(&mut truth.reclaimed);
         if self.strikes(self.faults.unreadable) {
             return None;
         }
-        let done = std::mem::take(&mut self.done);
+        let (done, reclaimed) = (std::mem::take(&mut self.done), std::mem::take(&mut self.reclaimed));
         if self.strikes(self.faults.stale)
             && let Some(last) = &self.last
         {
-            return Some(Observation { now_s, done, ..last.clone() });
+            return Some(Observation { now_s, done, reclaimed, ..last.clone() });
         }
-        let seen = Observation { now_s, done, ..truth };
+        let seen = Observation { now_s, done, reclaimed, ..truth };
         if self.faults.stale.is_some() {
-            self.last = Some(Observation { done: Vec::new(), ..seen.clone() });
+            self.last = Some(Observation { done: Vec::new(), reclaimed: Vec::new(), ..seen.clone() });
         }
         Some(seen)
     }

@@ -65,7 +65,9 @@ pub(super) fn target(
     #[expect(clippy::cast_precision_loss, reason = "pages")]
     let swapped = load.out[0] as f64 * PAGE_F;
     let floor = load.limits.low.max(load.limits.min);
-    Target { id: load.id, resident, swapped, floor, ages, pressure }
+    let anon = load.each().filter(|(_, part, _)| part.anon);
+    let stored = anon.map(|(_, part, group)| f64::from(group.out) * PAGE_F / part.ratio).sum();
+    Target { id: load.id, resident, swapped, floor, ages, pressure, stored: Some(stored), ..Target::default() }
 }
 
 /// A share of so many pages, as a sample tells it.

@@ -9,7 +9,7 @@ use super::load::{Load, PAGE_F, Used};
 use super::memory::{Lru, Memory, Taken, pages_f, pages_of};
 use super::monitor::Monitors;
 use super::outcome::{Outcome, Recorder};
-use crate::machine::{Block, Done};
+use crate::machine::{Block, Done, Reclaimed};
 
 mod obeying;
 
@@ -55,11 +55,12 @@ pub struct Simulated {
     turn_s: f64,
     /// Seconds that each workload waited since the last turn.
     waited_s: Vec<f64>,
-    /// Pages that came back to workloads that a policy may touch, since the last turn.
-    refaults: u64,
+    /// Pages that came back to each workload since the last turn.
+    refaults: Vec<[u64; 2]>,
     /// Which workload a process id meant when it was last seen.
     known: BTreeMap<u32, u64>,
     done: Vec<Done>,
+    reclaimed: Vec<Reclaimed>,
     /// Where a block ends, and pages that were taken from it and are not back, by workload and where it begins.
     taken: BTreeMap<(u64, u64), (u64, u32)>,
     watched: Vec<Block>,
@@ -83,9 +84,10 @@ impl Simulated {
             reclaim_cpu_s: 0.0,
             turn_s: 0.0,
             waited_s: vec![0.0; loads.len()],
-            refaults: 0,
+            refaults: vec![[0; 2]; loads.len()],
             known: BTreeMap::new(),
             done: Vec::new(),
+            reclaimed: Vec::new(),
             taken: BTreeMap::new(),
             watched: Vec::new(),
             places: loads.iter().enumerate().map(|(at, load)| (load.id, at)).collect(),
@@ -166,7 +168,7 @@ impl Simulated {
                 self.came_back(at, *group);
             }
         }
-        self.refaults += if self.loads[at].protected { 0 } else { back[0] };
+        self.refaults[at] = [self.refaults[at][0] + back[0], self.refaults[at][1] + back[1]];
         self.recorder.came_back(at, back);
         for (part, group) in self.loads[at].ended() {
             self.memory.free_group(&mut self.loads[at], part, group);
@@ -277,6 +279,7 @@ impl Simulated {
         self.loads.push(heir);
         self.lrus.push(Lru::default());
         self.waited_s.push(0.0);
+        self.refaults.push([0; 2]);
         self.recorder.joined();
     }
 

@@ -7,8 +7,10 @@ use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 use super::*;
-use crate::age::{Age, Settings};
 use crate::machine::{Action, Machine};
+use crate::reclaim::Reclaimer;
+use crate::reclaim::age::Settings;
+use crate::reclaim::brakes::Brakes;
 
 const MIB: f64 = 1_048_576.0;
 
@@ -38,7 +40,7 @@ fn part(mib: u32, uses: Use) -> Part {
 
 fn age(seconds: f64) -> Box<dyn Policy> {
     let span = Some(Span(std::time::Duration::from_secs_f64(seconds)));
-    Box::new(Age::new(Settings { anon: span, file: span, ..Settings::default() }))
+    Box::new(Reclaimer::new(Settings { anon: span, file: span, ..Settings::default() }, Brakes::default()))
 }
 
 #[test]

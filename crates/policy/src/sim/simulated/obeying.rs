@@ -1,11 +1,13 @@
 //! What a policy sees of the machine, and how the machine obeys.
 
 use lowtide_model::PAGE;
+use lowtide_model::curve::RefaultCosts;
 use lowtide_model::scheme::Action as Advice;
 
 use super::Simulated;
-use crate::machine::{Action, Block, Done, Machine, Observation, Order, Reclaim};
+use crate::machine::{Action, Block, Done, Machine, Observation, Order, Reclaim, Reclaimed, Target};
 use crate::sim::faults::Fate;
+use crate::sim::load::PAGE_F;
 use crate::sim::memory::{Taken, evict_older, pages_f, pages_of};
 use crate::sim::monitor::{candidates, target};
 
@@ -63,6 +65,8 @@ impl Simulated {
         let taken = evict_older(&mut self.memory, load, self.now_s, reclaim.older_s, pages);
         self.reclaim_cpu_s += taken.cpu_s;
         self.recorder.acted(at, taken);
+        let bytes = taken.pages.map(|pages| pages_f(pages) * PAGE_F);
+        self.reclaimed.push(Reclaimed { target: reclaim.target, bytes, cpu_s: taken.cpu_s });
     }
 
     /// Pages of a block that are in memory.
@@ -84,6 +88,8 @@ impl Machine for Simulated {
         let since_s = self.now_s - self.turn_s;
         self.turn_s = self.now_s;
         let waited: Vec<f64> = self.waited_s.iter_mut().map(std::mem::take).collect();
+        let refaults: Vec<[f64; 2]> = self.refaults.iter_mut().map(|back| std::mem::take(back).map(pages_f)).collect();
+        let may_touch = self.loads.iter().zip(&refaults).filter(|(load, _)| !load.protected);
         let pressure = |waited_s: f64| if since_s > 0.0 { (waited_s / since_s).min(1.0) } else { 0.0 };
         let monitors = self.setup.monitors;
         let mut seen = Observation {
@@ -92,20 +98,25 @@ impl Machine for Simulated {
             done: std::mem::take(&mut self.done),
             // Some task stalls unless none does.
             pressure: Some(1.0 - waited.iter().map(|waited_s| 1.0 - pressure(*waited_s)).product::<f64>()),
-            refaults: Some(pages_f(std::mem::take(&mut self.refaults))),
+            refaults: Some(may_touch.map(|(_, back)| back[0]).sum()),
+            reclaimed: std::mem::take(&mut self.reclaimed),
             free: Some((self.memory.free() / self.memory.total).clamp(0.0, 1.0)),
             swap_free: Some(self.memory.swap_free() * PAGE),
+            swap_on_disk: !self.memory.swap.zram,
+            costs: RefaultCosts { swap_s: self.memory.swap.in_s, disk_s: self.memory.disk_s },
             ..Observation::default()
         };
         self.known.clear();
-        for (load, waited_s) in self.loads.iter().zip(&waited) {
+        for ((load, waited_s), refaults) in self.loads.iter().zip(&waited).zip(refaults) {
             if load.protected || !load.runs(self.now_s) {
                 continue;
             }
             self.known.insert(load.pid, load.id);
             if monitors.histograms {
                 let pressure = Some(pressure(*waited_s));
-                seen.targets.push(target(load, self.now_s, pressure, &monitors, &mut self.random));
+                let target = target(load, self.now_s, pressure, &monitors, &mut self.random);
+                let stored = target.stored.filter(|_| self.memory.swap.zram);
+                seen.targets.push(Target { refaults, stored, ..target });
             }
             if monitors.regions > 0 {
                 candidates(load, self.now_s, &monitors, &mut self.random, &mut seen.candidates);

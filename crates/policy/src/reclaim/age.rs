@@ -1,0 +1,51 @@
+//! Everything colder than a threshold, every so often, with thresholds of their own for anonymous and file memory (WMO's
+//! agent: 10 s, every 40 s; Google's kreclaimd has both thresholds).
+
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::units::Span;
+use serde::Deserialize;
+
+use super::brakes::{Brakes, seconds};
+use super::threshold::colder;
+use super::{Rule, Want};
+use crate::machine::Target;
+
+/// Settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Anonymous memory idle for so long goes; `None` = none.
+    #[serde(default)]
+    pub anon: Option<Span>,
+    /// File memory idle for so long goes; `None` = none.
+    #[serde(default)]
+    pub file: Option<Span>,
+    /// Time between two rounds.
+    pub every: Span,
+    /// What holds it back.
+    pub brakes: Brakes,
+}
+
+impl Default for Settings {
+    /// WMO's.
+    fn default() -> Self {
+        Self { anon: Some(seconds(10)), file: Some(seconds(10)), every: seconds(40), brakes: Brakes::default() }
+    }
+}
+
+impl Rule for Settings {
+    /// When the last round was.
+    type Past = Option<f64>;
+
+    fn want(&self, past: &mut Self::Past, target: &Target, _: &RefaultCosts, now_s: f64) -> Option<Want> {
+        // A clock that was set back must not stop it for ever.
+        let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));
+        let older_s = [self.anon, self.file].map(|age| age.map(|age| age.0.as_secs_f64()));
+        let bytes = [0, 1].map(|side| colder(target, side, older_s[side]));
+        if !due {
+            return None;
+        }
+        *past = Some(now_s);
+        Some(Want { bytes, older_s, reason: "colder than its age".to_owned() })
+    }
+}

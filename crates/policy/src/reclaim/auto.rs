@@ -1,0 +1,74 @@
+//! The tide curve proposes, what comes back corrects, pressure brakes: the youngest age that is predicted to cost no more
+//! than a share of the time, chosen anew every few seconds.
+
+use lowtide_model::PAGE;
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::units::{Share, Span};
+use serde::Deserialize;
+
+use super::brakes::{Brakes, seconds};
+use super::promotion::older;
+use super::threshold::{Terms, Threshold};
+use super::{Rule, Want};
+use crate::machine::Target;
+
+/// Settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Share of its time that a workload may lose.
+    pub slowdown: Share,
+    /// Share of the working set that may come back in a minute; `None` = as much as the time allows.
+    pub promotion: Option<Share>,
+    /// How far back the ages reach from which the one in use is taken.
+    pub history: Span,
+    /// Time that a workload is watched before anything of it goes.
+    pub warm_up: Span,
+    /// What holds it back.
+    pub brakes: Brakes,
+}
+
+impl Default for Settings {
+    /// Half of what the brakes allow, so that a prediction that is off by as much still holds.
+    fn default() -> Self {
+        let brakes = Brakes::default();
+        Self {
+            slowdown: Share(0.5 * brakes.slowdown.0),
+            promotion: None,
+            history: seconds(300),
+            warm_up: seconds(10),
+            brakes,
+        }
+    }
+}
+
+/// Seconds of a slice.
+const SLICE_S: f64 = 10.0;
+/// Slices of ten in which the age must have done.
+const PERCENTILE: f64 = 0.9;
+
+impl Settings {
+    fn terms(&self) -> Terms {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "slices")]
+        let history = (self.history.0.as_secs_f64() / SLICE_S).ceil().max(1.0) as usize;
+        Terms { slice_s: SLICE_S, history, percentile: PERCENTILE, warm_up_s: self.warm_up.0.as_secs_f64() }
+    }
+
+    /// Bytes a second that may come back of one side: each may cost half of the time.
+    fn allowed(&self, side: usize, used: f64, costs: &RefaultCosts) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "4096")]
+        let page = PAGE as f64;
+        let cost_s = [costs.swap_s, costs.disk_s][side].max(1e-9);
+        let by_time = 0.5 * self.slowdown.0 * page / cost_s;
+        self.promotion.map_or(by_time, |share| by_time.min(share.0 * used / 60.0))
+    }
+}
+
+impl Rule for Settings {
+    type Past = Threshold;
+
+    fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want> {
+        let ages = past.see(&self.terms(), target, now_s, &|side, used| self.allowed(side, used, costs));
+        older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
+    }
+}

@@ -1,0 +1,187 @@
+//! Brakes: what holds every rule back, whatever it wants.
+
+use std::time::Duration;
+
+use lowtide_model::units::{Share, Size, Span};
+use serde::Deserialize;
+
+use crate::machine::{Observation, Target};
+use crate::schemes::Limits;
+
+/// How hard they hold.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Brakes {
+    /// Nothing is taken while some task stalls on memory for more than this share of the time: on the machine, or of the
+    /// target.
+    pub pressure: Share,
+    /// Share of the time that a target may lose to what comes back. Beyond it, it is left alone for a time that doubles.
+    pub slowdown: Share,
+    /// How much worse a figure of the user's own may get before the same happens.
+    pub metric: Share,
+    /// Bytes that stay in memory of every target.
+    pub floor: Size,
+    /// Swap that is left alone.
+    pub swap_free: Size,
+    /// Bytes of one turn and target, at most; `None` = no bound.
+    pub quota: Option<Size>,
+    /// Share of one CPU that evicting may take.
+    pub cpu: Share,
+    /// Bytes a day that may be written to swap on a disk; `None` = no bound.
+    pub writes: Option<Size>,
+    /// Anonymous memory that takes more than this share of its size where it is kept is not worth it.
+    pub kept: Share,
+}
+
+impl Default for Brakes {
+    /// Pressure, slowdown and swap as [`Limits`]. A tenth of a CPU is what compressing some 80 MiB a second takes. What
+    /// zram cannot bring below 3/4 it stores as it is, or nearly so.
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            pressure: Share(limits.pressure),
+            slowdown: Share(limits.slowdown),
+            metric: Share(0.05),
+            floor: Size(0),
+            swap_free: Size(limits.swap_free),
+            quota: None,
+            cpu: Share(0.1),
+            writes: None,
+            kept: Share(0.75),
+        }
+    }
+}
+
+/// What may go of one target, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Most {
+    pub anon: f64,
+    pub file: f64,
+    pub both: f64,
+}
+
+const NOTHING: Most = Most { anon: 0.0, file: 0.0, both: 0.0 };
+
+/// Seconds for which a target is left alone at first, and at most.
+const FIRST_S: f64 = 10.0;
+const LONGEST_S: f64 = 600.0;
+/// So little paged out says nothing of how far memory compresses.
+const TELLING: f64 = 4.0 * 1_048_576.0;
+/// The best figure of the user's own fades by this share a turn, so that a lucky one is not for ever.
+const FADES: f64 = 0.001;
+
+/// What holds one target.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Held {
+    last_s: Option<f64>,
+    /// Not before.
+    until_s: f64,
+    /// For how long it was left alone last.
+    for_s: f64,
+    /// The lowest figure of the user's own.
+    best: Option<f64>,
+}
+
+impl Held {
+    /// Takes in what became of the target, and says what may go of it.
+    pub(super) fn most(&mut self, brakes: &Brakes, target: &Target, seen: &Observation) -> Most {
+        let now_s = seen.now_s;
+        let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
+        self.last_s = Some(now_s);
+        if elapsed_s < 0.0 {
+            // The clock was set back: what was to be waited for is waited for anew, and not for ever.
+            self.until_s = self.until_s.min(now_s + self.for_s);
+        }
+        let costs = [seen.costs.swap_s, seen.costs.disk_s];
+        let lost: f64 = target.refaults.iter().zip(costs).map(|(pages, cost_s)| pages * cost_s).sum();
+        let too_slow = elapsed_s > 0.0 && lost > brakes.slowdown.0 * elapsed_s;
+        if too_slow || self.is_worse(brakes, target) {
+            // What happens while it is left alone was not caused meanwhile.
+            if now_s >= self.until_s {
+                self.for_s = (2.0 * self.for_s).clamp(FIRST_S, LONGEST_S);
+                self.until_s = now_s + self.for_s;
+            }
+        } else if now_s > self.until_s + 2.0 * self.for_s {
+            (self.for_s, self.until_s) = (0.5 * self.for_s, now_s);
+        }
+        let pressed = target.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
+        if pressed || now_s < self.until_s {
+            return NOTHING;
+        }
+        let spare = target.resident.iter().sum::<f64>() - target.floor.max(bytes(brakes.floor));
+        let both = spare.max(0.0).min(brakes.quota.map_or(f64::INFINITY, bytes));
+        let kept = target.stored.filter(|_| target.swapped > TELLING);
+        let in_vain = kept.is_some_and(|stored| stored > brakes.kept.0 * target.swapped);
+        Most { anon: if in_vain { 0.0 } else { both }, file: both, both }
+    }
+
+    /// Whether the user's own figure is worse than it was at its best.
+    fn is_worse(&mut self, brakes: &Brakes, target: &Target) -> bool {
+        let Some(metric) = target.metric.filter(|metric| metric.is_finite()) else { return false };
+        let best = self.best.map_or(metric, |best| (best + FADES * best.abs()).min(metric));
+        self.best = Some(best);
+        metric > best + brakes.metric.0 * best.abs()
+    }
+}
+
+/// What holds for all targets together.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Whole {
+    last_s: Option<f64>,
+    /// Bytes of swap that are left for this turn.
+    swap: f64,
+    /// CPU seconds beyond the share.
+    cpu_debt_s: f64,
+    /// Bytes that may be written now; fills up over the day.
+    writes: Option<f64>,
+    on_disk: bool,
+}
+
+const DAY_S: f64 = 24.0 * 3600.0;
+/// Part of a day's writes that may be made at once.
+const AT_ONCE: f64 = 1.0 / 24.0;
+/// CPU seconds that may be taken at once: work comes in pieces.
+const CPU_AT_ONCE_S: f64 = 0.2;
+
+impl Whole {
+    /// Begins a turn; false if nothing may go in it.
+    pub(super) fn begin(&mut self, brakes: &Brakes, seen: &Observation) -> bool {
+        let elapsed_s = self.last_s.map_or(0.0, |last_s| (seen.now_s - last_s).max(0.0));
+        self.last_s = Some(seen.now_s);
+        self.on_disk = seen.swap_on_disk;
+        self.swap = seen.swap_free.map_or(0.0, |free| bytes(Size(free.saturating_sub(brakes.swap_free.0))));
+        let cpu_s: f64 = seen.reclaimed.iter().map(|reclaimed| reclaimed.cpu_s).sum();
+        self.cpu_debt_s = (self.cpu_debt_s + cpu_s - brakes.cpu.0 * elapsed_s).max(0.0);
+        self.writes = brakes.writes.map(|a_day| {
+            let at_once = AT_ONCE * bytes(a_day);
+            let grown = (1.0 - AT_ONCE) * bytes(a_day) * elapsed_s / DAY_S;
+            self.writes.map_or(at_once, |left| (left + grown).min(at_once))
+        });
+        let pressed = seen.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
+        !pressed && self.cpu_debt_s <= CPU_AT_ONCE_S
+    }
+
+    /// Bytes of anonymous memory for which there is room.
+    pub(super) fn anon_left(&self) -> f64 {
+        let writes = self.writes.filter(|_| self.on_disk).unwrap_or(f64::INFINITY);
+        self.swap.min(writes).max(0.0)
+    }
+
+    /// So many bytes of it are taken.
+    pub(super) fn takes(&mut self, anon: f64) {
+        self.swap -= anon;
+        if self.on_disk {
+            self.writes = self.writes.map(|left| left - anon);
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+fn bytes(size: Size) -> f64 {
+    size.0 as f64
+}
+
+/// A time, for settings.
+pub(super) fn seconds(seconds: u64) -> Span {
+    Span(Duration::from_secs(seconds))
+}

@@ -1,0 +1,92 @@
+//! A little at a time, as long as nobody waits for it (Senpai; Weiner et al., "TMO: Transparent memory offloading in
+//! datacenters", ASPLOS'22).
+
+use lowtide_model::curve::{RefaultCosts, SIDES};
+use lowtide_model::units::{Share, Span};
+use serde::Deserialize;
+
+use super::brakes::{Brakes, seconds};
+use super::{Rule, Want};
+use crate::machine::Target;
+
+/// Settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Share of the time that some task may stall, on memory or on I/O.
+    pub threshold: Share,
+    /// Share of what is in memory that goes in one step, where nothing stalls at all.
+    pub step: Share,
+    /// Time between two steps.
+    pub every: Span,
+    /// What holds it back.
+    pub brakes: Brakes,
+}
+
+impl Default for Settings {
+    /// TMO's threshold and interval. Its step of 0.05 % takes hours; this is oomd's `max_probe`.
+    fn default() -> Self {
+        Self { threshold: Share(0.001), step: Share(0.01), every: seconds(6), brakes: Brakes::default() }
+    }
+}
+
+/// Steps are at most so many times further apart where memory is found to be needed again and again.
+const RAREST: f64 = 16.0;
+
+/// What it remembers of a target.
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    last_s: Option<f64>,
+    /// Since the last step: seconds, and of them those in which some task stalled.
+    seconds: f64,
+    stalled_s: f64,
+    /// How many times further apart steps are now.
+    rarer: f64,
+}
+
+impl Rule for Settings {
+    type Past = Past;
+
+    fn want(&self, past: &mut Past, target: &Target, _: &RefaultCosts, now_s: f64) -> Option<Want> {
+        let elapsed_s = past.last_s.replace(now_s).map_or(0.0, |last_s| (now_s - last_s).max(0.0));
+        let stalls = [target.pressure, target.io_pressure].into_iter().flatten().fold(0.0, f64::max);
+        past.seconds += elapsed_s;
+        past.stalled_s += stalls * elapsed_s;
+        past.rarer = past.rarer.clamp(1.0, RAREST);
+        // Without pressure stall information nothing would ever hold it.
+        target.pressure?;
+        if past.seconds + 1e-6 < past.rarer * self.every.0.as_secs_f64() {
+            return None;
+        }
+        let stalled = past.stalled_s / past.seconds;
+        (past.seconds, past.stalled_s) = (0.0, 0.0);
+        let calm = 1.0 - stalled / self.threshold.0.max(1e-9);
+        past.rarer *= if calm > 0.0 { 0.5 } else { 2.0 };
+        if calm <= 0.0 {
+            return None;
+        }
+        let bytes = self.step.0 * calm * target.resident.iter().sum::<f64>();
+        let reason = format!("stalled {:.2} % of the time, {} is allowed", 100.0 * stalled, self.threshold);
+        Some(Want { bytes: oldest(target, bytes), older_s: [Some(0.0); SIDES], reason })
+    }
+}
+
+/// So many bytes, by side, as they lie from the oldest on.
+fn oldest(target: &Target, bytes: f64) -> [f64; SIDES] {
+    let mut bins: Vec<(f64, usize, f64)> =
+        target.ages.iter().map(|bin| (bin.min_s, usize::from(!bin.anon), bin.size.bytes)).collect();
+    if bins.is_empty() {
+        bins = target.resident.iter().enumerate().map(|(side, bytes)| (0.0, side, *bytes)).collect();
+    }
+    bins.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut left = bytes;
+    let mut taken = [0.0; SIDES];
+    // Bins of one age give in proportion.
+    for same in bins.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
+        let all: f64 = same.iter().map(|(_, _, bytes)| bytes).sum();
+        let share = if all > 0.0 { (left / all).min(1.0) } else { 0.0 };
+        same.iter().for_each(|(_, side, bytes)| taken[*side] += share * bytes);
+        left -= share * all;
+    }
+    taken
+}

@@ -1,0 +1,68 @@
+//! The youngest age for which what comes back stays under a share of the working set a minute, chosen for each workload
+//! and side from its last hours (Lagar-Cavilla et al., "Software-defined far memory in warehouse-scale computers",
+//! ASPLOS'19).
+
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::units::{Share, Span};
+use serde::Deserialize;
+
+use super::brakes::{Brakes, seconds};
+use super::threshold::{Terms, Threshold, colder};
+use super::{Rule, Want};
+use crate::machine::Target;
+
+/// Settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Share of the working set that may come back in a minute.
+    pub limit: Share,
+    /// Of the ages that would have done in past minutes, the one that so many of them lie at or below.
+    pub percentile: Share,
+    /// How far back these minutes reach.
+    pub history: Span,
+    /// Time that a workload is watched before anything of it goes.
+    pub warm_up: Span,
+    /// What holds it back.
+    pub brakes: Brakes,
+}
+
+impl Default for Settings {
+    /// The published share and percentile; hours and warm-up of the published order.
+    fn default() -> Self {
+        Self {
+            limit: Share(0.002),
+            percentile: Share(0.98),
+            history: seconds(4 * 3600),
+            warm_up: seconds(600),
+            brakes: Brakes::default(),
+        }
+    }
+}
+
+const MINUTE_S: f64 = 60.0;
+
+impl Settings {
+    fn terms(&self) -> Terms {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "minutes")]
+        let history = (self.history.0.as_secs_f64() / MINUTE_S).ceil().max(1.0) as usize;
+        Terms { slice_s: MINUTE_S, history, percentile: self.percentile.0, warm_up_s: self.warm_up.0.as_secs_f64() }
+    }
+}
+
+/// Memory of a target that is older than an age for each side.
+pub(super) fn older(target: &Target, older_s: [Option<f64>; 2], why: &str) -> Option<Want> {
+    let bytes = [0, 1].map(|side| colder(target, side, older_s[side]));
+    let named = ["anonymous", "file"].into_iter().zip(older_s).filter_map(|(side, age_s)| Some((side, age_s?)));
+    let ages: Vec<String> = named.map(|(side, age_s)| format!("{side} memory idle for {age_s:.0} s")).collect();
+    (!ages.is_empty()).then(|| Want { bytes, older_s, reason: format!("{}: {why}", ages.join(", ")) })
+}
+
+impl Rule for Settings {
+    type Past = Threshold;
+
+    fn want(&self, past: &mut Self::Past, target: &Target, _: &RefaultCosts, now_s: f64) -> Option<Want> {
+        let ages = past.see(&self.terms(), target, now_s, &|_, used| self.limit.0 * used / MINUTE_S);
+        older(target, ages, "few such pages come back")
+    }
+}

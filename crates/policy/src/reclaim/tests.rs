@@ -1,0 +1,197 @@
+use lowtide_model::AGE_EDGES_S;
+use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::units::Size;
+
+use super::*;
+use crate::machine::Reclaimed;
+use crate::reclaim::brakes::seconds;
+
+const MIB: f64 = 1_048_576.0;
+
+fn bin(anon: bool, min_s: f64, bytes: f64) -> AgeBin {
+    let max_s = AGE_EDGES_S.iter().map(|edge| f64::from(*edge)).find(|edge| *edge > min_s);
+    AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } }
+}
+
+fn target() -> Target {
+    let ages = vec![bin(true, 0.0, 60.0), bin(true, 10.0, 40.0), bin(false, 5.0, 50.0), bin(false, 20.0, 50.0)];
+    Target { id: 1, resident: [100.0, 100.0], ages, pressure: Some(0.0), ..Target::default() }
+}
+
+fn seen(now_s: f64, target: Target) -> Observation {
+    Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
+}
+
+fn bytes(actions: &[Action]) -> Vec<[f64; 2]> {
+    let reclaims = actions.iter().filter_map(|action| match action {
+        Action::Reclaim(reclaim) => Some(reclaim.bytes),
+        Action::Advise(_) => None,
+    });
+    reclaims.collect()
+}
+
+/// Everything colder than ten seconds at every turn.
+fn always(brakes: Brakes) -> Reclaimer<age::Settings> {
+    Reclaimer::new(age::Settings { every: seconds(0), ..age::Settings::default() }, brakes)
+}
+
+#[test]
+fn what_is_colder_goes_every_so_often() {
+    let mut policy = Reclaimer::new(age::Settings::default(), Brakes::default());
+    assert_eq!(bytes(&policy.decide(&seen(0.0, target()))), [[40.0, 50.0]]);
+    assert!(policy.decide(&seen(39.0, target())).is_empty());
+    assert_eq!(bytes(&policy.decide(&seen(40.0, target()))), [[40.0, 50.0]]);
+    // The clock was set back.
+    assert_eq!(bytes(&policy.decide(&seen(3.0, target()))), [[40.0, 50.0]]);
+    let one_side = age::Settings { anon: None, ..age::Settings::default() };
+    assert_eq!(bytes(&Reclaimer::new(one_side, Brakes::default()).decide(&seen(0.0, target()))), [[0.0, 50.0]]);
+}
+
+#[test]
+fn floors_quotas_pressure_and_full_swap_hold_it_back() {
+    let first = |brakes: Brakes, seen: &Observation| bytes(&always(brakes).decide(seen));
+    let with = |target: Target| first(Brakes::default(), &seen(0.0, target));
+    assert_eq!(with(Target { floor: 170.0, ..target() }), [[0.0, 30.0]], "files first");
+    assert_eq!(with(Target { floor: 120.0, ..target() }), [[30.0, 50.0]]);
+    assert!(with(Target { floor: 300.0, ..target() }).is_empty());
+    assert!(with(Target { pressure: Some(0.2), ..target() }).is_empty());
+    assert_eq!(first(Brakes { floor: Size(190), ..Brakes::default() }, &seen(0.0, target())), [[0.0, 10.0]]);
+    assert_eq!(first(Brakes { quota: Some(Size(57)), ..Brakes::default() }, &seen(0.0, target())), [[7.0, 50.0]]);
+    let pressed = Observation { pressure: Some(0.2), ..seen(0.0, target()) };
+    assert!(first(Brakes::default(), &pressed).is_empty());
+    let full = Observation { swap_free: Some(0), ..seen(0.0, target()) };
+    assert_eq!(first(Brakes::default(), &full), [[0.0, 50.0]], "file memory needs no swap");
+    // Two targets share the swap that there is.
+    let two = vec![target(), Target { id: 2, ..target() }];
+    let little = Observation { swap_free: Some(60 + (16 << 20)), targets: two, ..Observation::default() };
+    assert_eq!(first(Brakes::default(), &little), [[40.0, 50.0], [20.0, 50.0]]);
+}
+
+#[test]
+fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
+    let mut policy = always(Brakes::default());
+    let lost = |pages: f64| Target { refaults: [pages, 0.0], ..target() };
+    // At ten microseconds a page, a thousand of them in a second are the one percent that may be lost.
+    let mut acted = |now_s: u32, pages: f64| !policy.decide(&seen(f64::from(now_s), lost(pages))).is_empty();
+    assert!(acted(0, 0.0) && acted(1, 900.0));
+    assert!(!acted(2, 1200.0));
+    let pauses =
+        |acted: &mut dyn FnMut(u32, f64) -> bool, from: u32| (from..2000).find(|now_s| acted(*now_s, 0.0)).unwrap();
+    let first = pauses(&mut acted, 3);
+    assert_eq!(first, 12, "ten seconds after");
+    assert!(!acted(13, 1200.0));
+    assert_eq!(pauses(&mut acted, 14), 33, "twenty seconds after");
+    // A quiet time makes it forgiving again.
+    assert!((34..200).all(|now_s| acted(now_s, 0.0)));
+    assert!(!acted(200, 1200.0));
+    assert!(pauses(&mut acted, 201) <= 211);
+    // Nothing comes back for ever after the clock was set back.
+    assert!(!acted(400, 300_000.0));
+    assert!((0..60).any(|now_s| acted(now_s, 0.0)));
+}
+
+#[test]
+fn a_figure_of_the_users_own_holds_it_too() {
+    let mut policy = always(Brakes::default());
+    let latency = |metric: f64| Target { metric: Some(metric), ..target() };
+    let mut acted = |now_s: f64, metric: f64| !policy.decide(&seen(now_s, latency(metric))).is_empty();
+    assert!(acted(0.0, 10.0) && acted(1.0, 10.4) && acted(2.0, f64::NAN));
+    assert!(!acted(3.0, 11.0) && !acted(4.0, 10.0));
+    assert!(acted(14.0, 10.0));
+}
+
+#[test]
+fn memory_that_does_not_compress_is_left() {
+    let first = |stored: f64| {
+        let target = Target { swapped: 8.0 * MIB, stored: Some(stored * MIB), ..target() };
+        bytes(&always(Brakes::default()).decide(&seen(0.0, target)))
+    };
+    assert_eq!(first(2.0), [[40.0, 50.0]]);
+    assert_eq!(first(7.9), [[0.0, 50.0]]);
+}
+
+#[test]
+fn evicting_takes_no_more_cpu_than_it_may() {
+    let mut policy = always(Brakes::default());
+    let turn = |now_s: u32, cpu_s: f64| {
+        let reclaimed = vec![Reclaimed { target: 1, bytes: [0.0; 2], cpu_s }];
+        Observation { reclaimed, ..seen(f64::from(now_s), target()) }
+    };
+    // Each turn takes half a second, a tenth of the time is allowed.
+    let mut took = 0.0;
+    let mut cpu_s = 0.0;
+    for now_s in 0..1000 {
+        let acted = !policy.decide(&turn(now_s, cpu_s)).is_empty();
+        cpu_s = if acted { 0.5 } else { 0.0 };
+        took += cpu_s;
+    }
+    assert!((90.0..101.5).contains(&took), "{took}");
+}
+
+#[test]
+fn a_disk_is_written_to_no_more_than_it_may_a_day() {
+    let brakes = Brakes { writes: Some(Size(4000)), ..Brakes::default() };
+    let day = |swap_on_disk: bool| {
+        let mut policy = always(brakes.clone());
+        let turns = (0..24 * 60).map(|minute| Observation { swap_on_disk, ..seen(f64::from(60 * minute), target()) });
+        turns.flat_map(|seen| bytes(&policy.decide(&seen))).map(|[anon, _]| anon).sum::<f64>()
+    };
+    assert!((3800.0..=4000.0).contains(&day(true)), "{}", day(true));
+    assert_eq!(day(false), 40.0 * 24.0 * 60.0, "zram is no disk");
+}
+
+#[test]
+fn pressure_takes_a_little_as_long_as_nobody_waits() {
+    let settings = pressure::Settings { every: seconds(1), ..pressure::Settings::default() };
+    let mut policy = Reclaimer::new(settings.clone(), Brakes::default());
+    let stalled = |share: f64| Target { pressure: Some(share), ..target() };
+    let mut at = |now_s: f64, share: f64| bytes(&policy.decide(&seen(now_s, stalled(share))));
+    assert!(at(0.0, 0.0).is_empty(), "nothing is known of the time before");
+    let close = |bytes: Vec<[f64; 2]>, expected: [f64; 2]| {
+        assert!((bytes[0][0] - expected[0]).abs() < 1e-9 && (bytes[0][1] - expected[1]).abs() < 1e-9, "{bytes:?}");
+    };
+    close(at(1.0, 0.0), [0.0, 2.0]);
+    close(at(2.0, 0.0005), [0.0, 1.0]);
+    assert!(at(3.0, 0.002).is_empty());
+    assert!(at(4.0, 0.0).is_empty(), "rarer now");
+    close(at(5.0, 0.0), [0.0, 2.0]);
+    // Where pressure cannot be read, nothing would hold it.
+    let blind = Target { pressure: None, ..target() };
+    let mut policy = Reclaimer::new(settings, Brakes::default());
+    assert!((0..9).all(|now_s| policy.decide(&seen(f64::from(now_s), blind.clone())).is_empty()));
+}
+
+/// A target of which `used` is in use and `idle` is not, after so many seconds.
+fn grown_old(now_s: f64, used: f64, idle: f64, back: f64) -> Target {
+    let edges = AGE_EDGES_S.map(f64::from);
+    let at = edges.iter().rposition(|edge| *edge <= now_s).unwrap();
+    let ages = (0..edges.len()).map(|edge| {
+        let bytes = if edge == 0 { used } else { 0.0 } + if edge == at { idle } else { 0.0 };
+        bin(true, edges[edge], bytes * MIB)
+    });
+    Target {
+        id: 1,
+        resident: [(used + idle) * MIB, 0.0],
+        ages: ages.collect(),
+        refaults: [back, 0.0],
+        ..Target::default()
+    }
+}
+
+#[test]
+fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_does() {
+    let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+    let mut age_at = |now_s: u32, back: f64| -> Option<f64> {
+        let actions = policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, back)));
+        actions.into_iter().find_map(|action| match action {
+            Action::Reclaim(reclaim) => reclaim.older_s[0],
+            Action::Advise(_) => None,
+        })
+    };
+    let first = (0..200).find_map(|now_s| Some((now_s, age_at(now_s, 0.0)?))).unwrap();
+    assert!(first.0 <= 30 && first.1 <= 10.0, "{first:?}");
+    // More comes back than is allowed: 250 pages a second at ten microseconds each.
+    let young = (201..220).find_map(|now_s| age_at(now_s, 0.0)).unwrap();
+    let ages: Vec<f64> = (220..300).filter_map(|now_s| age_at(now_s, 600.0)).collect();
+    assert!(ages.last().is_some_and(|age_s| *age_s > young) && ages.is_sorted(), "{ages:?}");
+}
