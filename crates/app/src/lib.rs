@@ -1,5 +1,6 @@
 //! lowtide as a library: what the `lowtide` binary and its tests are made of.
 
+pub mod agent;
 pub mod calibration;
 pub mod cmd;
 pub mod compare;

@@ -31,6 +31,8 @@ enum Command {
     Compare(cmd::compare::Args),
     /// Try policies on a simulated machine
     Simulate(cmd::simulate::Args),
+    /// Reclaim from running workloads what they do not need
+    Agent(cmd::agent::Args),
     /// Tell what this machine can do
     Doctor(cmd::doctor::Args),
     /// Take back what killed lowtides left in the kernel
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Schemes(args) => cmd::schemes::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Simulate(args) => cmd::simulate::run(&args),
+        Command::Agent(args) => cmd::agent::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
         Command::CalibrationProgram => cmd::calibrate::pattern(),

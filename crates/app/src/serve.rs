@@ -194,7 +194,7 @@ fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + 
 }
 
 /// The text of one scrape.
-fn exposition(shared: &Shared) -> Result<String, fmt::Error> {
+fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(shared.clone()));
     let mut text = String::new();
@@ -206,7 +206,7 @@ fn exposition(shared: &Shared) -> Result<String, fmt::Error> {
 ///
 /// # Errors
 /// If the address cannot be listened on.
-pub fn start(address: SocketAddr, shared: Shared) -> anyhow::Result<SocketAddr> {
+pub fn start(address: SocketAddr, shared: impl Collector + Clone) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
     listener.set_nonblocking(true)?;
     let bound = listener.local_addr()?;

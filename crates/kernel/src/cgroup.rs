@@ -8,9 +8,11 @@ use crate::undo::{Journal, Lease, Undo};
 
 mod charges;
 mod select;
+mod vitals;
 
 pub use charges::Charges;
 pub use select::Selection;
+pub use vitals::Vitals;
 
 /// Which of the two interfaces carries the memory controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

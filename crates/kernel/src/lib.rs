@@ -15,6 +15,7 @@ pub mod mounts;
 pub mod pagemap;
 pub mod pressure;
 pub mod proc;
+pub mod reclaim;
 pub mod refault;
 pub mod root;
 pub mod swap;

@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 /// A failed kernel operation.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {op} {}: {source}", path.display())]
@@ -173,6 +175,22 @@ impl Kernel {
         let mut file =
             OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(self.path(path)).map_err(fail)?;
         file.write_all(value.as_bytes()).map_err(fail)
+    }
+
+    /// Writes a value to a file of the folder that has this inode. If another has taken the folder's path, it is gone
+    /// (`ENOENT`): between a look at the inode and the opening of a path it could still come.
+    pub fn write_in(&self, folder: &Path, inode: u64, name: &str, value: &str) -> Result<()> {
+        let fail = |e: io::Error| Error::new(format!("write '{value}' to"), folder.join(name), e);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(self.path(folder), flags, Mode::empty()).map_err(|e| fail(e.into()))?;
+        if rustix::fs::fstat(&dir).map_err(|e| fail(e.into()))?.st_ino != inode {
+            return Err(fail(io::Error::from_raw_os_error(libc::ENOENT)));
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        let opened = rustix::fs::openat(&dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        File::from(opened.map_err(|e| fail(e.into()))?).write_all(value.as_bytes()).map_err(fail)
     }
 
     /// Whether a kernel file lets itself be opened for writing; nothing is written.

@@ -61,6 +61,21 @@ pub struct Schemes {
 pub struct PolicyError(String);
 
 impl Spec {
+    /// Names of policies that need no file: each with its usual settings.
+    pub const BUILT_IN: [&str; 4] = ["age", "auto", "pressure", "promotion"];
+
+    /// The policy of that name with its usual settings.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Self> {
+        Some(match name {
+            "age" => Self::Age(age::Settings::default()),
+            "auto" => Self::Auto(auto::Settings::default()),
+            "pressure" => Self::Pressure(pressure::Settings::default()),
+            "promotion" => Self::Promotion(promotion::Settings::default()),
+            _ => return None,
+        })
+    }
+
     /// The policy; everything random in it follows from the seed.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod agent;
 pub mod calibrate;
 pub mod compare;
 pub mod doctor;

@@ -142,6 +142,17 @@ impl MglruMonitor {
         })
     }
 
+    /// Looks at these cgroups and what is below them from now on, by their paths.
+    pub fn follow(&mut self, paths: Vec<String>) {
+        self.part = Part::Below(paths);
+    }
+
+    /// When there is something to do next, seconds; at once before the first look.
+    #[must_use]
+    pub fn due_s(&self) -> f64 {
+        self.schedule.map_or(f64::NEG_INFINITY, |schedule| schedule.due_s(&self.rounds))
+    }
+
     /// Whether there is something to do now.
     #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {

@@ -179,6 +179,20 @@ fn grown_old(now_s: f64, used: f64, idle: f64, back: f64) -> Target {
 }
 
 #[test]
+fn ages_that_are_told_of_now_and_then_are_enough() {
+    let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+    let mut acted = Vec::new();
+    for now_s in (0..200).step_by(5) {
+        let whole = grown_old(f64::from(now_s), 64.0, 448.0, 0.0);
+        let ages = if now_s % 30 == 0 { whole.ages } else { Vec::new() };
+        let actions = policy.decide(&seen(f64::from(now_s), Target { ages, ..whole }));
+        acted.extend(bytes(&actions).into_iter().map(|[anon, _]| (now_s, anon / MIB)));
+    }
+    assert!(acted.first().is_some_and(|(now_s, _)| *now_s <= 60), "{acted:?}");
+    assert!(acted.iter().all(|(now_s, anon)| now_s % 30 == 0 && (*anon - 448.0).abs() < 1.0), "{acted:?}");
+}
+
+#[test]
 fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_does() {
     let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
     let mut age_at = |now_s: u32, back: f64| -> Option<f64> {

@@ -40,6 +40,9 @@ type Sums = [[(f64, u32); AGE_EDGES_S.len()]; SIDES];
 const LOOK_S: f64 = 5.0;
 const LOOKS: usize = 13;
 
+/// A slice that nobody told anything of for so many times its length is begun anew.
+const LONGEST: f64 = 20.0;
+
 /// What was idle for how long at one time.
 #[derive(Debug, Clone, Copy)]
 struct Look {
@@ -80,12 +83,13 @@ pub struct Threshold {
 impl Threshold {
     /// Takes in a look at the target; ages that are in use from now on.
     pub(super) fn see(&mut self, terms: &Terms, target: &Target, now_s: f64, allowed: Allowed) -> [Option<f64>; SIDES] {
-        let usable = |slice: &Slice| (0.0..4.0 * terms.slice_s).contains(&(now_s - slice.from_s));
+        let usable = |slice: &Slice| (0.0..LONGEST * terms.slice_s).contains(&(now_s - slice.from_s));
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(|| Slice::new(target, now_s));
         slice.add(target);
         self.look(&mut slice, target, now_s);
         let from_s = *self.from_s.get_or_insert(now_s);
-        if now_s - slice.from_s >= terms.slice_s - 0.05 {
+        // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
+        if now_s - slice.from_s >= terms.slice_s - 0.05 && slice.is_told() {
             // A clock that was set back began before it began.
             if slice.from_s - from_s >= terms.warm_up_s - 0.05 || slice.from_s < from_s {
                 self.close(&slice, terms, target, now_s, allowed);
@@ -166,6 +170,10 @@ impl Slice {
                 }
             }
         }
+    }
+
+    fn is_told(&self) -> bool {
+        self.used.iter().flatten().any(|(_, times)| *times > 0)
     }
 
     /// Mean working sets by window; they grow with it.

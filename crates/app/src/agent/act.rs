@@ -1,0 +1,199 @@
+//! Carrying out what a policy asks for: small pieces, with a look at pressure before each.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lowtide_kernel::cgroup::Vitals;
+use lowtide_kernel::reclaim::{Reclaimer, Side};
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys;
+use lowtide_model::PAGE;
+use lowtide_policy::machine::{Reclaim, Reclaimed};
+
+use super::watch::{Watched, bytes};
+
+/// Bytes of one piece, so that pressure can be looked at in between.
+const PIECE: u64 = 32 << 20;
+/// All of one turn takes no longer: others want theirs.
+const TURN: Duration = Duration::from_secs(2);
+/// A task that has stalled for more than this share of the time that reclaiming took so far ends it.
+const PRESSURE: f64 = 0.1;
+/// Stalls of less than this say nothing: they are counted in pieces.
+const STALLED_S: f64 = 0.02;
+
+/// What came of one request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// For the policy.
+    pub reclaimed: Reclaimed,
+    /// Seconds that it took.
+    pub took_s: f64,
+    /// Why less was done than was asked for.
+    pub stopped: Option<String>,
+}
+
+/// Acts.
+#[derive(Debug)]
+pub struct Actor {
+    kernel: Kernel,
+    reclaimer: Reclaimer,
+    stop_file: PathBuf,
+    dry_run: bool,
+    until: Instant,
+}
+
+impl Actor {
+    /// For this kernel.
+    #[must_use]
+    pub fn new(kernel: &Kernel, stop_file: PathBuf, dry_run: bool) -> Self {
+        let until = Instant::now();
+        Self { kernel: kernel.clone(), reclaimer: Reclaimer::new(kernel), stop_file, dry_run, until }
+    }
+
+    /// A turn begins.
+    pub fn begin(&mut self) {
+        self.until = Instant::now() + TURN;
+    }
+
+    /// Whether somebody wants that nothing is taken.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop_file.exists()
+    }
+
+    /// How exactly anonymous memory can be asked for, for people.
+    #[must_use]
+    pub fn selects(&self) -> &'static str {
+        self.reclaimer.selects()
+    }
+
+    /// Carries out one request.
+    pub fn reclaim(
+        &mut self,
+        watched: &mut Watched,
+        wanted: &Reclaim,
+        zram: impl Fn() -> Option<(u64, u64)>,
+    ) -> Outcome {
+        let mut outcome =
+            Outcome { reclaimed: Reclaimed { target: wanted.target, ..Reclaimed::default() }, ..Outcome::default() };
+        if self.dry_run {
+            outcome.stopped = Some("dry run".to_owned());
+            return outcome;
+        }
+        let (start, cpu_s, stored) = (Instant::now(), sys::thread_cpu_s(), zram());
+        // Files first: to drop them needs no room in swap.
+        for (side, which) in [(1, Side::File), (0, Side::Anon)] {
+            if outcome.stopped.is_none() {
+                self.side(watched, wanted.bytes[side], which, start, &mut outcome);
+            }
+        }
+        outcome.reclaimed.cpu_s = sys::thread_cpu_s() - cpu_s;
+        outcome.took_s = start.elapsed().as_secs_f64();
+        if let (Some(before), Some(after)) = (stored, zram()) {
+            learn(&mut watched.kept, before, after);
+        }
+        outcome
+    }
+
+    fn side(&mut self, watched: &Watched, wanted: f64, side: Side, start: Instant, outcome: &mut Outcome) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
+        let mut left = wanted.max(0.0) as u64 / PAGE * PAGE;
+        while left > 0 {
+            let before = match self.may_go_on(watched, start) {
+                Ok(vitals) => vitals,
+                Err(why) => {
+                    outcome.stopped = Some(why);
+                    return;
+                }
+            };
+            let asked = left.min(PIECE);
+            let whole = match self.reclaimer.reclaim(&watched.cgroup, asked, side) {
+                Ok(whole) => whole,
+                Err(error) => {
+                    outcome.stopped = Some(error.to_string());
+                    return;
+                }
+            };
+            let Ok(after) = watched.cgroup.vitals(&self.kernel) else { return };
+            let went = went(&before, &after, side);
+            (0..2).for_each(|side| outcome.reclaimed.bytes[side] += went[side]);
+            // It may say yes and do nothing; it says so if it did less.
+            if !whole || went == [0.0; 2] {
+                return;
+            }
+            left -= asked;
+        }
+    }
+
+    /// The cgroup as it is, or why nothing more is to be taken.
+    fn may_go_on(&self, watched: &Watched, start: Instant) -> Result<Vitals, String> {
+        if Instant::now() >= self.until {
+            return Err("the turn is over".to_owned());
+        }
+        if self.is_stopped() {
+            return Err(format!("{} is there", self.stop_file.display()));
+        }
+        let vitals = watched.cgroup.vitals(&self.kernel).map_err(|error| error.to_string())?;
+        let stalled_s = vitals.stalled_s[0].zip(watched.now.stalled_s[0]).map_or(0.0, |(now, before)| now - before);
+        // Stalls since the last observation, over the time that reclaiming took: more than it can have caused is enough.
+        if stalled_s > STALLED_S && stalled_s > PRESSURE * start.elapsed().as_secs_f64() {
+            return Err(format!("tasks of it stalled for {:.0} ms", 1e3 * stalled_s));
+        }
+        Ok(vitals)
+    }
+}
+
+/// Bytes that went between two looks. What came back meanwhile is not missing in the kernel's count of what it took.
+fn went(before: &Vitals, after: &Vitals, side: Side) -> [f64; 2] {
+    let stolen = bytes(after.stolen.saturating_sub(before.stolen) * PAGE);
+    let paged_out = bytes(after.swapped.saturating_sub(before.swapped)).min(stolen);
+    match side {
+        Side::File => [paged_out, stolen - paged_out],
+        // Anonymous memory was asked for; where the kernel could not be told exactly, part of it is file memory.
+        Side::Anon if bytes(before.resident[1].saturating_sub(after.resident[1])) < 0.5 * stolen => [stolen, 0.0],
+        Side::Anon => [paged_out, stolen - paged_out],
+    }
+}
+
+/// Bytes that must have gone to zram for what they take there to say something.
+const TELLING: u64 = 1 << 20;
+
+/// What a byte takes in zram, from what zram held and took before and after; the newest counts for half.
+fn learn(kept: &mut Option<f64>, before: (u64, u64), after: (u64, u64)) {
+    let stored = after.0.saturating_sub(before.0);
+    if stored < TELLING {
+        return;
+    }
+    let now = bytes(after.1.saturating_sub(before.1)) / bytes(stored);
+    *kept = Some(kept.map_or(now, |kept| 0.5 * (kept + now)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_is_told_by_the_kernels_count() {
+        let vitals = |resident, swapped, stolen| Vitals { resident, swapped, stolen, ..Vitals::default() };
+        let before = vitals([100 * PAGE, 50 * PAGE], 0, 10);
+        assert_eq!(went(&before, &vitals([100 * PAGE, 30 * PAGE], 0, 30), Side::File), [0.0, bytes(20 * PAGE)]);
+        // Three pages of twenty came back at once.
+        assert_eq!(went(&before, &vitals([83 * PAGE, 50 * PAGE], 17 * PAGE, 30), Side::Anon), [bytes(20 * PAGE), 0.0]);
+        // A kernel that takes no wishes.
+        assert_eq!(
+            went(&before, &vitals([95 * PAGE, 35 * PAGE], 5 * PAGE, 30), Side::Anon),
+            [bytes(5 * PAGE), bytes(15 * PAGE)]
+        );
+    }
+
+    #[test]
+    fn how_far_memory_compresses_is_learnt() {
+        let mut kept = None;
+        learn(&mut kept, (0, 0), (4096, 4096));
+        assert_eq!(kept, None);
+        learn(&mut kept, (0, 0), (4 << 20, 1 << 20));
+        assert_eq!(kept, Some(0.25));
+        learn(&mut kept, (4 << 20, 1 << 20), (8 << 20, 5 << 20));
+        assert_eq!(kept, Some(0.625));
+    }
+}

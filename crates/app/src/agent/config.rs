@@ -1,0 +1,189 @@
+//! What the agent shall do, as it stands in its file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use lowtide_kernel::cgroup::Selection;
+use lowtide_kernel::root::Kernel;
+use lowtide_model::WINDOWS_S;
+use lowtide_model::units::Span;
+use lowtide_policy::machine::Policy;
+use lowtide_policy::policies::{Policies, Spec};
+use serde::Deserialize;
+
+use crate::failure::{self, Failure, code};
+
+/// The file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Time between two looks at the workloads.
+    pub every: Span,
+    /// Idle ages that are told apart; policies choose among them.
+    pub ages: Vec<Span>,
+    /// Cgroups that are left alone, with all that is below them.
+    pub exclude: Vec<String>,
+    /// Nothing is taken while this file is there.
+    pub stop_file: PathBuf,
+    /// Where metrics are served.
+    pub listen: Option<SocketAddr>,
+    /// Policies, by name.
+    pub policy: Policies,
+    /// Workloads. The first that matches a cgroup counts.
+    pub workload: Vec<Workload>,
+}
+
+/// Cgroups, and what is done to them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Path below the memory cgroup mount; `*` stands for one part of it, `**` for any number.
+    pub cgroup: String,
+    /// Name of a policy of the file, or one that is built in.
+    #[serde(default = "auto")]
+    pub policy: String,
+}
+
+fn auto() -> String {
+    "auto".to_owned()
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
+        Self {
+            every: seconds(5),
+            ages: vec![seconds(10), seconds(30)],
+            exclude: Vec::new(),
+            stop_file: "/run/lowtide/stop".into(),
+            listen: None,
+            policy: Policies::new(),
+            workload: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// With the place of the mistake, and what would be right.
+    pub fn load(path: &Path, kernel: &Kernel) -> anyhow::Result<Self> {
+        let wrong = |why: String| Failure::new(code::USAGE, format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let config: Self = toml::from_str(&text).map_err(|error| failure::in_toml(path, &text, &error))?;
+        config.check(kernel).map_err(wrong)?;
+        Ok(config)
+    }
+
+    fn check(&self, kernel: &Kernel) -> Result<(), String> {
+        if !(0.1..=60.0).contains(&self.every.0.as_secs_f64()) {
+            return Err(format!("every = {}: a time from 100ms to 1m", self.every));
+        }
+        let known =
+            |age: &&Span| WINDOWS_S.iter().any(|window| f64::from(*window).total_cmp(&age.0.as_secs_f64()).is_eq());
+        if let Some(age) = self.ages.iter().find(|age| !known(age)) {
+            let windows = WINDOWS_S.map(|window| format!("{window}s")).join(", ");
+            return Err(format!("ages: {age} is none of {windows}"));
+        }
+        if let Some(address) = self.listen.filter(|address| !address.ip().is_loopback()) {
+            return Err(format!("listen = \"{address}\": only on this machine; 127.0.0.1 or [::1]"));
+        }
+        if self.workload.is_empty() {
+            return Err("there is no [[workload]]; give at least one, with cgroup = \"system.slice/*\"".to_owned());
+        }
+        for name in &self.exclude {
+            Selection::new(kernel, name).map_err(|error| format!("exclude: \"{name}\": {error}"))?;
+        }
+        for (number, workload) in (1..).zip(&self.workload) {
+            let place = |why: String| format!("workload {number}: {why}");
+            Selection::new(kernel, &workload.cgroup).map_err(|error| place(error.to_string()))?;
+            self.policy(&workload.policy).map_err(place)?;
+        }
+        for (name, spec) in &self.policy {
+            build(name, spec, 0).map_err(|why| format!("policy {name}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// The policy of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn policy(&self, name: &str) -> Result<Spec, String> {
+        if let Some(spec) = self.policy.get(name) {
+            return Ok(spec.clone());
+        }
+        Spec::built_in(name).ok_or_else(|| {
+            let own = self.policy.keys().map(String::as_str);
+            let names: Vec<&str> = own.chain(Spec::BUILT_IN).collect();
+            format!("there is no policy \"{name}\"; there are {}", names.join(", "))
+        })
+    }
+
+    /// Idle ages in whole seconds.
+    #[must_use]
+    pub fn windows_s(&self) -> Vec<u32> {
+        let ages = |window: &u32| self.ages.iter().any(|age| age.0.as_secs() == u64::from(*window));
+        WINDOWS_S.into_iter().filter(ages).collect()
+    }
+}
+
+/// The policy itself.
+///
+/// # Errors
+/// What makes no sense in its settings, or that the agent cannot carry it out.
+pub fn build(name: &str, spec: &Spec, seed: u64) -> Result<Box<dyn Policy>, String> {
+    if spec.wants_regions() {
+        return Err(format!("the agent does not carry out schemes; `lowtide schemes apply` does ({name})"));
+    }
+    spec.build(seed).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Config, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(path), text).unwrap();
+        };
+        put("proc/self/mountinfo", "30 29 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+        put("cg/cgroup.controllers", "memory\n");
+        put("agent.toml", text);
+        let loaded = Config::load(&dir.path().join("agent.toml"), &Kernel::at(dir.path()));
+        loaded.map_err(|error| error.to_string().rsplit_once("agent.toml:").unwrap().1.to_owned())
+    }
+
+    #[test]
+    fn a_file_is_read() {
+        let text = "every = '2s'\nages = ['1s', '30s']\n[policy.mild.auto]\nslowdown = '0.1%'\n\
+                    [[workload]]\ncgroup = 'a/*'\npolicy = 'mild'\n[[workload]]\ncgroup = '**'\n";
+        let config = load(text).unwrap();
+        assert_eq!(config.windows_s(), [1, 30]);
+        assert_eq!(config.workload[1].policy, "auto");
+        assert!(config.policy("mild").unwrap() != config.policy("auto").unwrap());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let workload = "[[workload]]\ncgroup = 'a'\n";
+        for (text, why) in [
+            ("every = '5s'\nevry = '1s'\n", "2:1: unknown field `evry`"),
+            ("", "there is no [[workload]]"),
+            ("[[workload]]\ncgroup = 'a'\npolicy = 'x'\n", "workload 1: there is no policy \"x\"; there are age, auto"),
+            ("[[workload]]\ncgroup = 'a['\n", "workload 1: "),
+            (&format!("exclude = ['[']\n{workload}"), "exclude: \"[\""),
+            (&format!("every = '0s'\n{workload}"), "every = 0us: a time"),
+            (&format!("ages = ['7s']\n{workload}"), "ages: 7s is none of 1s, 5s, 10s"),
+            (&format!("listen = '0.0.0.0:80'\n{workload}"), "listen = \"0.0.0.0:80\": only on this machine"),
+            (&format!("[policy.p.schemes]\nuse = ['prcl']\n{workload}"), "policy p: the agent does not carry out"),
+            (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),
+        ] {
+            let error = load(text).unwrap_err();
+            assert!(error.trim_start().starts_with(why), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The agent: reclaims from the workloads of a machine what they do not need, by the policies of [`lowtide_policy`].
+//!
+//! [`config`] says what it shall do; [`watch`] sees workloads come, go and fare; [`act`] carries out what policies ask
+//! for; [`daemon`] is the loop; [`figures`] is what it tells others.
+
+pub mod act;
+pub mod config;
+pub mod daemon;
+pub mod figures;
+pub mod watch;

@@ -1,0 +1,379 @@
+//! Workloads as the agent sees them: which there are, what they hold, how they fare.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lowtide_kernel::cgroup::{Cgroup, Selection, Vitals};
+use lowtide_kernel::monitor::Target as Watching;
+use lowtide_kernel::monitor::mglru::{MglruMonitor, Round};
+use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::{pressure, swap, system, zram};
+use lowtide_model::WINDOWS_S;
+use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::generations::CgroupUse;
+use lowtide_policy::machine::{Observation, Target};
+
+use super::config::Config;
+use crate::calibration;
+
+/// Cgroups are searched for so often, seconds.
+const SEARCH_S: f64 = 10.0;
+
+/// A workload.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// The cgroup.
+    pub cgroup: Cgroup,
+    /// Its path below the mount.
+    pub path: String,
+    /// Name of its policy.
+    pub policy: String,
+    /// What it held when it was last looked at.
+    pub now: Vitals,
+    /// Idle ages when they were last told.
+    pub ages: Vec<AgeBin>,
+    /// What it takes to keep a byte that was paged out, as far as that is known.
+    pub kept: Option<f64>,
+    /// When it was looked at.
+    seen_s: f64,
+}
+
+impl Watched {
+    /// Bytes that keeping what is paged out takes. What zswap tells of a cgroup is its own; of zram only that is known which
+    /// went while nothing else did.
+    #[must_use]
+    pub fn kept_bytes(&self) -> Option<f64> {
+        let Vitals { zswap, zswapped, swapped, .. } = self.now;
+        let share = (zswapped > 0).then(|| bytes(zswap) / bytes(zswapped)).or(self.kept)?;
+        Some(share * bytes(swapped))
+    }
+}
+
+/// What is known of all of them.
+#[derive(Debug)]
+pub struct Watch {
+    kernel: Kernel,
+    rules: Vec<(Selection, String)>,
+    exclude: Vec<Selection>,
+    windows_s: Vec<u32>,
+    costs: RefaultCosts,
+    monitor: Option<MglruMonitor>,
+    /// By inode.
+    found: BTreeMap<u64, Watched>,
+    searched_s: Option<f64>,
+    /// Seconds since the start, and seconds that some task of the machine has stalled on memory.
+    before: Option<(f64, f64)>,
+    /// Things that cannot be seen, each said once.
+    notes: BTreeSet<String>,
+    fresh: Vec<String>,
+}
+
+impl Watch {
+    /// Begins to watch what the file says.
+    ///
+    /// # Errors
+    /// If a pattern of the file makes no sense.
+    pub fn new(kernel: &Kernel, config: &Config) -> Result<Self> {
+        let selection = |name: &String| Selection::new(kernel, name);
+        let rules = config.workload.iter().map(|workload| Ok((selection(&workload.cgroup)?, workload.policy.clone())));
+        Ok(Self {
+            rules: rules.collect::<Result<_>>()?,
+            exclude: config.exclude.iter().map(selection).collect::<Result<_>>()?,
+            windows_s: config.windows_s(),
+            costs: calibration::load().or_usual(),
+            ..Self::empty(kernel)
+        })
+    }
+
+    /// One that watches nothing.
+    #[must_use]
+    pub fn empty(kernel: &Kernel) -> Self {
+        Self {
+            kernel: kernel.clone(),
+            rules: Vec::new(),
+            exclude: Vec::new(),
+            windows_s: Vec::new(),
+            costs: RefaultCosts::default(),
+            monitor: None,
+            found: BTreeMap::new(),
+            searched_s: None,
+            before: None,
+            notes: BTreeSet::new(),
+            fresh: Vec::new(),
+        }
+    }
+
+    /// Takes over what another knew of the same workloads.
+    #[must_use]
+    pub fn succeeding(mut self, other: Self) -> Self {
+        (self.found, self.before, self.notes) = (other.found, other.before, other.notes);
+        self
+    }
+
+    /// The workloads, by inode.
+    #[must_use]
+    pub fn found(&self) -> &BTreeMap<u64, Watched> {
+        &self.found
+    }
+
+    /// One workload.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Watched> {
+        self.found.get_mut(&id)
+    }
+
+    /// What could not be seen and was not said yet.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    fn note(&mut self, text: String) {
+        if self.notes.insert(text.clone()) {
+            self.fresh.push(text);
+        }
+    }
+
+    /// When idle ages are to be looked at next; never where they cannot be.
+    #[must_use]
+    pub fn due_s(&self) -> f64 {
+        self.monitor.as_ref().map_or(f64::INFINITY, MglruMonitor::due_s)
+    }
+
+    /// Looks for cgroups that came and went, now and then.
+    fn search(&mut self, now_s: f64) {
+        if self.searched_s.is_some_and(|searched_s| (0.0..SEARCH_S).contains(&(now_s - searched_s))) {
+            return;
+        }
+        self.searched_s = Some(now_s);
+        let excluded = self.excluded();
+        let own = Cgroup::of(&self.kernel, std::process::id()).ok().flatten();
+        let own = own.and_then(|own| own.hierarchy_path(&self.kernel).ok());
+        let mut before = std::mem::take(&mut self.found);
+        let mut paths = BTreeSet::new();
+        let mut all = Vec::new();
+        for (selection, policy) in &self.rules {
+            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, policy.clone())));
+        }
+        for (cgroup, policy) in all {
+            let Ok(path) = cgroup.hierarchy_path(&self.kernel) else { continue };
+            if overlaps(&paths, &path) {
+                continue;
+            }
+            if own.as_ref().is_some_and(|own| is_below(own, &path)) {
+                self.note(format!("{path}: left alone, as the agent itself is in it"));
+                continue;
+            }
+            if overlaps(&excluded, &path) {
+                if !excluded.iter().any(|other| is_below(&path, other)) {
+                    self.note(format!("{path}: left alone, as something below it is excluded"));
+                }
+                continue;
+            }
+            paths.insert(path.clone());
+            let known = before.remove(&cgroup.inode).filter(|known| known.path == path);
+            let new = || Watched {
+                cgroup: cgroup.clone(),
+                path,
+                policy: String::new(),
+                now: Vitals::default(),
+                ages: Vec::new(),
+                kept: None,
+                seen_s: f64::NAN,
+            };
+            let watched = Watched { policy, ..known.unwrap_or_else(new) };
+            self.found.insert(watched.cgroup.inode, watched);
+        }
+        self.follow(paths.into_iter().collect());
+    }
+
+    /// Paths that are left alone, with all that is below them.
+    fn excluded(&self) -> BTreeSet<String> {
+        let excluded = self.exclude.iter().flat_map(|selection| selection.find(&self.kernel).unwrap_or_default());
+        excluded.filter_map(|cgroup| cgroup.hierarchy_path(&self.kernel).ok()).collect()
+    }
+
+    /// Has the monitor look at these.
+    fn follow(&mut self, paths: Vec<String>) {
+        if let Some(monitor) = &mut self.monitor {
+            monitor.follow(paths);
+            return;
+        }
+        let cgroups: Vec<Cgroup> = self.found.values().map(|watched| watched.cgroup.clone()).collect();
+        if cgroups.is_empty() {
+            return;
+        }
+        match MglruMonitor::new(&self.kernel, &Watching { cgroups, ..Watching::default() }, &self.windows_s) {
+            Ok(monitor) => self.monitor = Some(monitor),
+            Err(error) => self.note(format!("idle ages are not known: {error}; only policy pressure can act")),
+        }
+    }
+
+    /// Looks at idle ages, where it is time; true if something new is known.
+    pub fn look(&mut self, now_s: f64) -> bool {
+        let Some(monitor) = self.monitor.as_mut().filter(|monitor| monitor.is_due(now_s)) else { return false };
+        match monitor.step(now_s) {
+            Ok(None) => false,
+            Ok(Some(round)) => {
+                let mut ages = by_path(&round);
+                for watched in self.found.values_mut() {
+                    watched.ages = ages.remove(watched.path.as_str()).unwrap_or_default();
+                }
+                true
+            }
+            Err(error) => {
+                self.note(format!("idle ages could not be looked at: {error}"));
+                false
+            }
+        }
+    }
+
+    /// What is known now. Idle ages are in it only where they are `fresh`: old ones would be acted on twice.
+    pub fn observe(&mut self, now_s: f64, fresh: bool) -> Observation {
+        self.search(now_s);
+        let kernel = self.kernel.clone();
+        let mut targets = Vec::new();
+        self.found.retain(|id, watched| {
+            let Ok(vitals) = watched.cgroup.vitals(&kernel) else { return false };
+            targets.push(target(*id, watched, &vitals, now_s, fresh));
+            (watched.now, watched.seen_s) = (vitals, now_s);
+            true
+        });
+        let stalled = pressure::read(&kernel, "/proc/pressure/memory").ok().map(|pressure| pressure.some_s);
+        let pressure =
+            self.before.zip(stalled).and_then(|((before_s, stalled_s), now)| share(now - stalled_s, now_s - before_s));
+        self.before = stalled.map(|stalled_s| (now_s, stalled_s));
+        let devices = swap::devices(&kernel).unwrap_or_default();
+        let memory = system::memory(&kernel).ok();
+        Observation {
+            now_s,
+            targets,
+            pressure,
+            free: memory.map(|memory| bytes(memory.free) / bytes(memory.total.max(1))),
+            swap_free: Some(devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum()),
+            swap_on_disk: devices
+                .iter()
+                .any(|device| !device.device.starts_with("/dev/zram") && !zram_name(&device.device)),
+            costs: self.costs,
+            ..Observation::default()
+        }
+    }
+
+    /// Reads the bytes that zram holds, before compression, and takes.
+    pub fn zram_reader(&self) -> impl Fn() -> Option<(u64, u64)> + use<> {
+        let kernel = self.kernel.clone();
+        move || zram::in_use(&kernel).map(|usage| (usage.original, usage.used))
+    }
+}
+
+fn zram_name(device: &std::path::Path) -> bool {
+    device.file_name().is_some_and(|name| name.to_string_lossy().starts_with("zram"))
+}
+
+/// Whether a path, or what is above or below it, is among those.
+fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
+    let below = format!("{}/", path.trim_end_matches('/'));
+    let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
+    paths.contains(path)
+        || above.into_iter().any(|above| paths.contains(above))
+        || paths.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below))
+}
+
+fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// What a policy sees of a workload.
+fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64, fresh: bool) -> Target {
+    let elapsed_s = now_s - watched.seen_s;
+    let before = (!watched.seen_s.is_nan()).then_some(&watched.now);
+    let stalled =
+        |which: usize| -> Option<f64> { share(vitals.stalled_s[which]? - before?.stalled_s[which]?, elapsed_s) };
+    let back =
+        |side: usize| before.map_or(0.0, |before| bytes(vitals.refaults[side].saturating_sub(before.refaults[side])));
+    let swapped = bytes(vitals.swapped);
+    Target {
+        id,
+        resident: vitals.resident.map(bytes),
+        swapped,
+        floor: bytes(vitals.floor),
+        ages: if fresh { watched.ages.clone() } else { Vec::new() },
+        pressure: stalled(0),
+        io_pressure: stalled(1),
+        refaults: [back(0), back(1)],
+        stored: Watched { now: *vitals, ..watched.clone() }.kept_bytes(),
+        metric: None,
+    }
+}
+
+fn share(part_s: f64, whole_s: f64) -> Option<f64> {
+    (whole_s > 0.0).then(|| (part_s / whole_s).clamp(0.0, 1.0))
+}
+
+/// Histograms of idle ages by the cgroup's path, nodes taken together.
+fn by_path(round: &Round) -> BTreeMap<&str, Vec<AgeBin>> {
+    type Sums = (f64, [Option<f64>; WINDOWS_S.len()]);
+    let mut rows: BTreeMap<(&str, bool), Sums> = BTreeMap::new();
+    for CgroupUse { cgroup, anon, bytes, used, .. } in &round.cgroups {
+        let (total, sums) = rows.entry((cgroup, *anon)).or_insert((0.0, [Some(0.0); WINDOWS_S.len()]));
+        *total += bytes;
+        // A window is known where it is known of all nodes.
+        for (sum, used) in sums.iter_mut().zip(used) {
+            *sum = sum.zip(*used).map(|(sum, used)| sum + used);
+        }
+    }
+    let mut all: BTreeMap<&str, Vec<AgeBin>> = BTreeMap::new();
+    for ((path, anon), (total, used)) in rows {
+        let bins = all.entry(path).or_default();
+        let (mut reached, mut min_s) = (0.0, 0.0);
+        let mut bin = |min_s, max_s, bytes: f64| {
+            bins.push(AgeBin { anon, min_s, max_s, size: Estimate { bytes: bytes.max(0.0), ci95: 0.0 } });
+        };
+        for (window, used) in WINDOWS_S.iter().zip(used).filter_map(|(window, used)| Some((f64::from(*window), used?)))
+        {
+            bin(min_s, Some(window), used - reached);
+            (reached, min_s) = (f64::max(used, reached), window);
+        }
+        bin(min_s, None, total - reached);
+    }
+    all
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes and counts")]
+pub(super) fn bytes(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_acted_on_twice_or_through_its_parent() {
+        let paths: BTreeSet<String> = ["/a/b", "/c"].map(String::from).into();
+        for path in ["/a/b", "/a", "/a/b/c", "/", "/c/d"] {
+            assert!(overlaps(&paths, path), "{path}");
+        }
+        for path in ["/a/bc", "/a/c", "/d", "/ab"] {
+            assert!(!overlaps(&paths, path), "{path}");
+        }
+        assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a", "/") && !is_below("/ab", "/a"));
+    }
+
+    #[test]
+    fn nodes_are_taken_together_and_only_windows_known_of_all() {
+        let row = |node, anon, bytes, used| CgroupUse { cgroup: "/a".into(), node, anon, bytes, used, promoted: 0.0 };
+        let used = |ten: Option<f64>, thirty: Option<f64>| [None, None, ten, thirty, None, None];
+        let cgroups = vec![
+            row(0, true, 100.0, used(Some(10.0), Some(30.0))),
+            row(1, true, 50.0, used(Some(5.0), None)),
+            row(0, false, 40.0, used(Some(1.0), Some(2.0))),
+        ];
+        let round = Round { cgroups, ..Round::default() };
+        let ages = by_path(&round).remove("/a").unwrap();
+        let of = |anon: bool| -> Vec<_> {
+            let bins = ages.iter().filter(|bin| bin.anon == anon);
+            bins.map(|bin| (bin.min_s, bin.max_s, bin.size.bytes)).collect()
+        };
+        assert_eq!(of(true), [(0.0, Some(10.0), 15.0), (10.0, None, 135.0)]);
+        assert_eq!(of(false), [(0.0, Some(10.0), 1.0), (10.0, Some(30.0), 1.0), (30.0, None, 38.0)]);
+    }
+}

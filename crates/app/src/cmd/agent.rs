@@ -1,0 +1,81 @@
+//! `lowtide agent`: reclaims from the workloads of this machine what they do not need.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::Signals;
+use lowtide_kernel::undo;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+
+use crate::agent::config::Config;
+use crate::agent::daemon::Agent;
+use crate::failure::{Failure, code};
+use crate::serve;
+
+/// `lowtide agent`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What it shall do
+    #[arg(long, value_name = "FILE.toml", default_value = "/etc/lowtide/agent.toml")]
+    config: PathBuf,
+    /// Say whether the file is right, and end
+    #[arg(long)]
+    check: bool,
+    /// Decide and log, but touch nothing
+    #[arg(long, conflicts_with = "check")]
+    dry_run: bool,
+}
+
+/// Runs until a signal ends it. SIGHUP has it read its file anew.
+///
+/// # Errors
+/// If the file has a mistake, another agent is at work, or this kernel lets nothing be reclaimed.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let kernel = if args.dry_run { Kernel::default().dry_run() } else { Kernel::default() };
+    if args.check {
+        let config = Config::load(&args.config, &kernel)?;
+        println!("{}: right; {} kinds of workloads", args.config.display(), config.workload.len());
+        return Ok(0);
+    }
+    let mut agent = Agent::new(&kernel, &args.config, args.dry_run)?;
+    possible(&kernel)?;
+    let _lock = lock(&undo::folder())?;
+    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    // After the signals: a thread that was started before would die of them.
+    if let Some((address, shared)) = agent.served() {
+        let bound = serve::start(address, shared)?;
+        eprintln!("listening address=http://{bound}/metrics");
+    }
+    agent.run(&signals)?;
+    Ok(0)
+}
+
+/// Whether there is a way to reclaim at all.
+fn possible(kernel: &Kernel) -> anyhow::Result<()> {
+    let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
+    match lowtide_kernel::reclaim::Reclaimer::check(kernel, &root) {
+        Err(error) if error.is_permission() => {
+            Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into())
+        }
+        Err(error) => {
+            let fix = "boot with cgroup version 2 (systemd.unified_cgroup_hierarchy=1) and Linux 5.19 or newer";
+            Err(Failure::new(code::IMPOSSIBLE, format!("agent: {error}; {fix}")).into())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
+/// One agent at a time: held as long as the file is open.
+fn lock(folder: &Path) -> anyhow::Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let path = folder.join("agent.lock");
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = open.with_context(|| path.display().to_string())?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Failure::new(code::BUSY, format!("agent: another one is at work ({} is locked); end it first", path.display()))
+    })?;
+    Ok(file)
+}

@@ -1,0 +1,102 @@
+//! The few figures of a cgroup that whoever reclaims from it must know, in as few reads as there can be.
+
+use super::{Cgroup, Version};
+use crate::pressure;
+use crate::root::{Kernel, Result, keyed};
+
+/// What a cgroup holds, with what is below it, and how it fares.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Vitals {
+    /// Bytes in memory: anonymous with shared memory, as it is on the same lists; file.
+    pub resident: [u64; 2],
+    /// Bytes paged out.
+    pub swapped: u64,
+    /// Bytes of what is paged out that are in zswap, and that they take there.
+    pub zswapped: u64,
+    /// See above.
+    pub zswap: u64,
+    /// Pages that were evicted so far, by whomever.
+    pub stolen: u64,
+    /// Pages that came back so far: anonymous, file.
+    pub refaults: [u64; 2],
+    /// Bytes that are protected: memory.min or memory.low, whichever is higher.
+    pub floor: u64,
+    /// Seconds that some task has stalled so far, on memory and on I/O.
+    pub stalled_s: [Option<f64>; 2],
+}
+
+impl Cgroup {
+    /// Reads them.
+    pub fn vitals(&self, kernel: &Kernel) -> Result<Vitals> {
+        let mut vitals = parse(&kernel.read_text(self.path.join("memory.stat"))?);
+        if self.version == Version::V1 {
+            return Ok(vitals);
+        }
+        let number = |name: &str| match kernel.read_text(self.path.join(name)) {
+            Ok(text) if text.trim() == "max" => Some(u64::MAX),
+            Ok(text) => text.trim().parse().ok(),
+            Err(_) => None,
+        };
+        vitals.swapped = number("memory.swap.current").unwrap_or(0);
+        // The root has neither.
+        vitals.floor = number("memory.min").unwrap_or(0).max(number("memory.low").unwrap_or(0));
+        vitals.stalled_s = ["memory", "io"].map(|resource| {
+            let path = self.path.join(format!("{resource}.pressure"));
+            pressure::read(kernel, &path.to_string_lossy()).ok().map(|pressure| pressure.some_s)
+        });
+        Ok(vitals)
+    }
+}
+
+fn parse(text: &str) -> Vitals {
+    let mut vitals = Vitals::default();
+    let (mut anon, mut file, mut shared) = (0u64, 0u64, 0u64);
+    for (key, number) in keyed(text) {
+        match key {
+            "anon" => anon = number,
+            "file" => file = number,
+            "shmem" => shared = number,
+            "zswap" => vitals.zswap = number,
+            "zswapped" => vitals.zswapped = number,
+            "pgsteal" => vitals.stolen = number,
+            "workingset_refault_anon" => vitals.refaults[0] = number,
+            "workingset_refault_file" => vitals.refaults[1] = number,
+            _ => {}
+        }
+    }
+    vitals.resident = [anon.saturating_add(shared), file.saturating_sub(shared)];
+    vitals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shared_memory_is_with_what_is_paged_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        put(
+            "memory.stat",
+            "anon 100\nfile 50\nshmem 20\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\n",
+        );
+        put("memory.swap.current", "70\n");
+        put("memory.low", "max\n");
+        put("memory.min", "0\n");
+        put("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\n");
+        let cgroup = Cgroup { version: Version::V2, path: "/".into(), inode: 0 };
+        let vitals = cgroup.vitals(&Kernel::at(dir.path())).unwrap();
+        assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30], 70, [3, 4]));
+        assert_eq!((vitals.floor, vitals.stalled_s, vitals.zswap), (u64::MAX, [Some(1.5), None], 5));
+        std::fs::remove_file(dir.path().join("memory.stat")).unwrap();
+        assert!(cgroup.vitals(&Kernel::at(dir.path())).unwrap_err().is_gone());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "((anon|file|shmem|zswap)? ?[0-9]{0,22}|\\PC{0,8}|\\n)*") {
+            let _ = parse(&text);
+        }
+    }
+}
