@@ -62,6 +62,15 @@ pub fn stat(kernel: &Kernel, pid: u32) -> Result<Stat> {
     parse_stat(&text).ok_or_else(|| Error::unexpected(path, "not the fields of proc(5)"))
 }
 
+/// The state of a process, as the letter of `/proc/PID/stat`: R running, S asleep, T stopped, Z ended and not waited for.
+pub fn state(kernel: &Kernel, pid: u32) -> Result<char> {
+    let path = format!("/proc/{pid}/stat");
+    let text = kernel.read_text(&path)?;
+    // The name before it may hold anything, brackets too.
+    let letter = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    letter.ok_or_else(|| Error::unexpected(path, "not the fields of proc(5)"))
+}
+
 /// Levels of `/proc/PID/status`, bytes. Zero for a kernel thread or a zombie.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status {

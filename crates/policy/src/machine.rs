@@ -49,6 +49,8 @@ pub struct Target {
     pub stored: Option<f64>,
     /// A figure of the user's own, the lower the better.
     pub metric: Option<f64>,
+    /// It is in the background: nobody waits for it.
+    pub background: bool,
 }
 
 /// What became of one order.
@@ -142,6 +144,58 @@ pub enum Action {
     Advise(Order),
     /// Reclaim from a workload.
     Reclaim(Reclaim),
+    /// Page out a workload's anonymous memory, and have its files go first when memory is short: it is in the background.
+    Stow {
+        /// Which workload.
+        target: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Bring back what of a workload is paged out.
+    Fetch {
+        /// Which workload.
+        target: u64,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What holds a policy back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Brake {
+    /// Tasks stall on memory.
+    Pressure,
+    /// What comes back costs too much time.
+    Slowdown,
+    /// A figure of the user's own got worse.
+    Metric,
+    /// What is left shall stay.
+    Floor,
+    /// What goes takes nearly as much where it is kept.
+    Incompressible,
+    /// There is no room in swap.
+    Swap,
+    /// As much was written to swap as may be in a day.
+    Writes,
+    /// Evicting takes too much CPU.
+    Cpu,
+}
+
+impl Brake {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pressure => "pressure",
+            Self::Slowdown => "slowdown",
+            Self::Metric => "metric",
+            Self::Floor => "floor",
+            Self::Incompressible => "incompressible",
+            Self::Swap => "swap",
+            Self::Writes => "writes",
+            Self::Cpu => "cpu",
+        }
+    }
 }
 
 /// What decides.
@@ -151,6 +205,11 @@ pub trait Policy {
 
     /// Blocks whose pages may come back, to be looked at before the next decision.
     fn watched(&self) -> Vec<Block> {
+        Vec::new()
+    }
+
+    /// What holds it back now, and from which target; `None` = from all.
+    fn held(&self) -> Vec<(Option<u64>, Brake)> {
         Vec::new()
     }
 }

@@ -15,6 +15,7 @@ use lowtide_model::scheme::{Action, Scheme, builtin, line};
 use lowtide_model::units::{Share, Size, Span};
 use serde::Deserialize;
 
+use crate::lifecycle::{self, Lifecycle};
 use crate::machine::Policy;
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
 use crate::schemes::{Limits, Operator};
@@ -34,6 +35,8 @@ pub enum Spec {
     Pressure(pressure::Settings),
     /// The youngest age that is predicted to cost little, found from the last minutes.
     Auto(auto::Settings),
+    /// What is in the background.
+    Lifecycle(lifecycle::Settings),
     /// Operation schemes.
     Schemes(Schemes),
 }
@@ -62,7 +65,7 @@ pub struct PolicyError(String);
 
 impl Spec {
     /// Names of policies that need no file: each with its usual settings.
-    pub const BUILT_IN: [&str; 4] = ["age", "auto", "pressure", "promotion"];
+    pub const BUILT_IN: [&str; 5] = ["age", "auto", "lifecycle", "pressure", "promotion"];
 
     /// The policy of that name with its usual settings.
     #[must_use]
@@ -70,6 +73,7 @@ impl Spec {
         Some(match name {
             "age" => Self::Age(age::Settings::default()),
             "auto" => Self::Auto(auto::Settings::default()),
+            "lifecycle" => Self::Lifecycle(lifecycle::Settings::default()),
             "pressure" => Self::Pressure(pressure::Settings::default()),
             "promotion" => Self::Promotion(promotion::Settings::default()),
             _ => return None,
@@ -94,6 +98,7 @@ impl Spec {
             Self::Promotion(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
             Self::Pressure(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
             Self::Auto(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
+            Self::Lifecycle(settings) => Box::new(Lifecycle::new(settings.clone())),
             Self::Schemes(schemes) => Box::new(Operator::new(&schemes.schemes()?, schemes.limits(), seed)),
         })
     }

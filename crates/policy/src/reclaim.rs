@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use lowtide_model::curve::{RefaultCosts, SIDES};
 
-use crate::machine::{Action, Observation, Policy, Reclaim, Target};
+use crate::machine::{Action, Brake, Observation, Policy, Reclaim, Target};
 use brakes::{Brakes, Held, Whole};
 
 /// What a rule wants of one target.
@@ -90,6 +90,11 @@ impl<R: Rule> Policy for Reclaimer<R> {
             return Vec::new();
         }
         orders.into_iter().flatten().map(Action::Reclaim).collect()
+    }
+
+    fn held(&self) -> Vec<(Option<u64>, Brake)> {
+        let each = self.targets.iter().filter_map(|(id, state)| Some((Some(*id), state.held.by?)));
+        self.whole.by.or(self.whole.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
     }
 }
 

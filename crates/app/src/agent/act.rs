@@ -61,6 +61,18 @@ impl Actor {
         self.stop_file.exists()
     }
 
+    /// Whether nothing may be touched.
+    #[must_use]
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Whether advice on processes may go on: the same turn, and nobody has stopped it.
+    #[must_use]
+    pub fn may_go_on_processes(&self) -> bool {
+        Instant::now() < self.until && !self.is_stopped()
+    }
+
     /// How exactly anonymous memory can be asked for, for people.
     #[must_use]
     pub fn selects(&self) -> &'static str {

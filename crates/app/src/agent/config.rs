@@ -31,6 +31,29 @@ pub struct Config {
     pub policy: Policies,
     /// Workloads. The first that matches a cgroup counts.
     pub workload: Vec<Workload>,
+    /// What is done to workloads in the background; nothing if not given.
+    pub lifecycle: Option<LifeCycle>,
+}
+
+/// What is done to workloads in the background.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LifeCycle {
+    /// Name of a policy of the file, or the one that is built in.
+    pub policy: String,
+    /// One that did nothing for so long counts as in the background; `None` = only those frozen, stopped or hinted at.
+    pub idle_after: Option<Span>,
+    /// Where hints are heard.
+    pub socket: PathBuf,
+}
+
+/// Where hints are heard, if nothing else is said.
+pub const SOCKET: &str = "/run/lowtide/agent.sock";
+
+impl Default for LifeCycle {
+    fn default() -> Self {
+        Self { policy: "lifecycle".to_owned(), idle_after: None, socket: SOCKET.into() }
+    }
 }
 
 /// Cgroups, and what is done to them.
@@ -59,6 +82,7 @@ impl Default for Config {
             listen: None,
             policy: Policies::new(),
             workload: Vec::new(),
+            lifecycle: None,
         }
     }
 }
@@ -89,7 +113,7 @@ impl Config {
         if let Some(address) = self.listen.filter(|address| !address.ip().is_loopback()) {
             return Err(format!("listen = \"{address}\": only on this machine; 127.0.0.1 or [::1]"));
         }
-        if self.workload.is_empty() {
+        if self.workload.is_empty() && self.lifecycle.is_none() {
             return Err("there is no [[workload]]; give at least one, with cgroup = \"system.slice/*\"".to_owned());
         }
         for name in &self.exclude {
@@ -98,7 +122,16 @@ impl Config {
         for (number, workload) in (1..).zip(&self.workload) {
             let place = |why: String| format!("workload {number}: {why}");
             Selection::new(kernel, &workload.cgroup).map_err(|error| place(error.to_string()))?;
-            self.policy(&workload.policy).map_err(place)?;
+            if let Spec::Lifecycle(_) = self.policy(&workload.policy).map_err(place)? {
+                let why = "a policy for what is in the background belongs into [lifecycle], as its policy";
+                return Err(place(format!("policy \"{}\": {why}", workload.policy)));
+            }
+        }
+        if let Some(lifecycle) = &self.lifecycle {
+            let spec = self.policy(&lifecycle.policy).map_err(|why| format!("lifecycle: {why}"))?;
+            if !matches!(spec, Spec::Lifecycle(_)) {
+                return Err(format!("lifecycle: policy \"{}\" is of another kind", lifecycle.policy));
+            }
         }
         for (name, spec) in &self.policy {
             build(name, spec, 0).map_err(|why| format!("policy {name}: {why}"))?;

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_policy::machine::{Action, Block, Machine, Observation, Policy, Reclaim, Reclaimed, turn};
+use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaim, Reclaimed, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -16,13 +18,25 @@ use sd_notify::NotifyState;
 use super::act::{Actor, Outcome};
 use super::config::{Config, build};
 use super::figures::{Row, Shared};
+use super::lifecycle::{Phases, Stowed};
+use super::socket::{self, Answer, Hint, Socket, Whom};
 use super::watch::{Watch, Watched};
+use crate::failure::code;
 
 /// A policy with the workloads that are its own.
 struct Group {
+    /// What held it at the last turn.
+    held: Vec<(Option<u64>, Brake)>,
     spec: Spec,
     policy: Box<dyn Policy>,
     reclaimed: Vec<Reclaimed>,
+}
+
+impl Group {
+    fn new(name: &str, spec: Spec) -> anyhow::Result<Self> {
+        let policy = build(name, &spec, 0).map_err(anyhow::Error::msg)?;
+        Ok(Self { held: Vec::new(), spec, policy, reclaimed: Vec::new() })
+    }
 }
 
 /// The agent.
@@ -33,6 +47,10 @@ pub struct Agent {
     watch: Watch,
     actor: Actor,
     groups: BTreeMap<String, Group>,
+    /// What is done to what is in the background, and who that is.
+    lifecycle: Option<Group>,
+    phases: Phases,
+    socket: Option<Socket>,
     shared: Shared,
     start: Instant,
     cpu_s: f64,
@@ -63,6 +81,9 @@ impl Agent {
             watch: Watch::new(kernel, &config)?,
             actor: Actor::new(kernel, config.stop_file.clone(), dry_run),
             groups: BTreeMap::new(),
+            lifecycle: None,
+            phases: Phases::new(kernel, None),
+            socket: None,
             shared: Shared::default(),
             start: Instant::now(),
             cpu_s: sys::own_cpu_s(),
@@ -72,6 +93,12 @@ impl Agent {
         };
         agent.group()?;
         Ok(agent)
+    }
+
+    /// Whether it reclaims from cgroups, and not only stows what is in the background.
+    #[must_use]
+    pub fn reclaims(&self) -> bool {
+        !self.config.workload.is_empty()
     }
 
     /// Where metrics are to be served, and what of.
@@ -90,14 +117,55 @@ impl Agent {
             let spec = self.config.policy(name).map_err(anyhow::Error::msg)?;
             let group = match before.remove(name).filter(|group| group.spec == spec) {
                 Some(group) => group,
-                None => {
-                    let policy = build(name, &spec, 0).map_err(anyhow::Error::msg)?;
-                    Group { spec, policy, reclaimed: Vec::new() }
-                }
+                None => Group::new(name, spec)?,
             };
             self.groups.insert(name.clone(), group);
         }
+        let before = self.lifecycle.take();
+        if let Some(lifecycle) = &self.config.lifecycle {
+            let spec = self.config.policy(&lifecycle.policy).map_err(anyhow::Error::msg)?;
+            let same = before.filter(|group| group.spec == spec);
+            self.lifecycle = Some(same.map_or_else(|| Group::new(&lifecycle.policy, spec), Ok)?);
+        }
+        let idle_after = self.config.lifecycle.as_ref().and_then(|lifecycle| lifecycle.idle_after);
+        self.phases.set_idle_after(idle_after.map(|time| time.0.as_secs_f64()));
         Ok(())
+    }
+
+    /// Opens the socket for hints, where hints are wanted.
+    ///
+    /// # Errors
+    /// If it cannot be made there.
+    pub fn listen(&mut self) -> anyhow::Result<()> {
+        let Some(lifecycle) = &self.config.lifecycle else { return Ok(()) };
+        let socket = Socket::open(&lifecycle.socket).with_context(|| lifecycle.socket.display().to_string())?;
+        self.socket = Some(socket);
+        Ok(())
+    }
+
+    /// Hears hints; true if there was one.
+    fn hear(&mut self) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let (kernel, watch, phases) = (&self.kernel, &self.watch, &mut self.phases);
+        let mut heard = false;
+        while socket.hear(|uid, hint| {
+            let answer = heed(kernel, watch, phases, uid, hint);
+            let result = match &answer {
+                Answer::Heard => "heard".to_owned(),
+                Answer::Refused(_, why) => why.clone(),
+            };
+            let whom = match &hint.target {
+                Whom::Pid(pid) => format!("pid {pid}"),
+                Whom::Cgroup(path) => path.clone(),
+            };
+            let place = if hint.background { "background" } else { "foreground" };
+            let figures = [("whom", whom), ("place", place.to_owned()), ("uid", uid.to_string()), ("result", result)];
+            log("hint", &figures);
+            answer
+        }) {
+            heard = true;
+        }
+        heard
     }
 
     /// Reads the file anew. With a mistake in it, all stays as it was.
@@ -140,10 +208,13 @@ impl Agent {
         loop {
             let due_s = f64::min(next_s, self.watch.due_s().max(self.now_s()));
             let time = Timespec::try_from(Duration::from_secs_f64((due_s - self.now_s()).max(0.0)))?;
-            match poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&time)) {
+            let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+            fds.extend(self.socket.as_ref().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)));
+            match poll(&mut fds, Some(&time)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+            drop(fds);
             while let Some(signal) = signals.next()? {
                 if signal.number != Signal::HUP.as_raw() {
                     let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -153,8 +224,9 @@ impl Agent {
                 self.reload();
             }
             let now_s = self.now_s();
+            let hinted = self.hear();
             let fresh = self.watch.look(now_s);
-            if fresh || now_s >= next_s {
+            if fresh || hinted || now_s >= next_s {
                 next_s = now_s + every_s;
                 self.turn(now_s, fresh);
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
@@ -164,7 +236,7 @@ impl Agent {
 
     /// One turn of all policies.
     fn turn(&mut self, now_s: f64, fresh: bool) {
-        let seen = self.watch.observe(now_s, fresh);
+        let mut seen = self.watch.observe(now_s, fresh);
         for text in self.watch.take_notes() {
             log("note", &[("text", text)]);
         }
@@ -179,6 +251,7 @@ impl Agent {
             return;
         }
         self.actor.begin();
+        self.stow(&mut seen);
         for (name, group) in &mut self.groups {
             let own = |id: u64| self.watch.found().get(&id).is_some_and(|watched| watched.policy == *name);
             let targets = seen.targets.iter().filter(|target| own(target.id)).cloned().collect();
@@ -187,11 +260,43 @@ impl Agent {
                 seen: Some(Observation { targets, reclaimed, ..seen.clone() }),
                 watch: &mut self.watch,
                 actor: &mut self.actor,
+                phases: &mut self.phases,
                 reclaimed: &mut group.reclaimed,
                 shared: &self.shared,
             };
             turn(&mut node, group.policy.as_mut());
+            let held = group.policy.held();
+            tell_brakes(name, &group.held, &held, self.watch.found());
+            group.held = held;
         }
+        let held = self.groups.iter().flat_map(|(name, group)| group.held.iter().map(|held| (name.clone(), *held)));
+        let held = held.collect();
+        self.shared.with(|figures| figures.held = held);
+    }
+
+    /// The life cycle's turn: all workloads, and the processes that hints were given about.
+    fn stow(&mut self, seen: &mut Observation) {
+        let Some(group) = &mut self.lifecycle else { return };
+        let found = self.watch.found();
+        for target in &mut seen.targets {
+            let known = found.get(&target.id);
+            target.background = known.is_some_and(|watched| self.phases.is_background(&watched.cgroup, seen.now_s));
+        }
+        self.phases.retain(|id| found.contains_key(&id));
+        let targets = seen.targets.iter().cloned().chain(self.phases.trees()).collect();
+        let mut node = Node {
+            seen: Some(Observation { targets, ..seen.clone() }),
+            watch: &mut self.watch,
+            actor: &mut self.actor,
+            phases: &mut self.phases,
+            reclaimed: &mut group.reclaimed,
+            shared: &self.shared,
+        };
+        turn(&mut node, group.policy.as_mut());
+        group.reclaimed.clear();
+        let held = group.policy.held();
+        tell_brakes("lifecycle", &group.held, &held, self.watch.found());
+        group.held = held;
     }
 
     /// Makes the newest figures known.
@@ -217,6 +322,7 @@ struct Node<'a> {
     seen: Option<Observation>,
     watch: &'a mut Watch,
     actor: &'a mut Actor,
+    phases: &'a mut Phases,
     reclaimed: &'a mut Vec<Reclaimed>,
     shared: &'a Shared,
 }
@@ -228,13 +334,112 @@ impl Machine for Node<'_> {
 
     fn act(&mut self, actions: Vec<Action>, _: Vec<Block>) {
         for action in actions {
-            let Action::Reclaim(wanted) = action else { continue };
+            let wanted = match action {
+                Action::Reclaim(wanted) => wanted,
+                Action::Stow { target, reason } => {
+                    self.turn_over(target, true, &reason);
+                    continue;
+                }
+                Action::Fetch { target, reason } => {
+                    self.turn_over(target, false, &reason);
+                    continue;
+                }
+                // Only schemes ask for it, and these are not for the agent.
+                Action::Advise(_) => continue,
+            };
             let zram = self.watch.zram_reader();
             let Some(watched) = self.watch.get_mut(wanted.target) else { continue };
             let outcome = self.actor.reclaim(watched, &wanted, zram);
             told(watched, &wanted, &outcome);
             self.shared.with(|figures| figures.took(wanted.target, &outcome));
             self.reclaimed.push(outcome.reclaimed);
+        }
+    }
+}
+
+impl Node<'_> {
+    /// Stows what went to the background, or fetches it again.
+    fn turn_over(&mut self, id: u64, away: bool, reason: &str) {
+        let watched = self.watch.found().get(&id);
+        let name = watched.map(|watched| watched.path.clone()).or_else(|| self.phases.name(id));
+        let cgroup = watched.map(|watched| watched.cgroup.clone());
+        let start = Instant::now();
+        let actor = &*self.actor;
+        let mut go_on = || actor.may_go_on_processes();
+        let done = match (actor.is_dry_run(), away) {
+            (true, _) => Ok(Stowed::default()),
+            (false, true) => self.phases.stow(id, cgroup.as_ref(), &mut go_on),
+            (false, false) => self.phases.fetch(id, cgroup.as_ref(), &mut go_on),
+        };
+        let mut figures = vec![("target", name.unwrap_or_default())];
+        match done {
+            Ok(Stowed { anon, file, processes }) => figures.extend([
+                ("processes", processes.to_string()),
+                ("anon_bytes", anon.to_string()),
+                ("file_bytes", file.to_string()),
+            ]),
+            Err(error) => figures.push(("error", error.to_string())),
+        }
+        figures.push(("took_s", format!("{:.3}", start.elapsed().as_secs_f64())));
+        figures.push(("reason", reason.to_owned()));
+        if actor.is_dry_run() {
+            figures.push(("stopped", "dry run".to_owned()));
+        }
+        log(if away { "stow" } else { "fetch" }, &figures);
+    }
+}
+
+/// What becomes of a hint.
+fn heed(kernel: &Kernel, watch: &Watch, phases: &mut Phases, uid: u32, hint: &Hint) -> Answer {
+    let not_found = |error: &dyn std::fmt::Display| Answer::Refused(code::GONE, error.to_string());
+    let refused =
+        |what: &str| Answer::Refused(code::PERMISSION, format!("{what} is not yours; hint as its owner, or as root"));
+    match &hint.target {
+        Whom::Cgroup(path) => {
+            let cgroup = match Cgroup::named(kernel, path) {
+                Ok(cgroup) => cgroup,
+                Err(error) => return not_found(&error),
+            };
+            if !watch.found().contains_key(&cgroup.inode) {
+                return not_found(&format!("{path} is no workload of the agent's file"));
+            }
+            match socket::may_hint(uid, &kernel.path(&cgroup.path)) {
+                Ok(true) => phases.hint_cgroup(&cgroup, hint.background),
+                Ok(false) => return refused(path),
+                Err(error) => return not_found(&error),
+            }
+        }
+        Whom::Pid(pid) => {
+            match socket::may_hint(uid, &kernel.path(format!("/proc/{pid}"))) {
+                Ok(true) => {}
+                Ok(false) => return refused(&format!("process {pid}")),
+                Err(_) => return not_found(&format!("there is no process {pid}")),
+            }
+            let of = Cgroup::of(kernel, *pid).ok().flatten().and_then(|cgroup| cgroup.hierarchy_path(kernel).ok());
+            if of.is_some_and(|path| watch.is_excluded(&path)) {
+                return Answer::Refused(code::PERMISSION, format!("process {pid} is in a cgroup that is excluded"));
+            }
+            if let Err(error) = phases.hint_process(*pid, hint.background) {
+                return not_found(&error);
+            }
+        }
+    }
+    Answer::Heard
+}
+
+/// Writes down which brakes took hold, and which let go.
+fn tell_brakes(
+    policy: &str,
+    before: &[(Option<u64>, Brake)],
+    now: &[(Option<u64>, Brake)],
+    found: &BTreeMap<u64, Watched>,
+) {
+    let changed = [("held", now, before), ("let go", before, now)];
+    for (event, some, others) in changed {
+        for (target, brake) in some.iter().filter(|held| !others.contains(held)) {
+            let name = target.map_or(Some("all".to_owned()), |id| found.get(&id).map(|watched| watched.path.clone()));
+            let Some(cgroup) = name else { continue };
+            log(event, &[("cgroup", cgroup), ("policy", policy.to_owned()), ("by", brake.name().to_owned())]);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lowtide_model::curve::SIDES;
+use lowtide_policy::machine::Brake;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -34,6 +35,8 @@ pub struct Figures {
     pub rows: std::collections::BTreeMap<u64, Row>,
     /// The agent's own CPU seconds, evicting included, and those of evicting alone.
     pub cpu_s: (f64, f64),
+    /// What holds which policy, from which workload or from all.
+    pub held: Vec<(String, (Option<u64>, Brake))>,
     /// Nothing is taken at all: the file that stops it is there, or only a dry run was asked for.
     pub stopped: bool,
 }
@@ -161,6 +164,13 @@ impl Collector for Shared {
         let mut cpu = encoder.encode_descriptor("lowtide_agent_cpu", doc, Some(&Unit::Seconds), MetricType::Counter)?;
         for (what, value) in [("watching", figures.cpu_s.0 - figures.cpu_s.1), ("evicting", figures.cpu_s.1)] {
             cpu.encode_family(&[("for", what)])?.encode_counter::<NoLabelSet, _, f64>(&value.max(0.0), None)?;
+        }
+        let doc = "Brakes that hold a policy now, from one cgroup or from all";
+        let mut brakes = encoder.encode_descriptor("lowtide_agent_brake", doc, None, MetricType::Gauge)?;
+        for (policy, (target, brake)) in &figures.held {
+            let cgroup = target.map_or("", |id| figures.rows.get(&id).map_or("", |row| row.cgroup.as_str()));
+            let labels = [("cgroup", cgroup), ("policy", policy.as_str()), ("brake", brake.name())];
+            brakes.encode_family(&labels)?.encode_gauge(&1)?;
         }
         let doc = "Whether nothing is taken at all: stopped by its file, or a dry run";
         let mut stopped = encoder.encode_descriptor("lowtide_agent_stopped", doc, None, MetricType::Gauge)?;

@@ -1,10 +1,13 @@
 //! The agent: reclaims from the workloads of a machine what they do not need, by the policies of [`lowtide_policy`].
 //!
 //! [`config`] says what it shall do; [`watch`] sees workloads come, go and fare; [`act`] carries out what policies ask
-//! for; [`daemon`] is the loop; [`figures`] is what it tells others.
+//! for; [`lifecycle`] knows who is in the background, and [`socket`] hears hints about it; [`daemon`] is the loop;
+//! [`figures`] is what it tells others.
 
 pub mod act;
 pub mod config;
 pub mod daemon;
 pub mod figures;
+pub mod lifecycle;
+pub mod socket;
 pub mod watch;

@@ -138,6 +138,12 @@ impl Watch {
         self.monitor.as_ref().map_or(f64::INFINITY, MglruMonitor::due_s)
     }
 
+    /// Whether a path is left alone.
+    #[must_use]
+    pub fn is_excluded(&self, path: &str) -> bool {
+        self.exclude.iter().any(|selection| selection.holds(path))
+    }
+
     /// Looks for cgroups that came and went, now and then.
     fn search(&mut self, now_s: f64) {
         if self.searched_s.is_some_and(|searched_s| (0.0..SEARCH_S).contains(&(now_s - searched_s))) {
@@ -300,7 +306,7 @@ fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64, fresh: bool) 
         io_pressure: stalled(1),
         refaults: [back(0), back(1)],
         stored: Watched { now: *vitals, ..watched.clone() }.kept_bytes(),
-        metric: None,
+        ..Target::default()
     }
 }
 

@@ -41,8 +41,11 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         return Ok(0);
     }
     let mut agent = Agent::new(&kernel, &args.config, args.dry_run)?;
-    possible(&kernel)?;
+    if agent.reclaims() {
+        possible(&kernel)?;
+    }
     let _lock = lock(&undo::folder())?;
+    agent.listen()?;
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
     // After the signals: a thread that was started before would die of them.
     if let Some((address, shared)) = agent.served() {

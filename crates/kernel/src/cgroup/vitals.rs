@@ -2,7 +2,7 @@
 
 use super::{Cgroup, Version};
 use crate::pressure;
-use crate::root::{Kernel, Result, keyed};
+use crate::root::{Kernel, Result, keyed, value_of};
 
 /// What a cgroup holds, with what is below it, and how it fares.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -48,14 +48,30 @@ impl Cgroup {
     }
 }
 
+impl Cgroup {
+    /// CPU time of all its processes so far, microseconds; `None` where its controller is not on.
+    #[must_use]
+    pub fn cpu_us(&self, kernel: &Kernel) -> Option<u64> {
+        value_of(&kernel.read_text(self.path.join("cpu.stat")).ok()?, "usage_usec")
+    }
+
+    /// Whether it is frozen as a whole (version 2).
+    #[must_use]
+    pub fn is_frozen(&self, kernel: &Kernel) -> bool {
+        let text = kernel.read_text(self.path.join("cgroup.events")).unwrap_or_default();
+        value_of(&text, "frozen") == Some(1)
+    }
+}
+
 fn parse(text: &str) -> Vitals {
     let mut vitals = Vitals::default();
     let (mut anon, mut file, mut shared) = (0u64, 0u64, 0u64);
     for (key, number) in keyed(text) {
         match key {
-            "anon" => anon = number,
-            "file" => file = number,
-            "shmem" => shared = number,
+            "anon" | "total_rss" => anon = number,
+            "file" | "total_cache" => file = number,
+            "shmem" | "total_shmem" => shared = number,
+            "total_swap" => vitals.swapped = number,
             "zswap" => vitals.zswap = number,
             "zswapped" => vitals.zswapped = number,
             "pgsteal" => vitals.stolen = number,
@@ -91,6 +107,24 @@ mod tests {
         assert_eq!((vitals.floor, vitals.stalled_s, vitals.zswap), (u64::MAX, [Some(1.5), None], 5));
         std::fs::remove_file(dir.path().join("memory.stat")).unwrap();
         assert!(cgroup.vitals(&Kernel::at(dir.path())).unwrap_err().is_gone());
+    }
+
+    #[test]
+    fn version_1_has_other_names_and_totals_of_its_own() {
+        let vitals = parse("rss 1\ncache 1\ntotal_rss 100\ntotal_cache 50\ntotal_shmem 20\ntotal_swap 7\n");
+        assert_eq!((vitals.resident, vitals.swapped), ([120, 30], 7));
+    }
+
+    #[test]
+    fn a_frozen_cgroup_and_its_cpu_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = Kernel::at(dir.path());
+        let cgroup = Cgroup { version: Version::V2, path: "/".into(), inode: 0 };
+        assert!(!cgroup.is_frozen(&kernel) && cgroup.cpu_us(&kernel).is_none());
+        std::fs::write(dir.path().join("cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        std::fs::write(dir.path().join("cpu.stat"), "usage_usec 123\nuser_usec 100\n").unwrap();
+        assert!(cgroup.is_frozen(&kernel));
+        assert_eq!(cgroup.cpu_us(&kernel), Some(123));
     }
 
     proptest! {

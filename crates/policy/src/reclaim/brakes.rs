@@ -5,7 +5,7 @@ use std::time::Duration;
 use lowtide_model::units::{Share, Size, Span};
 use serde::Deserialize;
 
-use crate::machine::{Observation, Target};
+use crate::machine::{Brake, Observation, Target};
 use crate::schemes::Limits;
 
 /// How hard they hold.
@@ -80,6 +80,10 @@ pub(super) struct Held {
     for_s: f64,
     /// The lowest figure of the user's own.
     best: Option<f64>,
+    /// Why it was left alone last.
+    cause: Option<Brake>,
+    /// What holds it now.
+    pub(super) by: Option<Brake>,
 }
 
 impl Held {
@@ -95,23 +99,27 @@ impl Held {
         let costs = [seen.costs.swap_s, seen.costs.disk_s];
         let lost: f64 = target.refaults.iter().zip(costs).map(|(pages, cost_s)| pages * cost_s).sum();
         let too_slow = elapsed_s > 0.0 && lost > brakes.slowdown.0 * elapsed_s;
-        if too_slow || self.is_worse(brakes, target) {
+        let worse = self.is_worse(brakes, target);
+        if too_slow || worse {
             // What happens while it is left alone was not caused meanwhile.
             if now_s >= self.until_s {
                 self.for_s = (2.0 * self.for_s).clamp(FIRST_S, LONGEST_S);
                 self.until_s = now_s + self.for_s;
+                self.cause = Some(if too_slow { Brake::Slowdown } else { Brake::Metric });
             }
         } else if now_s > self.until_s + 2.0 * self.for_s {
             (self.for_s, self.until_s) = (0.5 * self.for_s, now_s);
         }
         let pressed = target.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
-        if pressed || now_s < self.until_s {
+        self.by = if pressed { Some(Brake::Pressure) } else { self.cause.filter(|_| now_s < self.until_s) };
+        if self.by.is_some() {
             return NOTHING;
         }
         let spare = target.resident.iter().sum::<f64>() - target.floor.max(bytes(brakes.floor));
         let both = spare.max(0.0).min(brakes.quota.map_or(f64::INFINITY, bytes));
         let kept = target.stored.filter(|_| target.swapped > TELLING);
         let in_vain = kept.is_some_and(|stored| stored > brakes.kept.0 * target.swapped);
+        self.by = if spare <= 0.0 { Some(Brake::Floor) } else { in_vain.then_some(Brake::Incompressible) };
         Most { anon: if in_vain { 0.0 } else { both }, file: both, both }
     }
 
@@ -135,6 +143,8 @@ pub(super) struct Whole {
     /// Bytes that may be written now; fills up over the day.
     writes: Option<f64>,
     on_disk: bool,
+    /// What holds everything now.
+    pub(super) by: Option<Brake>,
 }
 
 const DAY_S: f64 = 24.0 * 3600.0;
@@ -158,7 +168,14 @@ impl Whole {
             self.writes.map_or(at_once, |left| (left + grown).min(at_once))
         });
         let pressed = seen.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
-        !pressed && self.cpu_debt_s <= CPU_AT_ONCE_S
+        self.by = if pressed { Some(Brake::Pressure) } else { (self.cpu_debt_s > CPU_AT_ONCE_S).then_some(Brake::Cpu) };
+        self.by.is_none()
+    }
+
+    /// What there is no room for, where nothing more can be paged out.
+    pub(super) fn full(&self) -> Option<Brake> {
+        let written = self.on_disk && self.writes.is_some_and(|left| left <= 0.0);
+        if self.swap <= 0.0 { Some(Brake::Swap) } else { written.then_some(Brake::Writes) }
     }
 
     /// Bytes of anonymous memory for which there is room.

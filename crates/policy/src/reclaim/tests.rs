@@ -3,7 +3,7 @@ use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::units::Size;
 
 use super::*;
-use crate::machine::Reclaimed;
+use crate::machine::{Brake, Reclaimed};
 use crate::reclaim::brakes::seconds;
 
 const MIB: f64 = 1_048_576.0;
@@ -25,7 +25,7 @@ fn seen(now_s: f64, target: Target) -> Observation {
 fn bytes(actions: &[Action]) -> Vec<[f64; 2]> {
     let reclaims = actions.iter().filter_map(|action| match action {
         Action::Reclaim(reclaim) => Some(reclaim.bytes),
-        Action::Advise(_) => None,
+        _ => None,
     });
     reclaims.collect()
 }
@@ -57,9 +57,18 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
     assert!(with(Target { pressure: Some(0.2), ..target() }).is_empty());
     assert_eq!(first(Brakes { floor: Size(190), ..Brakes::default() }, &seen(0.0, target())), [[0.0, 10.0]]);
     assert_eq!(first(Brakes { quota: Some(Size(57)), ..Brakes::default() }, &seen(0.0, target())), [[7.0, 50.0]]);
+    let held = |brakes: Brakes, seen: &Observation| {
+        let mut policy = always(brakes);
+        policy.decide(seen);
+        policy.held()
+    };
     let pressed = Observation { pressure: Some(0.2), ..seen(0.0, target()) };
+    assert_eq!(held(Brakes::default(), &pressed), [(None, Brake::Pressure)]);
+    assert_eq!(held(Brakes::default(), &seen(0.0, Target { floor: 300.0, ..target() })), [(Some(1), Brake::Floor)]);
+    assert_eq!(held(Brakes::default(), &seen(0.0, target())), []);
     assert!(first(Brakes::default(), &pressed).is_empty());
     let full = Observation { swap_free: Some(0), ..seen(0.0, target()) };
+    assert_eq!(held(Brakes::default(), &full), [(None, Brake::Swap)]);
     assert_eq!(first(Brakes::default(), &full), [[0.0, 50.0]], "file memory needs no swap");
     // Two targets share the swap that there is.
     let two = vec![target(), Target { id: 2, ..target() }];
@@ -199,7 +208,7 @@ fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_doe
         let actions = policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, back)));
         actions.into_iter().find_map(|action| match action {
             Action::Reclaim(reclaim) => reclaim.older_s[0],
-            Action::Advise(_) => None,
+            _ => None,
         })
     };
     let first = (0..200).find_map(|now_s| Some((now_s, age_at(now_s, 0.0)?))).unwrap();

@@ -90,8 +90,8 @@ impl Threshold {
         let from_s = *self.from_s.get_or_insert(now_s);
         // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
         if now_s - slice.from_s >= terms.slice_s - 0.05 && slice.is_told() {
-            // A clock that was set back began before it began.
-            if slice.from_s - from_s >= terms.warm_up_s - 0.05 || slice.from_s < from_s {
+            // A clock that was set back is past it.
+            if now_s - from_s > terms.warm_up_s + 0.05 || slice.from_s < from_s {
                 self.close(&slice, terms, target, now_s, allowed);
             }
             slice = Slice::new(target, now_s);

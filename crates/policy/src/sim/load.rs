@@ -134,6 +134,23 @@ impl Default for Limits {
     }
 }
 
+/// When a workload is in the foreground: from a time on, for so long, every so often. Seconds since it started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Foreground {
+    /// The first time.
+    pub from_s: f64,
+    /// For so long.
+    pub lasts_s: f64,
+    /// From one time to the next.
+    pub every_s: f64,
+}
+
+impl Foreground {
+    fn holds(&self, t_s: f64) -> bool {
+        t_s >= self.from_s && (t_s - self.from_s) % self.every_s.max(1e-9) < self.lasts_s
+    }
+}
+
 /// A running workload.
 #[derive(Debug, Clone)]
 pub struct Load {
@@ -153,6 +170,8 @@ pub struct Load {
     pub start_s: f64,
     /// See above.
     pub stop_s: f64,
+    /// When it is in the foreground; in the background it does nothing. `None` = always.
+    pub foreground: Option<Foreground>,
     /// Its memory.
     pub parts: Vec<Part>,
     /// Groups of all parts, part by part.
@@ -203,6 +222,7 @@ impl Load {
             protected: false,
             start_s: 0.0,
             stop_s: f64::INFINITY,
+            foreground: None,
             parts,
             groups,
             clock_s: 0.0,
@@ -219,6 +239,12 @@ impl Load {
     #[must_use]
     pub fn runs(&self, now_s: f64) -> bool {
         !self.gone && (self.start_s..self.stop_s).contains(&now_s)
+    }
+
+    /// Whether it is in the background at that time.
+    #[must_use]
+    pub fn is_background(&self, now_s: f64) -> bool {
+        self.foreground.is_some_and(|foreground| !foreground.holds(now_s - self.start_s))
     }
 
     /// Bytes in memory.

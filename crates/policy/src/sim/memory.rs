@@ -125,6 +125,21 @@ impl Memory {
         Taken { pages, cpu_s: if of.anon { pages_f(taken) * self.out_s } else { 0.1 * pages_f(taken) * self.out_s } }
     }
 
+    /// Brings back at most so many pages that are paged out, whole groups. CPU seconds that it takes.
+    pub(super) fn fetch(&mut self, load: &mut Load, pages: u64) -> f64 {
+        let places: Vec<(usize, usize)> = places(load);
+        let mut left = pages;
+        let mut cpu_s = 0.0;
+        for (part, group) in places.into_iter().filter(|(part, _)| load.parts[*part].anon).collect::<Vec<_>>() {
+            let back = load.groups[group].out;
+            if back > 0 && u64::from(back) <= left {
+                left -= u64::from(back);
+                cpu_s += self.bring(load, Used { group, part, idle_s: None, back, new: 0 });
+            }
+        }
+        cpu_s
+    }
+
     /// A group's memory is given back, wherever it is.
     pub(super) fn free_group(&mut self, load: &mut Load, part: usize, group: usize) {
         let of = &load.parts[part];
@@ -195,6 +210,15 @@ impl Lru {
             taken.add(some);
         }
         taken
+    }
+
+    /// File memory of the workload is evicted next, oldest first.
+    pub(super) fn deactivate(&mut self, load: &Load) {
+        let files = load.each().enumerate().filter(|(_, (_, part, state))| !part.anon && state.resident > 0);
+        let mut files: Vec<(usize, usize, f64)> =
+            files.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
+        files.sort_by(|a, b| b.2.total_cmp(&a.2));
+        self.oldest.extend(files);
     }
 
     /// Finds the oldest quarter of what can go; false if nothing can.

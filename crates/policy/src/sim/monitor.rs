@@ -67,7 +67,17 @@ pub(super) fn target(
     let floor = load.limits.low.max(load.limits.min);
     let anon = load.each().filter(|(_, part, _)| part.anon);
     let stored = anon.map(|(_, part, group)| f64::from(group.out) * PAGE_F / part.ratio).sum();
-    Target { id: load.id, resident, swapped, floor, ages, pressure, stored: Some(stored), ..Target::default() }
+    Target {
+        id: load.id,
+        resident,
+        swapped,
+        floor,
+        ages,
+        pressure,
+        stored: Some(stored),
+        background: load.is_background(now_s),
+        ..Target::default()
+    }
 }
 
 /// A share of so many pages, as a sample tells it.

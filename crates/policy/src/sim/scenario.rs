@@ -8,7 +8,7 @@ use lowtide_model::units::{Size, Span};
 use serde::Deserialize;
 
 use super::faults::Faults;
-use super::load::{Limits, Load, Part, Use};
+use super::load::{Foreground, Limits, Load, Part, Use};
 use super::memory::{EVICT_S, Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
@@ -115,8 +115,24 @@ pub struct WorkloadSpec {
     /// Policies must leave them alone.
     #[serde(default)]
     pub protected: bool,
+    /// When they are in the foreground; always if not given.
+    #[serde(default)]
+    pub foreground: Option<ForegroundSpec>,
     /// Their memory.
     pub memory: Vec<PartSpec>,
+}
+
+/// When a workload is in the foreground.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForegroundSpec {
+    /// The first time, after its start.
+    #[serde(default)]
+    pub first: Option<Span>,
+    /// For so long.
+    pub lasts: Span,
+    /// From one time to the next.
+    pub every: Span,
 }
 
 /// A part of a workload's memory.
@@ -270,6 +286,11 @@ impl WorkloadSpec {
         let mut load = Load::new(id, name, parts?);
         load.cpus = self.cpus;
         load.protected = self.protected;
+        load.foreground = self.foreground.as_ref().map(|foreground| Foreground {
+            from_s: foreground.first.map_or(0.0, seconds),
+            lasts_s: seconds(foreground.lasts),
+            every_s: seconds(foreground.every),
+        });
         load.start_s = self.start.map_or(0.0, seconds);
         load.stop_s = self.stop.map_or(f64::INFINITY, seconds);
         load.limits = Limits {

@@ -132,6 +132,9 @@ impl Simulated {
         let mut used = Vec::new();
         for at in 0..self.loads.len() {
             if self.loads[at].runs(self.now_s) {
+                if self.loads[at].is_background(self.now_s) {
+                    continue;
+                }
                 self.run(at, step_s, share, &mut used);
             } else if self.loads[at].resident != [0; 2] || self.loads[at].out != [0; 2] {
                 self.memory.free_all(&mut self.loads[at]);
@@ -145,7 +148,8 @@ impl Simulated {
     /// The part of the time that everyone gets a CPU: workloads and reclaim share what there is.
     fn cpu_share(&mut self, step_s: f64) -> f64 {
         let reclaim = std::mem::take(&mut self.reclaim_cpu_s) / step_s;
-        let wanted: f64 = self.loads.iter().filter(|load| load.runs(self.now_s)).map(|load| load.cpus).sum();
+        let busy = |load: &&Load| load.runs(self.now_s) && !load.is_background(self.now_s);
+        let wanted: f64 = self.loads.iter().filter(busy).map(|load| load.cpus).sum();
         (self.setup.cpus / (wanted + reclaim).max(1e-9)).min(1.0)
     }
 

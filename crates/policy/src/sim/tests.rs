@@ -2,7 +2,7 @@ use lowtide_model::PAGE;
 use lowtide_model::scheme::Action as Advice;
 use lowtide_model::units::Span;
 
-use super::load::{Limits, Load, Part, Use};
+use super::load::{Foreground, Limits, Load, Part, Use};
 use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;

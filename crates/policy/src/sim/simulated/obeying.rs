@@ -69,6 +69,26 @@ impl Simulated {
         self.reclaimed.push(Reclaimed { target: reclaim.target, bytes, cpu_s: taken.cpu_s });
     }
 
+    /// Pages out anonymous memory, and has file memory go next.
+    fn stow(&mut self, id: u64, share: f64) {
+        let Some(at) = self.find(id) else { return };
+        let load = &mut self.loads[at];
+        let spare = (load.bytes() - load.limits.min).max(0.0);
+        let pages = load.resident[0].min(pages_of(spare * share));
+        let taken = evict_older(&mut self.memory, load, self.now_s, [Some(0.0), None], [pages, 0]);
+        self.lrus[at].deactivate(load);
+        self.reclaim_cpu_s += taken.cpu_s;
+        self.recorder.acted(at, taken);
+    }
+
+    /// Brings back what is paged out, as far as there is room; nobody waits for it.
+    fn fetch(&mut self, id: u64, share: f64) {
+        let Some(at) = self.find(id) else { return };
+        let room = (self.memory.free() - self.memory.short()).max(0.0) * share;
+        let cpu_s = self.memory.fetch(&mut self.loads[at], pages_of(room));
+        self.reclaim_cpu_s += cpu_s;
+    }
+
     /// Pages of a block that are in memory.
     fn in_memory(&self, (pid, (start, end)): &Block) -> Option<(u32, u64, u32)> {
         let id = self.known.get(pid)?;
@@ -154,6 +174,8 @@ impl Machine for Simulated {
                     self.done.push(done);
                 }
                 Action::Reclaim(reclaim) => self.reclaim(&reclaim, share),
+                Action::Stow { target, .. } => self.stow(target, share),
+                Action::Fetch { target, .. } => self.fetch(target, share),
             }
         }
     }

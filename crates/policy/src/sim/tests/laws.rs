@@ -3,10 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use lowtide_model::scheme::{Action as Advice, builtin};
-use lowtide_model::units::{Share, Span};
+use lowtide_model::units::{Share, Size, Span};
 use proptest::prelude::*;
 
 use super::*;
+use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Block, Observation};
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
 use crate::schemes::{Limits as SchemeLimits, Operator};
@@ -42,7 +43,17 @@ impl Policy for Checked {
                         wrong.push(format!("{} s: memory that nobody offered", seen.now_s));
                     }
                 }
-                Action::Advise(_) => {}
+                Action::Advise(_) | Action::Fetch { .. } => {}
+                Action::Stow { target, .. } => {
+                    let target = seen.targets.iter().find(|of| of.id == *target);
+                    bytes += target.map_or(0.0, |target| target.resident[0]);
+                    if !target.is_some_and(|target| target.background) {
+                        wrong.push(format!("{} s: not in the background", seen.now_s));
+                    }
+                    if target.is_some_and(|target| target.pressure.is_some_and(|pressure| pressure > self.pressure)) {
+                        wrong.push(format!("{} s: a target under pressure", seen.now_s));
+                    }
+                }
                 Action::Reclaim(reclaim) => {
                     bytes += reclaim.bytes.iter().sum::<f64>();
                     most = most.max(reclaim.bytes.iter().sum::<f64>());
@@ -88,11 +99,11 @@ fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>
     let mut schemes = builtin::named("prcl-tuned").unwrap();
     if let Some(bytes) = quota {
         for scheme in &mut schemes {
-            scheme.quota.size = Some(lowtide_model::units::Size(bytes));
+            scheme.quota.size = Some(Size(bytes));
             scheme.quota.every = Span(std::time::Duration::from_secs(1));
         }
     }
-    let quota = quota.map(lowtide_model::units::Size);
+    let quota = quota.map(Size);
     let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
     let brakes = Brakes { quota, ..Brakes::default() };
     let age = age::Settings { every: seconds(1), ..age::Settings::default() };
@@ -105,6 +116,10 @@ fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>
         ("promotion", Box::new(Reclaimer::new(promotion, brakes.clone()))),
         ("pressure", Box::new(Reclaimer::new(pressure, brakes.clone()))),
         ("auto", Box::new(Reclaimer::new(auto::Settings::default(), brakes))),
+        (
+            "lifecycle",
+            Box::new(Lifecycle::new(lifecycle::Settings { floor: Size(1 << 20), ..lifecycle::Settings::default() })),
+        ),
     ]
 }
 
@@ -154,14 +169,18 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
 
 fn load() -> impl Strategy<Value = Load> {
     let bounds = (prop::option::of(4.0f64..60.0), prop::option::of(1.0f64..40.0), prop::option::of(1.0f64..20.0));
-    (parts(), bounds, any::<bool>(), 0.0f64..40.0).prop_map(|(parts, (max, low, min), protected, start_s)| {
-        let mut load = Load::new(0, "some", parts);
-        load.limits.max = max.map_or(f64::INFINITY, |mib| mib * MIB);
-        load.limits.low = low.map_or(0.0, |mib| mib * MIB);
-        load.limits.min = min.map_or(0.0, |mib| mib * MIB);
-        (load.protected, load.start_s) = (protected, start_s);
-        load
-    })
+    let foreground = prop::option::of((0.0f64..10.0, 5.0f64..20.0, 20.0f64..60.0));
+    (parts(), bounds, any::<bool>(), 0.0f64..40.0, foreground).prop_map(
+        |(parts, (max, low, min), protected, start_s, foreground)| {
+            let mut load = Load::new(0, "some", parts);
+            load.limits.max = max.map_or(f64::INFINITY, |mib| mib * MIB);
+            load.limits.low = low.map_or(0.0, |mib| mib * MIB);
+            load.limits.min = min.map_or(0.0, |mib| mib * MIB);
+            (load.protected, load.start_s) = (protected, start_s);
+            load.foreground = foreground.map(|(from_s, lasts_s, every_s)| Foreground { from_s, lasts_s, every_s });
+            load
+        },
+    )
 }
 
 fn faults() -> impl Strategy<Value = Faults> {
@@ -230,7 +249,11 @@ proptest! {
     #[test]
     fn policies_converge(seed: u64, hot in 8u32..64, idle in 8u32..256, every_s in 0.3f64..1.0) {
         for (name, policy) in policies(None, seed) {
-            let load = Load::new(1, "web", vec![part(hot, Use::Sweep(every_s)), part(idle, Use::Idle)]);
+            let mut load = Load::new(1, "web", vec![part(hot, Use::Sweep(every_s)), part(idle, Use::Idle)]);
+            if name == "lifecycle" {
+                // It acts on what is in the background only.
+                load.foreground = Some(Foreground { from_s: 0.0, lasts_s: 20.0, every_s: 1e9 });
+            }
             let monitors = Monitors { regions: 40, ..Monitors::default() };
             let machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 400.0) };
             let log = Arc::new(Mutex::new(Vec::new()));

@@ -1,0 +1,212 @@
+//! The agent's socket: hints about what went to the background or came to the foreground, one a connection.
+//!
+//! Who may hint: root, and whoever owns what the hint is about. What the kernel says of the peer counts, not what the
+//! peer says.
+
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// A hint is no longer than this.
+const LONGEST: usize = 8192;
+/// A peer that says nothing, or does not listen, is not waited for longer.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// What a peer says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hint {
+    /// It is in the background now, or in the foreground.
+    pub background: bool,
+    /// What.
+    #[serde(flatten)]
+    pub target: Whom,
+}
+
+/// What a hint is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whom {
+    /// A process, and what descends from it.
+    Pid(u32),
+    /// A cgroup, by its path below the mount.
+    Cgroup(String),
+}
+
+/// What the agent answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// It was heard.
+    Heard,
+    /// It was not: the exit code, and why.
+    Refused(i32, String),
+}
+
+/// The socket; its file goes with it.
+#[derive(Debug)]
+pub struct Socket {
+    /// Where peers connect.
+    pub listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Socket {
+    /// Opens it. One that a dead agent left is replaced: the caller holds the agent's lock.
+    ///
+    /// # Errors
+    /// If it cannot be made there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        listener.set_nonblocking(true)?;
+        // Everybody may speak; who is heard is decided by who they are.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+        Ok(Self { listener, path: path.to_path_buf() })
+    }
+
+    /// Hears one peer, if one is there; `decide` is told its user and says what becomes of it.
+    pub fn hear(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> bool {
+        let Ok((stream, _)) = self.listener.accept() else { return false };
+        // A peer that goes away meanwhile is its own affair.
+        let _ = converse(&stream, decide);
+        true
+    }
+}
+
+fn converse(mut stream: &UnixStream, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
+    let text = hear_out(stream)?;
+    let answer = match serde_json::from_slice::<Hint>(&text) {
+        Ok(hint) => decide(uid, &hint),
+        Err(error) => Answer::Refused(crate::failure::code::USAGE, format!("this is no hint: {error}")),
+    };
+    stream.write_all(&serde_json::to_vec(&answer)?)
+}
+
+/// Reads until the peer is done, or has said enough, or has had its time: one that speaks slowly must not hold up others.
+fn hear_out(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + PATIENCE;
+    let mut text = Vec::new();
+    let mut some = [0; 1024];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || text.len() >= LONGEST {
+            return Ok(text);
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut some)? {
+            0 => return Ok(text),
+            got => text.extend(&some[..got]),
+        }
+    }
+}
+
+/// Whether a user may give hints about what that path belongs to.
+pub fn may_hint(uid: u32, path: &Path) -> io::Result<bool> {
+    Ok(uid == 0 || std::fs::metadata(path)?.uid() == uid)
+}
+
+/// Gives a hint to the agent that listens there.
+///
+/// # Errors
+/// If none listens, or it does not answer.
+pub fn give(path: &Path, hint: &Hint) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(&serde_json::to_vec(hint)?)?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    let mut text = Vec::new();
+    stream.take(LONGEST as u64).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn socket() -> (tempfile::TempDir, Socket) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = Socket::open(&dir.path().join("s")).unwrap();
+        (dir, socket)
+    }
+
+    /// Says something to the socket while it listens; what came back.
+    fn say(socket: &Socket, text: &[u8]) -> Vec<u8> {
+        std::thread::scope(|scope| {
+            let peer = scope.spawn(|| {
+                let mut stream = UnixStream::connect(&socket.path).unwrap();
+                let _ = stream.write_all(text);
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let mut answer = Vec::new();
+                let _ = stream.read_to_end(&mut answer);
+                answer
+            });
+            while !socket.hear(|_, _| Answer::Heard) {}
+            peer.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_hint_is_heard_with_its_user() {
+        let (_dir, socket) = socket();
+        let hint = Hint { background: true, target: Whom::Cgroup("/a".to_owned()) };
+        let uid = rustix::process::geteuid().as_raw();
+        let answer = std::thread::scope(|scope| {
+            let peer = scope.spawn(|| give(&socket.path, &hint).unwrap());
+            while !socket.hear(|peer, heard| {
+                assert_eq!((peer, heard), (uid, &hint));
+                Answer::Refused(4, "no".to_owned())
+            }) {}
+            peer.join().unwrap()
+        });
+        assert_eq!(answer, Answer::Refused(4, "no".to_owned()));
+        let path = socket.path.clone();
+        drop(socket);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn garbage_and_silence_are_survived() {
+        let (_dir, socket) = socket();
+        assert_eq!(say(&socket, b"{\"background\":true,\"pid\":7}"), b"\"heard\"");
+        for text in [&b"{}"[..], b"\xff\0", b"{\"background\":true}", &vec![b'['; 100_000]] {
+            let answer = String::from_utf8(say(&socket, text)).unwrap();
+            assert!(answer.is_empty() || answer.contains("no hint"), "{answer}");
+        }
+        // One that says nothing holds nobody up for long.
+        let silent = UnixStream::connect(&socket.path).unwrap();
+        let start = std::time::Instant::now();
+        assert!(socket.hear(|_, _| Answer::Heard));
+        assert!(start.elapsed() < 20 * PATIENCE);
+        drop(silent);
+    }
+
+    proptest! {
+        #[test]
+        fn hints_come_back_as_they_were(background: bool, pid: u32, path in "\\PC{0,20}") {
+            for target in [Whom::Pid(pid), Whom::Cgroup(path)] {
+                let hint = Hint { background, target };
+                prop_assert_eq!(serde_json::from_slice::<Hint>(&serde_json::to_vec(&hint).unwrap()).unwrap(), hint);
+            }
+        }
+    }
+}

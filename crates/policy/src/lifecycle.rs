@@ -1,0 +1,184 @@
+//! What a workload holds while it is in the background: its anonymous memory is paged out, its files only go first when
+//! memory is short (Baghdasaryan, Butt, Zhao: "Finding more DRAM"; Android's cached-app optimiser has these throttles).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lowtide_model::units::{Share, Size, Span};
+use serde::Deserialize;
+
+use crate::machine::{Action, Brake, Observation, Policy, Target};
+use crate::schemes::Limits;
+
+/// Settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// A workload with less anonymous memory is not worth it.
+    pub floor: Size,
+    /// One of which memory was taken before must have grown by so much since.
+    pub delta: Size,
+    /// Time between two times, for one workload.
+    pub every: Span,
+    /// Nothing is taken while some task stalls on memory for more than this share of the time.
+    pub pressure: Share,
+    /// Swap that is left alone.
+    pub swap_free: Size,
+    /// What was paged out is fetched when the workload comes to the foreground.
+    pub prefetch: bool,
+}
+
+impl Default for Settings {
+    /// Android's floor, delta and interval; the limits are those of [`Limits`].
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            floor: Size(12 << 20),
+            delta: Size(8 << 20),
+            every: Span(Duration::from_secs(10)),
+            pressure: Share(limits.pressure),
+            swap_free: Size(limits.swap_free),
+            prefetch: false,
+        }
+    }
+}
+
+/// A workload that was not seen for so many seconds is forgotten.
+const FORGET_S: f64 = 600.0;
+
+/// What is known of one workload.
+#[derive(Debug, Clone, Default)]
+struct State {
+    background: bool,
+    /// When memory was taken last, and how much anonymous memory there was at the look after that.
+    taken_s: Option<f64>,
+    left: Option<f64>,
+    seen_s: f64,
+    held: Option<Brake>,
+}
+
+/// The policy.
+#[derive(Debug, Clone)]
+pub struct Lifecycle {
+    settings: Settings,
+    states: BTreeMap<u64, State>,
+}
+
+impl Lifecycle {
+    /// A policy with these settings.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, states: BTreeMap::new() }
+    }
+
+    fn one(&mut self, target: &Target, seen: &Observation) -> Option<Action> {
+        let settings = &self.settings;
+        let state = self.states.entry(target.id).or_default();
+        let anon = target.resident[0];
+        state.seen_s = seen.now_s;
+        state.held = None;
+        if state.taken_s.is_some_and(|taken_s| taken_s < seen.now_s) && state.left.is_none() {
+            state.left = Some(anon);
+        }
+        let was = std::mem::replace(&mut state.background, target.background);
+        if !target.background {
+            let fetch = was && settings.prefetch && target.swapped > 0.0;
+            let reason = || "it is in the foreground again".to_owned();
+            return fetch.then(|| Action::Fetch { target: target.id, reason: reason() });
+        }
+        let every_s = settings.every.0.as_secs_f64();
+        // A clock that was set back must not stop it for ever.
+        let waits = state.taken_s.is_some_and(|taken_s| (taken_s..taken_s + every_s).contains(&seen.now_s));
+        // A floor of the cgroup's own covers file memory as well: what is below it stays.
+        let worth = anon >= bytes(settings.floor) && anon + target.resident[1] > target.floor;
+        let grown = state.left.is_none_or(|left| anon - left >= bytes(settings.delta));
+        if waits || !worth || !grown {
+            return None;
+        }
+        let pressed = |pressure: Option<f64>| pressure.is_some_and(|pressure| pressure > settings.pressure.0);
+        state.held = if pressed(seen.pressure) || pressed(target.pressure) {
+            Some(Brake::Pressure)
+        } else {
+            seen.swap_free.is_none_or(|free| free <= settings.swap_free.0).then_some(Brake::Swap)
+        };
+        if state.held.is_some() {
+            return None;
+        }
+        (state.taken_s, state.left) = (Some(seen.now_s), None);
+        Some(Action::Stow { target: target.id, reason: "it is in the background".to_owned() })
+    }
+}
+
+impl Policy for Lifecycle {
+    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        let actions = seen.targets.iter().filter_map(|target| self.one(target, seen)).collect();
+        self.states.retain(|_, state| (seen.now_s - state.seen_s).abs() < FORGET_S);
+        actions
+    }
+
+    fn held(&self) -> Vec<(Option<u64>, Brake)> {
+        self.states.iter().filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+fn bytes(size: Size) -> f64 {
+    size.0 as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = 1_048_576.0;
+
+    fn seen(now_s: f64, background: bool, anon: f64) -> Observation {
+        let target =
+            Target { id: 1, resident: [anon * MIB, 50.0 * MIB], swapped: 9.0, background, ..Target::default() };
+        Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
+    }
+
+    fn stowed(policy: &mut Lifecycle, seen: &Observation) -> bool {
+        matches!(policy.decide(seen).as_slice(), [Action::Stow { target: 1, .. }])
+    }
+
+    #[test]
+    fn what_goes_to_the_background_is_stowed_once_until_it_has_grown() {
+        let mut policy = Lifecycle::new(Settings::default());
+        assert!(!stowed(&mut policy, &seen(0.0, false, 300.0)));
+        assert!(stowed(&mut policy, &seen(1.0, true, 300.0)));
+        assert!(!stowed(&mut policy, &seen(2.0, true, 20.0)));
+        assert!(!stowed(&mut policy, &seen(20.0, true, 27.0)), "7 MiB more");
+        assert!(stowed(&mut policy, &seen(21.0, true, 28.0)), "8 MiB more");
+        // Back in the foreground, and in the background again too soon.
+        assert!(!stowed(&mut policy, &seen(22.0, false, 90.0)));
+        assert!(!stowed(&mut policy, &seen(30.0, true, 300.0)));
+        assert!(stowed(&mut policy, &seen(31.0, true, 300.0)));
+        // The clock was set back.
+        assert!((3..50).any(|now_s| stowed(&mut policy, &seen(f64::from(now_s), true, 300.0))));
+    }
+
+    #[test]
+    fn little_memory_pressure_and_full_swap_hold_it_back() {
+        let fresh = || Lifecycle::new(Settings::default());
+        assert!(!stowed(&mut fresh(), &seen(0.0, true, 11.0)));
+        let mut policy = fresh();
+        assert!(!stowed(&mut policy, &Observation { pressure: Some(0.2), ..seen(0.0, true, 300.0) }));
+        assert_eq!(policy.held(), [(Some(1), Brake::Pressure)]);
+        assert!(stowed(&mut policy, &seen(1.0, true, 300.0)), "it is made up for");
+        assert!(!stowed(&mut fresh(), &Observation { swap_free: Some(0), ..seen(0.0, true, 300.0) }));
+        let mut protected = seen(0.0, true, 300.0);
+        protected.targets[0].floor = 400.0 * MIB;
+        assert!(!stowed(&mut fresh(), &protected));
+    }
+
+    #[test]
+    fn what_was_paged_out_is_fetched_if_that_is_wanted() {
+        let mut policy = Lifecycle::new(Settings { prefetch: true, ..Settings::default() });
+        assert!(stowed(&mut policy, &seen(0.0, true, 300.0)));
+        assert!(matches!(policy.decide(&seen(9.0, false, 20.0)).as_slice(), [Action::Fetch { target: 1, .. }]));
+        assert!(policy.decide(&seen(10.0, false, 20.0)).is_empty());
+        let mut not = Lifecycle::new(Settings::default());
+        assert!(stowed(&mut not, &seen(0.0, true, 300.0)) && not.decide(&seen(9.0, false, 20.0)).is_empty());
+    }
+}

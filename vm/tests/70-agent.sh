@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# The agent on cgroups of version 2, against programs whose working sets are known, with zram for swap.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+mib=1048576
+switch=/sys/kernel/mm/lru_gen/enabled
+was=$(cat "$switch" 2>/dev/null) || { skip "the agent" "a kernel with CONFIG_LRU_GEN"; exit; }
+[ -e /sys/fs/cgroup/memory.reclaim ] || { skip "the agent" "memory.reclaim"; exit; }
+modprobe zram 2>/dev/null
+before=$(kernel_state)
+[ $((was & 1)) -ne 0 ] || echo y >"$switch"
+device=$(cat /sys/class/zram-control/hot_add)
+echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
+root=/sys/fs/cgroup/lowtide-test-$$
+mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
+name=${root##*/}
+
+# in_group NAME COMMAND...: starts it in a cgroup of ours.
+in_group() {
+  local group=$root/$1
+  mkdir -p "$group"
+  shift
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
+}
+held() { cat "$root/$1/memory.current"; }
+agent() { start "$LOWTIDE" agent --config agent.toml "$@" 2>log; running=$started; }
+logged() { grep -c "^$1" log; }
+
+cat >agent.toml <<EOF
+every = "2s"
+listen = "127.0.0.1:9465"
+exclude = ["$name/spared"]
+stop_file = "$tmp/stop"
+[[workload]]
+cgroup = "$name/job*"
+[[workload]]
+cgroup = "$name/spared"
+policy = "age"
+EOF
+check "a right file is said to be right" "$LOWTIDE" agent --config agent.toml --check
+sed 's/every/evry/' agent.toml >wrong.toml
+"$LOWTIDE" agent --config wrong.toml --check 2>err
+equals "a wrong one is refused" $? 2
+contains "with the place of the mistake" "$(cat err)" "wrong.toml:1:1: unknown field \`evry\`"
+
+in_group job-idle "$PATTERN" "$patterns/fixed.toml" --seconds 400
+in_group spared "$PATTERN" "$patterns/fixed.toml" --seconds 400
+# A dry run sees and decides, and takes nothing.
+agent --dry-run
+wait_for 80 grep -q '^reclaim' log
+stop "$running"
+contains "a dry run says what it would do" "$(cat log)" 'stopped="dry run"'
+between "and takes nothing" "$(held job-idle)" $((500 * mib)) $((600 * mib))
+
+touch stop
+agent
+sleep 3
+"$LOWTIDE" agent --config agent.toml 2>err
+equals "a second agent is refused" $? 6
+sleep 42
+equals "nothing is taken while the stop file is there" "$(logged reclaim)" 0
+rm stop
+few() { [ "$(held "$1")" -lt $((110 * mib)) ]; }
+wait_for 150 few job-idle
+between "of 512 MiB what is in use stays" "$(held job-idle)" $((60 * mib)) $((110 * mib))
+between "what comes back is next to nothing" \
+  "$(awk '$1 == "workingset_refault_anon" { print $2 }' "$root/job-idle/memory.stat")" 0 2000
+between "what is excluded is left alone" "$(held spared)" $((500 * mib)) $((600 * mib))
+scrape() { curl -sf http://127.0.0.1:9465/metrics 2>/dev/null || python3 -c '
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:9465/metrics").read().decode())'; }
+scrape >metrics
+value() { awk -v want="$1" 'index($0, want) == 1 { print $NF }' metrics; }
+between "metrics tell the true working set" \
+  "$(value "lowtide_agent_workingset_bytes{cgroup=\"/$name/job-idle\",policy=\"auto\",type=\"anon\",window=\"10s\"}")" \
+  $((60 * mib)) $((70 * mib))
+between "and what is saved, net" "$(value "lowtide_agent_saved_net_bytes{cgroup=\"/$name/job-idle\"")" \
+  $((300 * mib)) $((460 * mib))
+
+# Settings are read anew; a mistake changes nothing.
+echo 'evry = 1' | cat - agent.toml >new.toml && mv agent.toml right.toml && mv new.toml agent.toml
+kill -HUP "$running"
+wait_for 5 grep -q '^error' log
+contains "a mistake on reload is said" "$(cat log)" "nothing was changed"
+mv right.toml agent.toml
+kill -HUP "$running"
+check "and a right file is taken" wait_for 5 grep -q '^reloaded' log
+
+# Workloads come and go, and paths are used again.
+in_group job-late sleep 5
+sleep 8
+rmdir "$root/job-late"
+in_group job-late sleep 60
+sleep 12
+check "an agent outlives cgroups that come and go" kill -0 "$running"
+kill -9 "$running"
+wait "$running" 2>/dev/null
+agent
+sleep 3
+check "one that was killed is followed by another" kill -0 "$running"
+kill "$running"
+wait "$running"
+equals "which ends when it is told to" $? 0
+
+for pid in "${all_started[@]}"; do stop "$pid"; done
+rmdir "$root"/*/ "$root"
+swapoff "/dev/zram$device" && echo "$device" >/sys/class/zram-control/hot_remove
+[ $((was & 1)) -ne 0 ] || echo n >"$switch"
+equals "nothing was left in the kernel" "$(kernel_state)" "$before"
