@@ -39,6 +39,12 @@ cgroup = "$name/job*"
 [[workload]]
 cgroup = "$name/spared"
 policy = "age"
+[[workload]]
+cgroup = "$name/app*"
+policy = "none"
+[lifecycle]
+idle_after = "10s"
+socket = "$tmp/socket"
 EOF
 check "a right file is said to be right" "$LOWTIDE" agent --config agent.toml --check
 sed 's/every/evry/' agent.toml >wrong.toml
@@ -79,6 +85,19 @@ between "metrics tell the true working set" \
   $((60 * mib)) $((70 * mib))
 between "and what is saved, net" "$(value "lowtide_agent_saved_net_bytes{cgroup=\"/$name/job-idle\"")" \
   $((300 * mib)) $((460 * mib))
+
+# What is frozen, or does nothing, is in the background.
+in_group app-frozen "$PATTERN" "$patterns/fixed.toml" --seconds 300
+in_group app-idle python3 -c 'import time; memory = bytearray(b"x") * (100 << 20); time.sleep(300)'
+full() { [ "$(held app-frozen)" -gt $((510 * mib)) ] && [ "$(held app-idle)" -gt $((100 * mib)) ]; }
+wait_for 40 full
+echo 1 >"$root/app-frozen/cgroup.freeze"
+stowed() { [ "$(held "$1")" -lt $((24 * mib)) ]; }
+check "what is frozen is paged out" wait_for 60 stowed app-frozen
+check "what does nothing is paged out" wait_for 60 stowed app-idle
+echo 0 >"$root/app-frozen/cgroup.freeze"
+hot() { [ "$(held app-frozen)" -gt $((60 * mib)) ]; }
+check "what goes on has what it uses back" wait_for 40 hot
 
 # Settings are read anew; a mistake changes nothing.
 echo 'evry = 1' | cat - agent.toml >new.toml && mv agent.toml right.toml && mv new.toml agent.toml

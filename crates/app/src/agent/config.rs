@@ -62,10 +62,13 @@ impl Default for LifeCycle {
 pub struct Workload {
     /// Path below the memory cgroup mount; `*` stands for one part of it, `**` for any number.
     pub cgroup: String,
-    /// Name of a policy of the file, or one that is built in.
+    /// Name of a policy of the file, or one that is built in; or [`NONE`].
     #[serde(default = "auto")]
     pub policy: String,
 }
+
+/// The policy of workloads that are watched and not reclaimed from: only what holds in the background is done to them.
+pub const NONE: &str = "none";
 
 fn auto() -> String {
     "auto".to_owned()
@@ -122,6 +125,9 @@ impl Config {
         for (number, workload) in (1..).zip(&self.workload) {
             let place = |why: String| format!("workload {number}: {why}");
             Selection::new(kernel, &workload.cgroup).map_err(|error| place(error.to_string()))?;
+            if workload.policy == NONE {
+                continue;
+            }
             if let Spec::Lifecycle(_) = self.policy(&workload.policy).map_err(place)? {
                 let why = "a policy for what is in the background belongs into [lifecycle], as its policy";
                 return Err(place(format!("policy \"{}\": {why}", workload.policy)));

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 
 use super::act::{Actor, Outcome};
-use super::config::{Config, build};
+use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
 use super::lifecycle::{Phases, Stowed};
 use super::socket::{self, Answer, Hint, Socket, Whom};
@@ -98,7 +98,7 @@ impl Agent {
     /// Whether it reclaims from cgroups, and not only stows what is in the background.
     #[must_use]
     pub fn reclaims(&self) -> bool {
-        !self.config.workload.is_empty()
+        self.config.workload.iter().any(|workload| workload.policy != NONE)
     }
 
     /// Where metrics are to be served, and what of.
@@ -110,7 +110,7 @@ impl Agent {
     /// Makes the policies that workloads ask for. One whose settings are as they were goes on as it was.
     fn group(&mut self) -> anyhow::Result<()> {
         let mut before = std::mem::take(&mut self.groups);
-        for name in self.config.workload.iter().map(|workload| &workload.policy) {
+        for name in self.config.workload.iter().map(|workload| &workload.policy).filter(|name| *name != NONE) {
             if self.groups.contains_key(name) {
                 continue;
             }

@@ -44,7 +44,7 @@ pub struct Phases {
 /// What was done to a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stowed {
-    /// Bytes that were paged out, or fetched.
+    /// Bytes that were paged out, or asked to be fetched.
     pub anon: u64,
     /// Bytes of files that will go first.
     pub file: u64,
@@ -185,12 +185,12 @@ impl Phases {
     pub fn fetch(&mut self, id: u64, cgroup: Option<&Cgroup>, go_on: &mut dyn FnMut() -> bool) -> Result<Stowed> {
         let mut fetched = Stowed::default();
         for pid in self.pids(id, cgroup)? {
-            let before = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
+            let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
             let Ok(ranges) = self.ranges(pid) else { continue };
             if self.adviser.advise(pid, &ranges, Advice::Willneed, None, &mut *go_on).is_ok() {
                 fetched.processes += 1;
-                let after = proc::status(&self.kernel, pid).map_or(before, |status| status.swap);
-                fetched.anon += before.saturating_sub(after);
+                // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
+                fetched.anon += paged_out;
             }
         }
         Ok(fetched)

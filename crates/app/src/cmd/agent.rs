@@ -24,7 +24,7 @@ pub struct Args {
     /// Say whether the file is right, and end
     #[arg(long)]
     check: bool,
-    /// Decide and log, but touch nothing
+    /// Look, decide and log, but take nothing
     #[arg(long, conflicts_with = "check")]
     dry_run: bool,
 }
@@ -34,7 +34,7 @@ pub struct Args {
 /// # Errors
 /// If the file has a mistake, another agent is at work, or this kernel lets nothing be reclaimed.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
-    let kernel = if args.dry_run { Kernel::default().dry_run() } else { Kernel::default() };
+    let kernel = Kernel::default();
     if args.check {
         let config = Config::load(&args.config, &kernel)?;
         println!("{}: right; {} kinds of workloads", args.config.display(), config.workload.len());
