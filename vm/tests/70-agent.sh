@@ -12,7 +12,7 @@ modprobe zram 2>/dev/null
 before=$(kernel_state)
 [ $((was & 1)) -ne 0 ] || echo y >"$switch"
 device=$(cat /sys/class/zram-control/hot_add)
-echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
+echo 2G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
 root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
 name=${root##*/}
