@@ -170,7 +170,7 @@ impl Curve {
     /// The curve of a record: of its watched pages if there are any, else of its histograms. `None` where neither tells.
     #[must_use]
     pub fn of(ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
-        Self::since(0.0, ages, episodes, tick_s)
+        Self::since(f64::NEG_INFINITY, ages, episodes, tick_s)
     }
 
     /// The same of the part of the run after `from_s`: a start that is not like the rest is left out.

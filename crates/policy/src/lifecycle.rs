@@ -46,13 +46,20 @@ impl Default for Settings {
 /// A workload that was not seen for so many seconds is forgotten.
 const FORGET_S: f64 = 600.0;
 
+/// Where little went, the next time is at most so many times later.
+const LONGEST: f64 = 64.0;
+
 /// What is known of one workload.
 #[derive(Debug, Clone, Default)]
 struct State {
     background: bool,
-    /// When memory was taken last, and how much anonymous memory there was at the look after that.
+    /// When memory was taken last, and how much anonymous memory there was then.
     taken_s: Option<f64>,
+    asked: f64,
+    /// Least anonymous memory that there was in the background since; `None` before the first look at it.
     left: Option<f64>,
+    /// Ages of `every` to wait for the next time: more after each that did little.
+    waits: f64,
     seen_s: f64,
     held: Option<Brake>,
 }
@@ -62,13 +69,16 @@ struct State {
 pub struct Lifecycle {
     settings: Settings,
     states: BTreeMap<u64, State>,
+    /// Bytes of swap that are left for this turn.
+    swap_left: f64,
+    now_s: f64,
 }
 
 impl Lifecycle {
     /// A policy with these settings.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { settings, states: BTreeMap::new() }
+        Self { settings, states: BTreeMap::new(), swap_left: 0.0, now_s: 0.0 }
     }
 
     fn one(&mut self, target: &Target, seen: &Observation) -> Option<Action> {
@@ -77,20 +87,25 @@ impl Lifecycle {
         let anon = target.resident[0];
         state.seen_s = seen.now_s;
         state.held = None;
-        if state.taken_s.is_some_and(|taken_s| taken_s < seen.now_s) && state.left.is_none() {
-            state.left = Some(anon);
-        }
         let was = std::mem::replace(&mut state.background, target.background);
         if !target.background {
+            // Whatever it is by then, it is worth it when it goes to the background again.
+            (state.left, state.waits) = (Some(0.0), 1.0);
             let fetch = was && settings.prefetch && target.swapped > 0.0;
             let reason = || "it is in the foreground again".to_owned();
             return fetch.then(|| Action::Fetch { target: target.id, reason: reason() });
         }
-        let every_s = settings.every.0.as_secs_f64();
+        (state.left, state.waits) = match state.left {
+            Some(left) => (Some(left.min(anon)), state.waits),
+            None if state.taken_s.is_none() => (Some(0.0), 1.0),
+            // Little went: the turn was over, or swap was full. It is tried again, later each time.
+            None if anon > 0.75 * state.asked => (Some(0.0), (2.0 * state.waits).min(LONGEST)),
+            None => (Some(anon), 1.0),
+        };
+        let every_s = settings.every.0.as_secs_f64() * state.waits;
         // A clock that was set back must not stop it for ever.
         let waits = state.taken_s.is_some_and(|taken_s| (taken_s..taken_s + every_s).contains(&seen.now_s));
-        // A floor of the cgroup's own covers file memory as well: what is below it stays.
-        let worth = anon >= bytes(settings.floor) && anon + target.resident[1] > target.floor;
+        let worth = anon >= bytes(settings.floor);
         let grown = state.left.is_none_or(|left| anon - left >= bytes(settings.delta));
         if waits || !worth || !grown {
             return None;
@@ -98,26 +113,33 @@ impl Lifecycle {
         let pressed = |pressure: Option<f64>| pressure.is_some_and(|pressure| pressure > settings.pressure.0);
         state.held = if pressed(seen.pressure) || pressed(target.pressure) {
             Some(Brake::Pressure)
+        } else if target.resident[1] < target.floor {
+            // All anonymous memory goes, so the floor must be kept by the rest.
+            Some(Brake::Floor)
         } else {
-            seen.swap_free.is_none_or(|free| free <= settings.swap_free.0).then_some(Brake::Swap)
+            (anon > self.swap_left).then_some(Brake::Swap)
         };
         if state.held.is_some() {
             return None;
         }
-        (state.taken_s, state.left) = (Some(seen.now_s), None);
+        self.swap_left -= anon;
+        (state.taken_s, state.asked, state.left) = (Some(seen.now_s), anon, None);
         Some(Action::Stow { target: target.id, reason: "it is in the background".to_owned() })
     }
 }
 
 impl Policy for Lifecycle {
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        let free = seen.swap_free.unwrap_or(0).saturating_sub(self.settings.swap_free.0);
+        (self.swap_left, self.now_s) = (bytes(Size(free)), seen.now_s);
         let actions = seen.targets.iter().filter_map(|target| self.one(target, seen)).collect();
         self.states.retain(|_, state| (seen.now_s - state.seen_s).abs() < FORGET_S);
         actions
     }
 
     fn held(&self) -> Vec<(Option<u64>, Brake)> {
-        self.states.iter().filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
+        let there = self.states.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
+        there.filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
     }
 }
 
@@ -156,6 +178,21 @@ mod tests {
         assert!(stowed(&mut policy, &seen(31.0, true, 300.0)));
         // The clock was set back.
         assert!((3..50).any(|now_s| stowed(&mut policy, &seen(f64::from(now_s), true, 300.0))));
+    }
+
+    #[test]
+    fn what_did_not_go_is_tried_again_later_each_time() {
+        let mut policy = Lifecycle::new(Settings::default());
+        let times: Vec<u32> =
+            (0..100).filter(|now_s| stowed(&mut policy, &seen(f64::from(*now_s), true, 300.0))).collect();
+        assert_eq!(times, [0, 20, 60]);
+        // Several share the swap that there is.
+        let mut policy = Lifecycle::new(Settings::default());
+        let mut two = seen(0.0, true, 300.0);
+        two.targets.push(Target { id: 2, ..two.targets[0].clone() });
+        two.swap_free = Some(400 << 20);
+        assert!(matches!(policy.decide(&two).as_slice(), [Action::Stow { target: 1, .. }]));
+        assert_eq!(policy.held(), [(Some(2), Brake::Swap)]);
     }
 
     #[test]

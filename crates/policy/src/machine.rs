@@ -47,8 +47,6 @@ pub struct Target {
     pub refaults: [f64; 2],
     /// Bytes that what is paged out takes where it is kept in memory; `None` = not known, or not in memory.
     pub stored: Option<f64>,
-    /// A figure of the user's own, the lower the better.
-    pub metric: Option<f64>,
     /// It is in the background: nobody waits for it.
     pub background: bool,
 }
@@ -167,8 +165,6 @@ pub enum Brake {
     Pressure,
     /// What comes back costs too much time.
     Slowdown,
-    /// A figure of the user's own got worse.
-    Metric,
     /// What is left shall stay.
     Floor,
     /// What goes takes nearly as much where it is kept.
@@ -188,7 +184,6 @@ impl Brake {
         match self {
             Self::Pressure => "pressure",
             Self::Slowdown => "slowdown",
-            Self::Metric => "metric",
             Self::Floor => "floor",
             Self::Incompressible => "incompressible",
             Self::Swap => "swap",

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lowtide_model::AGE_EDGES_S;
 use lowtide_model::scheme::{Action, Scheme, builtin, line};
 use lowtide_model::units::{Share, Size, Span};
 use serde::Deserialize;
@@ -87,8 +88,11 @@ impl Spec {
     pub fn build(&self, seed: u64) -> Result<Box<dyn Policy>, PolicyError> {
         Ok(match self {
             Self::Age(settings) => {
-                if settings.every.0 < Duration::from_millis(1) {
-                    return Err(PolicyError("every is a time above 0".to_owned()));
+                often(settings.every)?;
+                let longest = u64::from(AGE_EDGES_S[AGE_EDGES_S.len() - 1]);
+                let unknown = |age: &Span| age.0 > Duration::from_secs(longest);
+                if let Some(age) = [settings.anon, settings.file].into_iter().flatten().find(unknown) {
+                    return Err(PolicyError(format!("{age}: ages are told up to {longest}s")));
                 }
                 if settings.anon.is_none() && settings.file.is_none() {
                     return Err(PolicyError("neither anon nor file has an age; give at least one".to_owned()));
@@ -96,7 +100,10 @@ impl Spec {
                 Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone()))
             }
             Self::Promotion(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
-            Self::Pressure(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
+            Self::Pressure(settings) => {
+                often(settings.every)?;
+                Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone()))
+            }
             Self::Auto(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
             Self::Lifecycle(settings) => Box::new(Lifecycle::new(settings.clone())),
             Self::Schemes(schemes) => Box::new(Operator::new(&schemes.schemes()?, schemes.limits(), seed)),
@@ -134,6 +141,11 @@ impl Schemes {
             swap_free: self.swap_free.map_or(usual.swap_free, |size| size.0),
         }
     }
+}
+
+/// A time between two rounds.
+fn often(every: Span) -> Result<(), PolicyError> {
+    if every.0 < Duration::from_millis(1) { Err(PolicyError("every is a time above 0".to_owned())) } else { Ok(()) }
 }
 
 fn simulated(action: Action) -> bool {

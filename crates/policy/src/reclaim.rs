@@ -54,13 +54,14 @@ pub struct Reclaimer<R: Rule> {
     brakes: Brakes,
     whole: Whole,
     targets: BTreeMap<u64, State<R::Past>>,
+    now_s: f64,
 }
 
 impl<R: Rule> Reclaimer<R> {
     /// A policy that holds this rule under these brakes.
     #[must_use]
     pub fn new(rule: R, brakes: Brakes) -> Self {
-        Self { rule, brakes, whole: Whole::default(), targets: BTreeMap::new() }
+        Self { rule, brakes, whole: Whole::default(), targets: BTreeMap::new(), now_s: 0.0 }
     }
 
     fn reclaim(&mut self, target: &Target, seen: &Observation) -> Option<Reclaim> {
@@ -68,7 +69,8 @@ impl<R: Rule> Reclaimer<R> {
         state.seen_s = seen.now_s;
         let want = self.rule.want(&mut state.past, target, &seen.costs, seen.now_s);
         let most = state.held.most(&self.brakes, target, seen);
-        let want = want?;
+        // What holds everything holds this one, and nothing is counted as taken.
+        let want = want.filter(|_| self.whole.by.is_none())?;
         // Files first: to drop them needs no room in swap.
         let file = want.bytes[1].min(most.file).min(most.both);
         let anon = want.bytes[0].min(most.anon).min(most.both - file).min(self.whole.anon_left());
@@ -82,18 +84,19 @@ impl<R: Rule> Reclaimer<R> {
 
 impl<R: Rule> Policy for Reclaimer<R> {
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
-        let may = self.whole.begin(&self.brakes, seen);
-        let orders: Vec<Option<Reclaim>> = seen.targets.iter().map(|target| self.reclaim(target, seen)).collect();
+        self.whole.begin(&self.brakes, seen);
+        self.now_s = seen.now_s;
+        let orders = seen.targets.iter().filter_map(|target| self.reclaim(target, seen));
+        let actions = orders.map(Action::Reclaim).collect();
         // A clock that was set back must not keep what is gone.
         self.targets.retain(|_, state| (seen.now_s - state.seen_s).abs() < FORGET_S);
-        if !may {
-            return Vec::new();
-        }
-        orders.into_iter().flatten().map(Action::Reclaim).collect()
+        actions
     }
 
     fn held(&self) -> Vec<(Option<u64>, Brake)> {
-        let each = self.targets.iter().filter_map(|(id, state)| Some((Some(*id), state.held.by?)));
+        // One that was not there at the last turn is held by nothing.
+        let there = self.targets.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
+        let each = there.filter_map(|(id, state)| Some((Some(*id), state.held.by?)));
         self.whole.by.or(self.whole.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
     }
 }

@@ -41,10 +41,11 @@ impl Rule for Settings {
         // A clock that was set back must not stop it for ever.
         let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));
         let older_s = [self.anon, self.file].map(|age| age.map(|age| age.0.as_secs_f64()));
-        let bytes = [0, 1].map(|side| colder(target, side, older_s[side]));
-        if !due {
+        // A round in which nothing is told of ages is none.
+        if !due || target.ages.is_empty() {
             return None;
         }
+        let bytes = [0, 1].map(|side| colder(target, side, older_s[side]));
         *past = Some(now_s);
         Some(Want { bytes, older_s, reason: "colder than its age".to_owned() })
     }

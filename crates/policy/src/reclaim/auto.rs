@@ -49,9 +49,12 @@ const PERCENTILE: f64 = 0.9;
 
 impl Settings {
     fn terms(&self) -> Terms {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "slices")]
-        let history = (self.history.0.as_secs_f64() / SLICE_S).ceil().max(1.0) as usize;
-        Terms { slice_s: SLICE_S, history, percentile: PERCENTILE, warm_up_s: self.warm_up.0.as_secs_f64() }
+        Terms {
+            slice_s: SLICE_S,
+            history_s: self.history.0.as_secs_f64(),
+            percentile: PERCENTILE,
+            warm_up_s: self.warm_up.0.as_secs_f64(),
+        }
     }
 
     /// Bytes a second that may come back of one side: each may cost half of the time.
@@ -59,7 +62,8 @@ impl Settings {
         #[expect(clippy::cast_precision_loss, reason = "4096")]
         let page = PAGE as f64;
         let cost_s = [costs.swap_s, costs.disk_s][side].max(1e-9);
-        let by_time = 0.5 * self.slowdown.0 * page / cost_s;
+        let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
+        let by_time = 0.5 * slowdown * page / cost_s;
         self.promotion.map_or(by_time, |share| by_time.min(share.0 * used / 60.0))
     }
 }

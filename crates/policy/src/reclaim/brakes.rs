@@ -17,8 +17,6 @@ pub struct Brakes {
     pub pressure: Share,
     /// Share of the time that a target may lose to what comes back. Beyond it, it is left alone for a time that doubles.
     pub slowdown: Share,
-    /// How much worse a figure of the user's own may get before the same happens.
-    pub metric: Share,
     /// Bytes that stay in memory of every target.
     pub floor: Size,
     /// Swap that is left alone.
@@ -41,7 +39,6 @@ impl Default for Brakes {
         Self {
             pressure: Share(limits.pressure),
             slowdown: Share(limits.slowdown),
-            metric: Share(0.05),
             floor: Size(0),
             swap_free: Size(limits.swap_free),
             quota: None,
@@ -67,8 +64,8 @@ const FIRST_S: f64 = 10.0;
 const LONGEST_S: f64 = 600.0;
 /// So little paged out says nothing of how far memory compresses.
 const TELLING: f64 = 4.0 * 1_048_576.0;
-/// The best figure of the user's own fades by this share a turn, so that a lucky one is not for ever.
-const FADES: f64 = 0.001;
+/// Time lost is judged over no less, seconds: a turn may come a moment after another, and a single page then counts for much.
+const JUDGED_S: f64 = 1.0;
 
 /// What holds one target.
 #[derive(Debug, Clone, Default)]
@@ -78,10 +75,10 @@ pub(super) struct Held {
     until_s: f64,
     /// For how long it was left alone last.
     for_s: f64,
-    /// The lowest figure of the user's own.
-    best: Option<f64>,
-    /// Why it was left alone last.
-    cause: Option<Brake>,
+    /// What is not judged yet: seconds, and seconds lost in them.
+    since: (f64, f64),
+    /// When memory that hardly compresses was tried last.
+    tried_s: Option<f64>,
     /// What holds it now.
     pub(super) by: Option<Brake>,
 }
@@ -97,21 +94,23 @@ impl Held {
             self.until_s = self.until_s.min(now_s + self.for_s);
         }
         let costs = [seen.costs.swap_s, seen.costs.disk_s];
-        let lost: f64 = target.refaults.iter().zip(costs).map(|(pages, cost_s)| pages * cost_s).sum();
-        let too_slow = elapsed_s > 0.0 && lost > brakes.slowdown.0 * elapsed_s;
-        let worse = self.is_worse(brakes, target);
-        if too_slow || worse {
+        let lost_s: f64 = target.refaults.iter().zip(costs).map(|(pages, cost_s)| pages * cost_s).sum();
+        self.since = (self.since.0 + elapsed_s.max(0.0), self.since.1 + lost_s);
+        let seconds = self.since.0;
+        if seconds < JUDGED_S {
+            // Too early to say.
+        } else if std::mem::take(&mut self.since).1 > brakes.slowdown.0 * seconds {
             // What happens while it is left alone was not caused meanwhile.
             if now_s >= self.until_s {
                 self.for_s = (2.0 * self.for_s).clamp(FIRST_S, LONGEST_S);
                 self.until_s = now_s + self.for_s;
-                self.cause = Some(if too_slow { Brake::Slowdown } else { Brake::Metric });
             }
         } else if now_s > self.until_s + 2.0 * self.for_s {
             (self.for_s, self.until_s) = (0.5 * self.for_s, now_s);
         }
         let pressed = target.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
-        self.by = if pressed { Some(Brake::Pressure) } else { self.cause.filter(|_| now_s < self.until_s) };
+        let left_alone = (now_s < self.until_s).then_some(Brake::Slowdown);
+        self.by = if pressed { Some(Brake::Pressure) } else { left_alone };
         if self.by.is_some() {
             return NOTHING;
         }
@@ -120,15 +119,18 @@ impl Held {
         let kept = target.stored.filter(|_| target.swapped > TELLING);
         let in_vain = kept.is_some_and(|stored| stored > brakes.kept.0 * target.swapped);
         self.by = if spare <= 0.0 { Some(Brake::Floor) } else { in_vain.then_some(Brake::Incompressible) };
-        Most { anon: if in_vain { 0.0 } else { both }, file: both, both }
+        let anon = if in_vain { self.trial(now_s).min(both) } else { both };
+        Most { anon, file: both, both }
     }
 
-    /// Whether the user's own figure is worse than it was at its best.
-    fn is_worse(&mut self, brakes: &Brakes, target: &Target) -> bool {
-        let Some(metric) = target.metric.filter(|metric| metric.is_finite()) else { return false };
-        let best = self.best.map_or(metric, |best| (best + FADES * best.abs()).min(metric));
-        self.best = Some(best);
-        metric > best + brakes.metric.0 * best.abs()
+    /// Memory that goes later may be of another kind: a little is tried now and then.
+    fn trial(&mut self, now_s: f64) -> f64 {
+        let tried_s = *self.tried_s.get_or_insert(now_s);
+        if (tried_s..tried_s + LONGEST_S).contains(&now_s) {
+            return 0.0;
+        }
+        self.tried_s = Some(now_s);
+        2.0 * TELLING
     }
 }
 
@@ -154,8 +156,8 @@ const AT_ONCE: f64 = 1.0 / 24.0;
 const CPU_AT_ONCE_S: f64 = 0.2;
 
 impl Whole {
-    /// Begins a turn; false if nothing may go in it.
-    pub(super) fn begin(&mut self, brakes: &Brakes, seen: &Observation) -> bool {
+    /// Begins a turn.
+    pub(super) fn begin(&mut self, brakes: &Brakes, seen: &Observation) {
         let elapsed_s = self.last_s.map_or(0.0, |last_s| (seen.now_s - last_s).max(0.0));
         self.last_s = Some(seen.now_s);
         self.on_disk = seen.swap_on_disk;
@@ -169,7 +171,6 @@ impl Whole {
         });
         let pressed = seen.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
         self.by = if pressed { Some(Brake::Pressure) } else { (self.cpu_debt_s > CPU_AT_ONCE_S).then_some(Brake::Cpu) };
-        self.by.is_none()
     }
 
     /// What there is no room for, where nothing more can be paged out.

@@ -55,7 +55,7 @@ impl Rule for Settings {
         past.rarer = past.rarer.clamp(1.0, RAREST);
         // Without pressure stall information nothing would ever hold it.
         target.pressure?;
-        if past.seconds + 1e-6 < past.rarer * self.every.0.as_secs_f64() {
+        if past.seconds <= 0.0 || past.seconds + 1e-6 < past.rarer * self.every.0.as_secs_f64() {
             return None;
         }
         let stalled = past.stalled_s / past.seconds;
@@ -79,7 +79,7 @@ fn oldest(target: &Target, bytes: f64) -> [f64; SIDES] {
         bins = target.resident.iter().enumerate().map(|(side, bytes)| (0.0, side, *bytes)).collect();
     }
     bins.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut left = bytes;
+    let mut left = bytes.max(0.0);
     let mut taken = [0.0; SIDES];
     // Bins of one age give in proportion.
     for same in bins.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {

@@ -44,9 +44,12 @@ const MINUTE_S: f64 = 60.0;
 
 impl Settings {
     fn terms(&self) -> Terms {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "minutes")]
-        let history = (self.history.0.as_secs_f64() / MINUTE_S).ceil().max(1.0) as usize;
-        Terms { slice_s: MINUTE_S, history, percentile: self.percentile.0, warm_up_s: self.warm_up.0.as_secs_f64() }
+        Terms {
+            slice_s: MINUTE_S,
+            history_s: self.history.0.as_secs_f64(),
+            percentile: self.percentile.0,
+            warm_up_s: self.warm_up.0.as_secs_f64(),
+        }
     }
 }
 

@@ -100,16 +100,6 @@ fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
 }
 
 #[test]
-fn a_figure_of_the_users_own_holds_it_too() {
-    let mut policy = always(Brakes::default());
-    let latency = |metric: f64| Target { metric: Some(metric), ..target() };
-    let mut acted = |now_s: f64, metric: f64| !policy.decide(&seen(now_s, latency(metric))).is_empty();
-    assert!(acted(0.0, 10.0) && acted(1.0, 10.4) && acted(2.0, f64::NAN));
-    assert!(!acted(3.0, 11.0) && !acted(4.0, 10.0));
-    assert!(acted(14.0, 10.0));
-}
-
-#[test]
 fn memory_that_does_not_compress_is_left() {
     let first = |stored: f64| {
         let target = Target { swapped: 8.0 * MIB, stored: Some(stored * MIB), ..target() };

@@ -1,16 +1,17 @@
 //! The idle age beyond which memory goes, found for each target and side from what would come back.
 //!
-//! Time is cut into slices. For each, histograms tell how much would have come back for every age, and so the youngest
-//! age that would have cost no more than is allowed. What did come back corrects it. The age in use is a percentile of
-//! those of past slices, and no younger than the last one's (Lagar-Cavilla et al., ASPLOS'19).
+//! Time is cut into slices. For each, histograms tell how much would have come back for every age (Denning: the slope of
+//! the working set over its window), and so the youngest age that would have cost no more than is allowed. What did come
+//! back corrects it. The age in use is a percentile of those of past slices, and no younger than the last one's
+//! (Lagar-Cavilla et al., ASPLOS'19).
 //!
-//! There are two ways to tell what would have come back, and the lower counts, as each overstates where the other does
-//! not. The slope of the working set over its window (Denning) takes memory that only grows old for memory that is used
-//! again; what was idle for T at one time and not for T + d when d had passed, is off by the error of both looks, and
-//! takes memory that was freed for memory that was used.
+//! Memory that is new within a window is in its working set without having been used again, so it is left out. Working
+//! sets are concave in their window where the use is steady; where a look says otherwise, the use comes in bursts that
+//! this slice has not seen the whole of, and the concave envelope stands for them.
 
 use std::collections::VecDeque;
 
+use lowtide_model::cohort::used_within;
 use lowtide_model::curve::{SIDES, rate_of_return};
 use lowtide_model::{AGE_EDGES_S, PAGE};
 
@@ -21,8 +22,8 @@ use crate::machine::Target;
 pub(super) struct Terms {
     /// Seconds of a slice.
     pub slice_s: f64,
-    /// Slices that are remembered.
-    pub history: usize,
+    /// Seconds for which slices are remembered.
+    pub history_s: f64,
     /// Share of them that the age must have done for.
     pub percentile: f64,
     /// Seconds that are watched first, and not remembered.
@@ -32,50 +33,48 @@ pub(super) struct Terms {
 /// What is allowed to come back, in bytes a second, given the bytes in use.
 pub(super) type Allowed<'a> = &'a dyn Fn(usize, f64) -> f64;
 
-/// Of each side, by edge.
-type Edges = [[Option<f64>; AGE_EDGES_S.len()]; SIDES];
-type Sums = [[(f64, u32); AGE_EDGES_S.len()]; SIDES];
-
-/// Seconds between two looks that are kept, and how many are: those between the last two edges, and one.
-const LOOK_S: f64 = 5.0;
-const LOOKS: usize = 13;
-
-/// A slice that nobody told anything of for so many times its length is begun anew.
+/// Windows, in seconds: the upper edges of histograms.
+const WINDOWS: usize = AGE_EDGES_S.len() - 1;
+/// A slice that nobody told anything of for so many times its length is begun anew, and a window that nobody told of for so
+/// long is not known any more.
 const LONGEST: f64 = 20.0;
+/// Sizes are kept so often, seconds, for as long as the longest window.
+const SIZES_S: f64 = 5.0;
 
-/// What was idle for how long at one time.
-#[derive(Debug, Clone, Copy)]
-struct Look {
-    at_s: f64,
-    cold: Edges,
-    swapped: f64,
-    /// Bytes of anonymous memory that came back until then.
-    back: f64,
+/// By how much the working set of a window is larger than that of the next shorter one that was told in the same look. Looks
+/// have errors of their own, so levels of different looks must not be compared.
+#[derive(Debug, Clone, Copy, Default)]
+struct Step {
+    /// Which that is: its place and one; 0 = none.
+    over: usize,
+    sum: f64,
+    times: u32,
 }
 
 /// The slice under way.
 #[derive(Debug, Clone, Default)]
 struct Slice {
     from_s: f64,
-    /// Working sets by edge, and bytes a second that were idle for an edge and used before the next: sums, and of how many.
-    used: Sums,
-    woke: Sums,
+    /// By window.
+    steps: [[Step; WINDOWS]; SIDES],
     /// Pages that came back.
     back: [f64; SIDES],
-    /// Bytes in memory and paged out when it began.
-    total: [f64; SIDES],
 }
 
 /// What is remembered of one target.
 #[derive(Debug, Clone, Default)]
 pub struct Threshold {
+    /// When it was first seen.
     from_s: Option<f64>,
     slice: Option<Slice>,
-    looks: VecDeque<Look>,
-    /// Bytes of anonymous memory that came back so far.
+    /// When, and what there was in all that did not come back.
+    sizes: VecDeque<(f64, [f64; SIDES])>,
+    /// Bytes of files that came back so far.
     back: f64,
-    /// What would have done in past slices; infinite where nothing would.
-    best_s: [VecDeque<f64>; SIDES],
+    /// When each window was told of last, and its step.
+    steps: [[Option<(f64, Step)>; WINDOWS]; SIDES],
+    /// What would have done in past slices, and when these ended; infinite where nothing would.
+    best_s: VecDeque<(f64, [f64; SIDES])>,
     /// In use; infinite = nothing goes.
     age_s: Option<[f64; SIDES]>,
 }
@@ -83,128 +82,137 @@ pub struct Threshold {
 impl Threshold {
     /// Takes in a look at the target; ages that are in use from now on.
     pub(super) fn see(&mut self, terms: &Terms, target: &Target, now_s: f64, allowed: Allowed) -> [Option<f64>; SIDES] {
-        let usable = |slice: &Slice| (0.0..LONGEST * terms.slice_s).contains(&(now_s - slice.from_s));
-        let mut slice = self.slice.take().filter(usable).unwrap_or_else(|| Slice::new(target, now_s));
-        slice.add(target);
-        self.look(&mut slice, target, now_s);
         let from_s = *self.from_s.get_or_insert(now_s);
+        let usable = |slice: &Slice| (0.0..LONGEST * terms.slice_s).contains(&(now_s - slice.from_s));
+        let begun = || Slice { from_s: now_s, ..Slice::default() };
+        let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
+        self.note_size(target, now_s);
+        self.add(&mut slice, target, now_s);
         // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
         if now_s - slice.from_s >= terms.slice_s - 0.05 && slice.is_told() {
-            // A clock that was set back is past it.
+            // A clock that was set back is past the warm-up.
             if now_s - from_s > terms.warm_up_s + 0.05 || slice.from_s < from_s {
-                self.close(&slice, terms, target, now_s, allowed);
+                self.close(&slice, terms, now_s, allowed);
             }
-            slice = Slice::new(target, now_s);
+            slice = begun();
         }
         self.slice = Some(slice);
         self.age_s.unwrap_or([f64::INFINITY; SIDES]).map(|age_s| age_s.is_finite().then_some(age_s))
     }
 
-    /// Holds what is idle now against what was idle before.
-    fn look(&mut self, slice: &mut Slice, target: &Target, now_s: f64) {
-        self.back += target.refaults[0] * page();
-        // A clock that jumped makes all looks worthless.
-        self.looks.retain(|look| (0.0..=LOOK_S * cast(LOOKS)).contains(&(now_s - look.at_s)));
-        if self.looks.back().is_some_and(|look| now_s - look.at_s < LOOK_S - 0.05) {
-            return;
+    fn note_size(&mut self, target: &Target, now_s: f64) {
+        // Files that come back are in memory again, and not new; what is paged out is still there.
+        self.back += target.refaults[1] * page();
+        let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
+        // A clock that jumped makes all of them worthless.
+        self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
+        if self.sizes.back().is_none_or(|(at_s, _)| now_s - at_s >= SIZES_S - 0.05) {
+            self.sizes.push_back((now_s, self.size(target)));
         }
-        let now = Look { at_s: now_s, cold: cold(target), swapped: target.swapped, back: self.back };
-        for side in 0..SIDES {
-            for (at, pair) in AGE_EDGES_S.windows(2).enumerate() {
-                let apart_s = f64::from(pair[1] - pair[0]);
-                let before = self.looks.iter().find(|look| (now_s - look.at_s - apart_s).abs() < 0.2 * apart_s);
-                let known = before.and_then(|before| Some((before, before.cold[side][at]?, now.cold[side][at + 1]?)));
-                let Some((before, old, still)) = known else { continue };
-                // What was evicted meanwhile was not used.
-                let evicted = if side == 0 { now.swapped - before.swapped + now.back - before.back } else { 0.0 };
-                let sums = &mut slice.woke[side][at];
-                *sums = (sums.0 + (old - still - evicted.max(0.0)) / apart_s, sums.1 + 1);
-            }
-        }
-        if self.looks.len() == LOOKS {
-            self.looks.pop_front();
-        }
-        self.looks.push_back(now);
     }
 
-    fn close(&mut self, slice: &Slice, terms: &Terms, target: &Target, now_s: f64, allowed: Allowed) {
-        let totals = totals(target);
-        let mut ages_s = [f64::INFINITY; SIDES];
-        for side in 0..SIDES {
-            let elapsed_s = now_s - slice.from_s;
-            let grown = ((totals[side] - slice.total[side]) / elapsed_s).max(0.0);
-            let mut best_s = slice.best(side, grown, allowed);
-            let used = slice.sets(side).last().map_or(0.0, |(_, used)| *used);
-            let back = slice.back[side] * page() / elapsed_s;
-            if back > allowed(side, used) {
-                // Whatever the histograms say, the age in use did not do.
-                best_s = best_s.max(self.age_s.map_or(0.0, |age_s| older_than(age_s[side])));
-            }
-            let past = &mut self.best_s[side];
-            past.push_back(best_s);
-            if past.len() > terms.history {
-                past.pop_front();
-            }
-            ages_s[side] = percentile(past, terms.percentile).max(best_s);
-        }
-        self.age_s = Some(ages_s);
-    }
-}
-
-impl Slice {
-    fn new(target: &Target, now_s: f64) -> Self {
-        Self { from_s: now_s, total: totals(target), ..Self::default() }
+    fn size(&self, target: &Target) -> [f64; SIDES] {
+        [target.resident[0] + target.swapped, target.resident[1] - self.back]
     }
 
-    fn add(&mut self, target: &Target) {
-        for side in 0..SIDES {
-            self.back[side] += target.refaults[side];
+    /// Adds a look. What is not told of ages says nothing of them.
+    fn add(&self, slice: &mut Slice, target: &Target, now_s: f64) {
+        let size = self.size(target);
+        let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);
+        for (side, size_now) in size.into_iter().enumerate() {
+            slice.back[side] += target.refaults[side];
             let bins = || target.ages.iter().filter(|bin| bin.anon == (side == 0));
-            for (sums, edge) in self.used[side].iter_mut().zip(AGE_EDGES_S) {
-                let edge = f64::from(edge);
-                // A window that no bin ends with was not measured.
-                if bins().any(|bin| bin.max_s == Some(edge)) {
-                    let within = bins().filter(|bin| bin.max_s.is_some_and(|max_s| max_s <= edge));
-                    sums.0 += within.map(|bin| bin.size.bytes).sum::<f64>();
-                    sums.1 += 1;
+            let mut reached = (0, 0.0);
+            for (at, step) in slice.steps[side].iter_mut().enumerate() {
+                let window_s = f64::from(AGE_EDGES_S[at + 1]);
+                // What was there at the first look may have been new then.
+                let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + 0.05);
+                if let Some(used) = known {
+                    let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
+                    let before = before.or(self.sizes.front()).map_or(size_now, |(_, size)| size[side]);
+                    let new = (size_now - before).max(0.0);
+                    let used = f64::max(used - new, reached.1);
+                    if step.over != reached.0 {
+                        *step = Step { over: reached.0, ..Step::default() };
+                    }
+                    (step.sum, step.times) = (step.sum + used - reached.1, step.times + 1);
+                    reached = (at + 1, used);
                 }
             }
         }
     }
 
-    fn is_told(&self) -> bool {
-        self.used.iter().flatten().any(|(_, times)| *times > 0)
-    }
-
-    /// Mean working sets by window; they grow with it.
-    fn sets(&self, side: usize) -> Vec<(f64, f64)> {
-        let mut least = 0.0f64;
-        let known = self.used[side].iter().zip(AGE_EDGES_S).filter(|((_, times), _)| *times > 0);
-        known
-            .map(|((sum, times), edge)| {
-                least = least.max(sum / f64::from(*times));
-                (f64::from(edge), least)
-            })
-            .collect()
-    }
-
-    /// The youngest age that would have cost no more than is allowed. Memory that is new comes for the first time.
-    fn best(&self, side: usize, grown: f64, allowed: Allowed) -> f64 {
-        let sets = self.sets(side);
-        let used = sets.last().map_or(0.0, |(_, used)| *used);
-        let does = |at: &usize| {
-            let slope = rate_of_return(&sets, *at).at - grown;
-            let edge = AGE_EDGES_S.iter().position(|edge| f64::from(*edge).total_cmp(&sets[*at].0).is_eq());
-            let woke = edge.map(|edge| self.woke[side][edge]).filter(|(_, times)| *times > 0);
-            woke.map_or(slope, |(sum, times)| slope.min(sum / f64::from(times))) <= allowed(side, used)
-        };
-        (0..sets.len()).find(does).map_or(f64::INFINITY, |at| sets[at].0)
+    fn close(&mut self, slice: &Slice, terms: &Terms, now_s: f64, allowed: Allowed) {
+        let elapsed_s = now_s - slice.from_s;
+        let mut best_s = [f64::INFINITY; SIDES];
+        for (side, best) in best_s.iter_mut().enumerate() {
+            for (known, step) in self.steps[side].iter_mut().zip(slice.steps[side]) {
+                if step.times > 0 {
+                    *known = Some((now_s, step));
+                }
+                *known = known.filter(|(told_s, _)| (0.0..LONGEST * terms.slice_s).contains(&(now_s - told_s)));
+            }
+            let sets = envelope(&sets(&self.steps[side]));
+            let used = sets.last().map_or(0.0, |(_, used)| *used);
+            let does = |at: &usize| rate_of_return(&sets, *at).at <= allowed(side, used);
+            *best = (0..sets.len()).find(does).map_or(f64::INFINITY, |at| sets[at].0);
+            if slice.back[side] * page() / elapsed_s > allowed(side, used) {
+                // Whatever the histograms say, the age in use did not do.
+                *best = best.max(self.age_s.map_or(0.0, |age_s| older_than(age_s[side])));
+            }
+        }
+        self.best_s.push_back((now_s, best_s));
+        self.best_s.retain(|(at_s, _)| (0.0..=terms.history_s).contains(&(now_s - at_s)));
+        let past = |side: usize| percentile(self.best_s.iter().map(|(_, best_s)| best_s[side]), terms.percentile);
+        self.age_s = Some([0, 1].map(|side| past(side).max(best_s[side])));
     }
 }
 
-/// Bytes of the target wherever they are.
-fn totals(target: &Target) -> [f64; SIDES] {
-    [target.resident[0] + target.swapped, target.resident[1]]
+impl Slice {
+    fn is_told(&self) -> bool {
+        self.steps.iter().flatten().any(|step| step.times > 0)
+    }
+}
+
+/// Working sets by window, those that are known.
+fn sets(steps: &[Option<(f64, Step)>; WINDOWS]) -> Vec<(f64, f64)> {
+    let mut levels = [Some(0.0); WINDOWS + 1];
+    for (at, step) in steps.iter().enumerate() {
+        levels[at + 1] = step.and_then(|(_, step)| Some(levels[step.over]? + step.sum / f64::from(step.times)));
+    }
+    let windows = AGE_EDGES_S[1..].iter().map(|window| f64::from(*window));
+    windows.zip(&levels[1..]).filter_map(|(window, level)| Some((window, (*level)?))).collect()
+}
+
+/// The same, raised where they are not concave.
+fn envelope(known: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let slope = |from: (f64, f64), to: (f64, f64)| (to.1 - from.1) / (to.0 - from.0);
+    let mut corners = vec![(0.0, 0.0)];
+    for point in known {
+        while let [.., before, last] = corners[..]
+            && slope(before, last) <= slope(last, *point)
+        {
+            corners.pop();
+        }
+        corners.push(*point);
+    }
+    let raised = |(window, used): &(f64, f64)| {
+        let at = corners.partition_point(|corner| corner.0 < *window);
+        let (from, to) = (corners[at - 1], corners[at]);
+        (*window, used.max(from.1 + slope(from, to) * (window - from.0)))
+    };
+    let mut least = 0.0f64;
+    // A longer window holds no less.
+    known
+        .iter()
+        .map(raised)
+        .map(|(window, used)| {
+            (window, {
+                least = least.max(used);
+                least
+            })
+        })
+        .collect()
 }
 
 /// The next age.
@@ -213,33 +221,17 @@ fn older_than(age_s: f64) -> f64 {
 }
 
 /// The value that so large a share lies at or below.
-fn percentile(values: &VecDeque<f64>, share: f64) -> f64 {
-    let mut sorted: Vec<f64> = values.iter().copied().collect();
+fn percentile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place")]
-    let at = ((share * cast(sorted.len())).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place")]
+    let at = ((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
     sorted.get(at).copied().unwrap_or(f64::INFINITY)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "4096")]
 fn page() -> f64 {
     PAGE as f64
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a small count")]
-fn cast(count: usize) -> f64 {
-    count as f64
-}
-
-/// Bytes idle for at least as long as each edge, where that was measured.
-fn cold(target: &Target) -> Edges {
-    [0, 1].map(|side| {
-        AGE_EDGES_S.map(|edge| {
-            let edge = f64::from(edge);
-            let mut bins = target.ages.iter().filter(|bin| bin.anon == (side == 0));
-            bins.any(|bin| bin.min_s.total_cmp(&edge).is_eq()).then(|| colder(target, side, Some(edge)))
-        })
-    })
 }
 
 /// Bytes of a side that have been idle for at least so long.

@@ -58,10 +58,8 @@ impl Simulated {
     fn reclaim(&mut self, reclaim: &Reclaim, share: f64) {
         let Some(at) = self.find(reclaim.target) else { return };
         let load = &mut self.loads[at];
-        // The kernel does not go below memory.min, whoever asks.
-        let spare = (load.bytes() - load.limits.min).max(0.0);
-        let [anon, file] = reclaim.bytes.map(|bytes| (bytes * share).min(spare));
-        let pages = [pages_of(anon.min(spare - file)), pages_of(file)];
+        // A cgroup that is itself asked for memory is not protected by its own memory.min (mem_cgroup_unprotected).
+        let pages = reclaim.bytes.map(|bytes| pages_of(bytes * share));
         let taken = evict_older(&mut self.memory, load, self.now_s, reclaim.older_s, pages);
         self.reclaim_cpu_s += taken.cpu_s;
         self.recorder.acted(at, taken);
@@ -73,8 +71,7 @@ impl Simulated {
     fn stow(&mut self, id: u64, share: f64) {
         let Some(at) = self.find(id) else { return };
         let load = &mut self.loads[at];
-        let spare = (load.bytes() - load.limits.min).max(0.0);
-        let pages = load.resident[0].min(pages_of(spare * share));
+        let pages = pages_of(pages_f(load.resident[0]) * PAGE_F * share);
         let taken = evict_older(&mut self.memory, load, self.now_s, [Some(0.0), None], [pages, 0]);
         self.lrus[at].deactivate(load);
         self.reclaim_cpu_s += taken.cpu_s;
@@ -160,10 +157,14 @@ impl Machine for Simulated {
                     continue;
                 }
                 Fate::Lied => {
-                    if let Action::Advise(order) = action {
+                    if let Action::Advise(order) = &action {
                         let went = |range: &(u64, u64)| ((range.1 - range.0) / PAGE).try_into();
                         let blocks = order.ranges.iter().map(|range| (order.pid, range.0, went(range).unwrap_or(0)));
                         self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
+                    }
+                    if let Action::Reclaim(reclaim) = action {
+                        let Reclaim { target, bytes, .. } = reclaim;
+                        self.reclaimed.push(Reclaimed { target, bytes, cpu_s: 0.0 });
                     }
                     continue;
                 }

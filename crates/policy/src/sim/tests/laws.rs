@@ -47,6 +47,9 @@ impl Policy for Checked {
                 Action::Stow { target, .. } => {
                     let target = seen.targets.iter().find(|of| of.id == *target);
                     bytes += target.map_or(0.0, |target| target.resident[0]);
+                    if target.is_some_and(|target| target.resident[1] < target.floor - 1.0) {
+                        wrong.push(format!("{} s: below its floor", seen.now_s));
+                    }
                     if !target.is_some_and(|target| target.background) {
                         wrong.push(format!("{} s: not in the background", seen.now_s));
                     }
