@@ -10,7 +10,7 @@ use lowtide_model::PAGE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::pagemap::PageMap;
+use crate::pagemap::{Entry, PageMap};
 use crate::root::{Error, Kernel, Result};
 use crate::sys::{self, Advice};
 
@@ -54,11 +54,18 @@ impl Held {
         let (first, end) = (start / PAGE, end.div_ceil(PAGE));
         let walked = match keep {
             None => self.pages.populated(first, end, &mut seen),
-            Some(keep) => self.pages.each_present(first, end, &mut |page, entry| {
-                if keep(page * PAGE, entry.is_file()) {
-                    seen(page, page + 1);
-                }
-            }),
+            Some(keep) => {
+                // Page by page only where there is something: a reservation may span terabytes.
+                let mut there = Vec::new();
+                self.pages.populated(first, end, &mut |from, to| there.push((from, to))).and_then(|()| {
+                    let mut kept = |page: u64, entry: Entry| {
+                        if keep(page * PAGE, entry.is_file()) {
+                            seen(page, page + 1);
+                        }
+                    };
+                    there.iter().try_for_each(|(from, to)| self.pages.each_present(*from, *to, &mut kept))
+                })
+            }
         };
         walked.map_err(|error| Error::new("read", "/proc/PID/pagemap", error))?;
         Ok(present)
@@ -98,7 +105,15 @@ impl Adviser {
         self.held.retain(|_, held| !held.has_ended());
     }
 
-    fn hold(&mut self, pid: u32) -> Result<&Held> {
+    /// Holds a process, so that its number can belong to no other while this lives.
+    ///
+    /// # Errors
+    /// If it is gone, or its page table may not be read.
+    pub fn hold(&mut self, pid: u32) -> Result<()> {
+        self.held(pid).map(|_| ())
+    }
+
+    fn held(&mut self, pid: u32) -> Result<&Held> {
         if self.held.get(&pid).is_some_and(Held::has_ended) {
             self.held.remove(&pid);
         }
@@ -113,7 +128,7 @@ impl Adviser {
     /// # Errors
     /// If the process is gone, or its page table may not be read.
     pub fn resident(&mut self, pid: u32, range: (u64, u64)) -> Result<u32> {
-        Ok(pages(&self.hold(pid)?.present(range, None)?))
+        Ok(pages(&self.held(pid)?.present(range, None)?))
     }
 
     /// Advises on what is in memory of the ranges and to `keep`, as long as `go_on` says so, which is asked between batches.
@@ -130,7 +145,7 @@ impl Adviser {
     ) -> Result<Outcome> {
         // On absent pages too where they are what is meant.
         let absent = matches!(advice, Advice::Willneed | Advice::Collapse);
-        let held = self.hold(pid)?;
+        let held = self.held(pid)?;
         let mut outcome = Outcome::default();
         let mut batch: Vec<(u64, u64)> = Vec::new();
         let mut stopped = false;

@@ -71,6 +71,13 @@ pub fn state(kernel: &Kernel, pid: u32) -> Result<char> {
     letter.ok_or_else(|| Error::unexpected(path, "not the fields of proc(5)"))
 }
 
+/// The user whose a process is, as the kernel sees it for access (root's where it may not be looked into).
+pub fn owner(kernel: &Kernel, pid: u32) -> Result<u32> {
+    let path = format!("/proc/{pid}");
+    let meta = std::fs::metadata(kernel.path(&path)).map_err(|error| Error::new("look at", path, error))?;
+    Ok(std::os::unix::fs::MetadataExt::uid(&meta))
+}
+
 /// Levels of `/proc/PID/status`, bytes. Zero for a kernel thread or a zombie.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status {

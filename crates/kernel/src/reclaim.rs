@@ -23,7 +23,7 @@ enum Selects {
     Exactly,
     /// `swappiness=200` favours it.
     Roughly,
-    /// Not at all: the kernel goes by its own swappiness.
+    /// Not at all.
     Never,
 }
 
@@ -56,7 +56,7 @@ impl Reclaimer {
         match self.selects {
             Selects::Exactly => "anonymous and file memory apart",
             Selects::Roughly => "file memory alone, or mostly anonymous memory",
-            Selects::Never => "whatever the kernel's swappiness prefers",
+            Selects::Never => "not at all",
         }
     }
 
@@ -66,7 +66,12 @@ impl Reclaimer {
     pub fn reclaim(&mut self, cgroup: &Cgroup, bytes: u64, side: Side) -> Result<bool> {
         loop {
             let selector = match (self.selects, side) {
-                (Selects::Never, _) => "",
+                // It would take the other, too, and swap where nothing was to be written.
+                (Selects::Never, _) => {
+                    let why = "this kernel cannot be told which memory (Linux 6.9 can)";
+                    let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
+                    return Err(Error::new("reclaim from", &cgroup.path, error));
+                }
                 (_, Side::File) => " swappiness=0",
                 (Selects::Exactly, Side::Anon) => " swappiness=max",
                 (Selects::Roughly, Side::Anon) => " swappiness=200",
@@ -108,9 +113,10 @@ mod tests {
         assert!(reclaimer.reclaim(&cgroup, 4096, Side::File).unwrap());
         assert_eq!(written(), "4096 swappiness=0");
         std::fs::write(dir.path().join("cg/job/memory.reclaim"), "").unwrap();
-        reclaimer.selects = Selects::Never;
         assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon).unwrap());
-        assert_eq!(written(), "8192");
+        assert_eq!(written(), "8192 swappiness=max");
+        reclaimer.selects = Selects::Never;
+        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon).unwrap_err().to_string().contains("which memory"));
     }
 
     #[test]

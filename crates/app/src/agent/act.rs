@@ -40,6 +40,8 @@ pub struct Actor {
     stop_file: PathBuf,
     dry_run: bool,
     until: Instant,
+    /// CPU seconds of evicting so far.
+    pub cpu_s: f64,
 }
 
 impl Actor {
@@ -47,7 +49,7 @@ impl Actor {
     #[must_use]
     pub fn new(kernel: &Kernel, stop_file: PathBuf, dry_run: bool) -> Self {
         let until = Instant::now();
-        Self { kernel: kernel.clone(), reclaimer: Reclaimer::new(kernel), stop_file, dry_run, until }
+        Self { kernel: kernel.clone(), reclaimer: Reclaimer::new(kernel), stop_file, dry_run, until, cpu_s: 0.0 }
     }
 
     /// A turn begins.
@@ -58,7 +60,8 @@ impl Actor {
     /// Whether somebody wants that nothing is taken.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.stop_file.exists()
+        // One that cannot be looked at may be there.
+        !matches!(std::fs::symlink_metadata(&self.stop_file), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
     }
 
     /// Whether nothing may be touched.
@@ -100,6 +103,7 @@ impl Actor {
             }
         }
         outcome.reclaimed.cpu_s = sys::thread_cpu_s() - cpu_s;
+        self.cpu_s += outcome.reclaimed.cpu_s;
         outcome.took_s = start.elapsed().as_secs_f64();
         if let (Some(before), Some(after)) = (stored, zram()) {
             learn(&mut watched.kept, before, after);

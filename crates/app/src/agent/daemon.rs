@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaim, Reclaimed, turn};
+use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaim, Reclaimed, Target, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -18,8 +20,8 @@ use sd_notify::NotifyState;
 use super::act::{Actor, Outcome};
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
-use super::lifecycle::{Phases, Stowed};
-use super::socket::{self, Answer, Hint, Socket, Whom};
+use super::lifecycle::{Phases, Reach, Stowed};
+use super::socket::{Answer, Hint, Socket, Whom};
 use super::watch::{Watch, Watched};
 use crate::failure::code;
 
@@ -58,14 +60,23 @@ pub struct Agent {
     was_stopped: bool,
 }
 
+/// Peers that are heard before anything else is done again.
+const PEERS: usize = 4;
+/// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn looks at everything.
+const SOON_S: f64 = 0.5;
+/// The name of what is done to the background, in the log and the metrics.
+const LIFECYCLE: &str = "lifecycle";
+
 /// One line of the log: what happened, and its figures.
 fn log(event: &str, figures: &[(&str, String)]) {
     let mut line = event.to_owned();
     for (name, value) in figures {
-        let plain = !value.is_empty() && !value.contains([' ', '"', '=', '\n']);
+        let special = |letter: char| letter.is_control() || [' ', '"', '='].contains(&letter);
+        let plain = !value.is_empty() && !value.contains(special);
         let _ = if plain { write!(line, " {name}={value}") } else { write!(line, " {name}={value:?}") };
     }
-    eprintln!("{line}");
+    // A log that nobody reads any more is no reason to end.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 impl Agent {
@@ -137,40 +148,48 @@ impl Agent {
     /// # Errors
     /// If it cannot be made there.
     pub fn listen(&mut self) -> anyhow::Result<()> {
-        let Some(lifecycle) = &self.config.lifecycle else { return Ok(()) };
+        let Some(lifecycle) = &self.config.lifecycle else {
+            self.socket = None;
+            return Ok(());
+        };
+        if self.socket.as_ref().is_some_and(|socket| socket.path() == lifecycle.socket) {
+            return Ok(());
+        }
         let socket = Socket::open(&lifecycle.socket).with_context(|| lifecycle.socket.display().to_string())?;
         self.socket = Some(socket);
         Ok(())
     }
 
-    /// Hears hints; true if there was one.
+    /// Hears hints, a few at a time: whoever speaks without end must not keep the agent from its work. True if one was heeded.
     fn hear(&mut self) -> bool {
         let Some(socket) = &self.socket else { return false };
         let (kernel, watch, phases) = (&self.kernel, &self.watch, &mut self.phases);
-        let mut heard = false;
-        while socket.hear(|uid, hint| {
-            let answer = heed(kernel, watch, phases, uid, hint);
-            let result = match &answer {
-                Answer::Heard => "heard".to_owned(),
-                Answer::Refused(_, why) => why.clone(),
-            };
-            let whom = match &hint.target {
-                Whom::Pid(pid) => format!("pid {pid}"),
-                Whom::Cgroup(path) => path.clone(),
-            };
-            let place = if hint.background { "background" } else { "foreground" };
-            let figures = [("whom", whom), ("place", place.to_owned()), ("uid", uid.to_string()), ("result", result)];
-            log("hint", &figures);
-            answer
-        }) {
-            heard = true;
+        let mut heeded = false;
+        for _ in 0..PEERS {
+            let heard = socket.hear(|uid, hint| {
+                let answer = heed(kernel, watch, phases, uid, hint);
+                heeded |= answer == Answer::Heard;
+                tell_hint(uid, hint, &answer);
+                answer
+            });
+            match heard {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    log("error", &[("text", format!("hints cannot be heard any more: {error}"))]);
+                    self.socket = None;
+                    break;
+                }
+            }
         }
-        heard
+        heeded
     }
 
     /// Reads the file anew. With a mistake in it, all stays as it was.
     fn reload(&mut self) {
-        let _ = sd_notify::notify(&[NotifyState::Reloading]);
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
+        }
         let loaded =
             Config::load(&self.file, &self.kernel).and_then(|config| Ok((Watch::new(&self.kernel, &config)?, config)));
         match loaded {
@@ -181,7 +200,7 @@ impl Agent {
                 self.watch = watch.succeeding(std::mem::replace(&mut self.watch, Watch::empty(&self.kernel)));
                 self.actor = Actor::new(&self.kernel, config.stop_file.clone(), self.dry_run);
                 self.config = config;
-                match self.group() {
+                match self.group().and_then(|()| self.listen()) {
                     Ok(()) => log("reloaded", &[("file", self.file.display().to_string())]),
                     Err(error) => log("error", &[("text", error.to_string())]),
                 }
@@ -203,7 +222,6 @@ impl Agent {
         let mode = if self.dry_run { "dry run" } else { "acting" };
         log("started", &[("file", self.file.display().to_string()), ("mode", mode.to_owned())]);
         let _ = sd_notify::notify(&[NotifyState::Ready]);
-        let every_s = self.config.every.0.as_secs_f64();
         let mut next_s = 0.0;
         loop {
             let due_s = f64::min(next_s, self.watch.due_s().max(self.now_s()));
@@ -226,10 +244,12 @@ impl Agent {
             let now_s = self.now_s();
             let hinted = self.hear();
             let fresh = self.watch.look(now_s);
-            if fresh || hinted || now_s >= next_s {
-                next_s = now_s + every_s;
+            if fresh || now_s >= next_s {
+                next_s = now_s + self.config.every.0.as_secs_f64();
                 self.turn(now_s, fresh);
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            } else if hinted {
+                next_s = next_s.min(now_s + SOON_S);
             }
         }
     }
@@ -246,18 +266,23 @@ impl Agent {
             log(if stopped { "stopped" } else { "going on" }, &[("file", file)]);
             self.was_stopped = stopped;
         }
+        let trees = self.phases.trees();
         self.tell(stopped);
         if stopped {
             return;
         }
         self.actor.begin();
-        self.stow(&mut seen);
+        self.stow(&mut seen, trees);
+        let mut all = std::mem::take(&mut seen.targets);
         for (name, group) in &mut self.groups {
-            let own = |id: u64| self.watch.found().get(&id).is_some_and(|watched| watched.policy == *name);
-            let targets = seen.targets.iter().filter(|target| own(target.id)).cloned().collect();
+            let own = |target: &Target| self.watch.found().get(&target.id).is_some_and(|of| of.policy == *name);
+            let (targets, others) = all.into_iter().partition(own);
+            all = others;
             let reclaimed = std::mem::take(&mut group.reclaimed);
+            // What those before have filled is not free any more.
+            let swap_free = self.watch.swap_free();
             let mut node = Node {
-                seen: Some(Observation { targets, reclaimed, ..seen.clone() }),
+                seen: Some(Observation { targets, reclaimed, swap_free, ..seen.clone() }),
                 watch: &mut self.watch,
                 actor: &mut self.actor,
                 phases: &mut self.phases,
@@ -269,13 +294,14 @@ impl Agent {
             tell_brakes(name, &group.held, &held, self.watch.found());
             group.held = held;
         }
-        let held = self.groups.iter().flat_map(|(name, group)| group.held.iter().map(|held| (name.clone(), *held)));
-        let held = held.collect();
+        let groups = self.groups.iter().map(|(name, group)| (name.as_str(), group));
+        let groups = groups.chain(self.lifecycle.as_ref().map(|group| (LIFECYCLE, group)));
+        let held = groups.flat_map(|(name, group)| group.held.iter().map(|held| (name.to_owned(), *held))).collect();
         self.shared.with(|figures| figures.held = held);
     }
 
     /// The life cycle's turn: all workloads, and the processes that hints were given about.
-    fn stow(&mut self, seen: &mut Observation) {
+    fn stow(&mut self, seen: &mut Observation, trees: Vec<Target>) {
         let Some(group) = &mut self.lifecycle else { return };
         let found = self.watch.found();
         for target in &mut seen.targets {
@@ -283,7 +309,7 @@ impl Agent {
             target.background = known.is_some_and(|watched| self.phases.is_background(&watched.cgroup, seen.now_s));
         }
         self.phases.retain(|id| found.contains_key(&id));
-        let targets = seen.targets.iter().cloned().chain(self.phases.trees()).collect();
+        let targets = seen.targets.iter().cloned().chain(trees).collect();
         let mut node = Node {
             seen: Some(Observation { targets, ..seen.clone() }),
             watch: &mut self.watch,
@@ -295,13 +321,14 @@ impl Agent {
         turn(&mut node, group.policy.as_mut());
         group.reclaimed.clear();
         let held = group.policy.held();
-        tell_brakes("lifecycle", &group.held, &held, self.watch.found());
+        tell_brakes(LIFECYCLE, &group.held, &held, self.watch.found());
         group.held = held;
     }
 
     /// Makes the newest figures known.
     fn tell(&mut self, stopped: bool) {
-        let cpu_s = sys::own_cpu_s() - self.cpu_s;
+        // Both of one time, so that neither ever falls.
+        let (cpu_s, evicting_s) = (sys::own_cpu_s() - self.cpu_s, self.actor.cpu_s);
         let found = self.watch.found();
         self.shared.with(|figures| {
             figures.rows.retain(|id, _| found.contains_key(id));
@@ -311,7 +338,7 @@ impl Agent {
                 row.policy.clone_from(&watched.policy);
                 row.watched = Some(watched.clone());
             }
-            figures.cpu_s.0 = cpu_s;
+            figures.cpu_s = (cpu_s - evicting_s, evicting_s);
             figures.stopped = stopped || self.dry_run;
         });
     }
@@ -363,14 +390,20 @@ impl Node<'_> {
         let watched = self.watch.found().get(&id);
         let name = watched.map(|watched| watched.path.clone()).or_else(|| self.phases.name(id));
         let cgroup = watched.map(|watched| watched.cgroup.clone());
-        let start = Instant::now();
+        let (start, cpu_s) = (Instant::now(), sys::thread_cpu_s());
         let actor = &*self.actor;
-        let mut go_on = || actor.may_go_on_processes();
+        let watch = &*self.watch;
+        let reach = Reach { may: &|path| !watch.is_excluded(path), go_on: &|| actor.may_go_on_processes() };
         let done = match (actor.is_dry_run(), away) {
             (true, _) => Ok(Stowed::default()),
-            (false, true) => self.phases.stow(id, cgroup.as_ref(), &mut go_on),
-            (false, false) => self.phases.fetch(id, cgroup.as_ref(), &mut go_on),
+            (false, true) => self.phases.stow(id, cgroup.as_ref(), &reach),
+            (false, false) => self.phases.fetch(id, cgroup.as_ref(), &reach),
         };
+        let dry_run = actor.is_dry_run();
+        self.actor.cpu_s += sys::thread_cpu_s() - cpu_s;
+        if !away {
+            self.phases.forget(id);
+        }
         let mut figures = vec![("target", name.unwrap_or_default())];
         match done {
             Ok(Stowed { anon, file, processes }) => figures.extend([
@@ -382,49 +415,59 @@ impl Node<'_> {
         }
         figures.push(("took_s", format!("{:.3}", start.elapsed().as_secs_f64())));
         figures.push(("reason", reason.to_owned()));
-        if actor.is_dry_run() {
+        if dry_run {
             figures.push(("stopped", "dry run".to_owned()));
         }
         log(if away { "stow" } else { "fetch" }, &figures);
     }
 }
 
-/// What becomes of a hint.
+/// What becomes of a hint. One who may not give it does not learn what there is.
 fn heed(kernel: &Kernel, watch: &Watch, phases: &mut Phases, uid: u32, hint: &Hint) -> Answer {
-    let not_found = |error: &dyn std::fmt::Display| Answer::Refused(code::GONE, error.to_string());
-    let refused =
-        |what: &str| Answer::Refused(code::PERMISSION, format!("{what} is not yours; hint as its owner, or as root"));
+    let refused = |what: &str, why: &str| {
+        let code = if uid == 0 { code::GONE } else { code::PERMISSION };
+        Answer::Refused(code, format!("{what}: {why}"))
+    };
     match &hint.target {
         Whom::Cgroup(path) => {
-            let cgroup = match Cgroup::named(kernel, path) {
-                Ok(cgroup) => cgroup,
-                Err(error) => return not_found(&error),
+            // By name among those that are watched: what a peer says is never opened.
+            let path = format!("/{}", path.trim_matches('/'));
+            let watched = watch.found().values().find(|watched| watched.path == path);
+            let Some(watched) = watched.filter(|of| uid == 0 || of.cgroup.owner(kernel) == Some(uid)) else {
+                return refused(&path, "no workload of the agent's file, or not yours");
             };
-            if !watch.found().contains_key(&cgroup.inode) {
-                return not_found(&format!("{path} is no workload of the agent's file"));
-            }
-            match socket::may_hint(uid, &kernel.path(&cgroup.path)) {
-                Ok(true) => phases.hint_cgroup(&cgroup, hint.background),
-                Ok(false) => return refused(path),
-                Err(error) => return not_found(&error),
-            }
+            phases.hint_cgroup(&watched.cgroup, hint.background);
         }
         Whom::Pid(pid) => {
-            match socket::may_hint(uid, &kernel.path(format!("/proc/{pid}"))) {
-                Ok(true) => {}
-                Ok(false) => return refused(&format!("process {pid}")),
-                Err(_) => return not_found(&format!("there is no process {pid}")),
+            let name = format!("process {pid}");
+            let owner = proc::owner(kernel, *pid).ok();
+            if owner.is_none() || (uid != 0 && owner != Some(uid)) {
+                return refused(&name, "there is none, or it is not yours");
             }
             let of = Cgroup::of(kernel, *pid).ok().flatten().and_then(|cgroup| cgroup.hierarchy_path(kernel).ok());
-            if of.is_some_and(|path| watch.is_excluded(&path)) {
-                return Answer::Refused(code::PERMISSION, format!("process {pid} is in a cgroup that is excluded"));
+            if of.is_none_or(|path| watch.is_excluded(&path)) {
+                return refused(&name, "it is in a cgroup that is left alone");
             }
-            if let Err(error) = phases.hint_process(*pid, hint.background) {
-                return not_found(&error);
+            if let Err(error) = phases.hint_process(*pid, hint.background, uid) {
+                return refused(&name, &error.to_string());
             }
         }
     }
     Answer::Heard
+}
+
+/// Writes down a hint, and what became of it.
+fn tell_hint(uid: u32, hint: &Hint, answer: &Answer) {
+    let whom = match &hint.target {
+        Whom::Pid(pid) => format!("pid {pid}"),
+        Whom::Cgroup(path) => path.chars().take(200).collect(),
+    };
+    let result = match answer {
+        Answer::Heard => "heard".to_owned(),
+        Answer::Refused(_, why) => why.chars().take(200).collect(),
+    };
+    let place = if hint.background { "background" } else { "foreground" };
+    log("hint", &[("whom", whom), ("place", place.to_owned()), ("uid", uid.to_string()), ("result", result)]);
 }
 
 /// Writes down which brakes took hold, and which let go.

@@ -33,7 +33,7 @@ pub struct Row {
 pub struct Figures {
     /// By inode of the cgroup.
     pub rows: std::collections::BTreeMap<u64, Row>,
-    /// The agent's own CPU seconds, evicting included, and those of evicting alone.
+    /// CPU seconds of watching and deciding, and of evicting.
     pub cpu_s: (f64, f64),
     /// What holds which policy, from which workload or from all.
     pub held: Vec<(String, (Option<u64>, Brake))>,
@@ -44,7 +44,6 @@ pub struct Figures {
 impl Figures {
     /// Takes in what came of one request.
     pub fn took(&mut self, id: u64, outcome: &Outcome) {
-        self.cpu_s.1 += outcome.reclaimed.cpu_s;
         let Some(row) = self.rows.get_mut(&id) else { return };
         (0..SIDES).for_each(|side| row.reclaimed[side] += outcome.reclaimed.bytes[side]);
         row.requests.0 += 1.0;
@@ -162,13 +161,17 @@ impl Collector for Shared {
         }
         let doc = "CPU time of the agent: looking and deciding, and evicting";
         let mut cpu = encoder.encode_descriptor("lowtide_agent_cpu", doc, Some(&Unit::Seconds), MetricType::Counter)?;
-        for (what, value) in [("watching", figures.cpu_s.0 - figures.cpu_s.1), ("evicting", figures.cpu_s.1)] {
+        for (what, value) in [("watching", figures.cpu_s.0), ("evicting", figures.cpu_s.1)] {
             cpu.encode_family(&[("for", what)])?.encode_counter::<NoLabelSet, _, f64>(&value.max(0.0), None)?;
         }
         let doc = "Brakes that hold a policy now, from one cgroup or from all";
         let mut brakes = encoder.encode_descriptor("lowtide_agent_brake", doc, None, MetricType::Gauge)?;
         for (policy, (target, brake)) in &figures.held {
-            let cgroup = target.map_or("", |id| figures.rows.get(&id).map_or("", |row| row.cgroup.as_str()));
+            // A process that a hint was given about has no row.
+            let Some(cgroup) = target.map_or(Some(""), |id| figures.rows.get(&id).map(|row| row.cgroup.as_str()))
+            else {
+                continue;
+            };
             let labels = [("cgroup", cgroup), ("policy", policy.as_str()), ("brake", brake.name())];
             brakes.encode_family(&labels)?.encode_gauge(&1)?;
         }

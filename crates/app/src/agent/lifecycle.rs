@@ -10,24 +10,31 @@ use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
 use lowtide_policy::machine::Target;
 
-use super::watch::bytes;
+use super::watch::{bytes, is_below};
 
 /// A process and what descends from it, because somebody gave a hint about it.
 #[derive(Debug, Clone)]
 struct Tree {
     root: proc::ProcessId,
     background: bool,
+    /// Who gave the hint: advice reaches no process of another, whatever the tree becomes.
+    uid: u32,
 }
 
-/// How a cgroup's CPU time stood, to tell whether it is idle.
+/// How a cgroup's CPU time stood at the last look, and when it was last seen at work.
 #[derive(Debug, Clone, Copy)]
 struct Ran {
     cpu_us: u64,
-    since_s: f64,
+    at_s: f64,
+    busy_s: f64,
 }
 
-/// CPU time below which a workload does nothing: keeping alive takes some. Share of one CPU.
-const IDLE: f64 = 0.001;
+/// CPU time below which a workload does nothing: keeping alive takes some. Share of one CPU, and microseconds at least.
+const IDLE: (f64, f64) = (0.001, 2000.0);
+/// Hints about so many processes are kept at most.
+const MOST_TREES: usize = 1000;
+/// Advice is given in pieces of so many bytes, so that it can be stopped in between.
+const PIECE: u64 = 32 << 20;
 
 /// What is known of who is in the background.
 #[derive(Debug)]
@@ -38,7 +45,14 @@ pub struct Phases {
     hints: BTreeMap<u64, bool>,
     trees: BTreeMap<u64, Tree>,
     ran: BTreeMap<u64, Ran>,
-    adviser: Adviser,
+}
+
+/// Whom advice may reach: processes of that user (0 = anybody's), in cgroups of which this says so.
+pub struct Reach<'a> {
+    /// By the path of the cgroup that a process is in.
+    pub may: &'a dyn Fn(&str) -> bool,
+    /// Whether to go on, asked between pieces.
+    pub go_on: &'a dyn Fn() -> bool,
 }
 
 /// What was done to a workload.
@@ -62,7 +76,7 @@ impl Phases {
     #[must_use]
     pub fn new(kernel: &Kernel, idle_after_s: Option<f64>) -> Self {
         let (hints, trees, ran) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { kernel: kernel.clone(), idle_after_s, hints, trees, ran, adviser: Adviser::new(kernel) }
+        Self { kernel: kernel.clone(), idle_after_s, hints, trees, ran }
     }
 
     /// Other settings from now on.
@@ -78,10 +92,14 @@ impl Phases {
     /// A hint about a process and what descends from it.
     ///
     /// # Errors
-    /// If there is no such process.
-    pub fn hint_process(&mut self, pid: u32, background: bool) -> Result<()> {
+    /// If there is no such process, or hints about too many are kept already.
+    pub fn hint_process(&mut self, pid: u32, background: bool, uid: u32) -> Result<()> {
         let root = proc::stat(&self.kernel, pid)?.id;
-        self.trees.insert(tree_id(root), Tree { root, background });
+        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&tree_id(root)) {
+            let why = std::io::Error::other(format!("hints about {MOST_TREES} processes are kept already"));
+            return Err(Error::new("heed a hint about", format!("/proc/{pid}"), why));
+        }
+        self.trees.insert(tree_id(root), Tree { root, background, uid });
         Ok(())
     }
 
@@ -94,12 +112,12 @@ impl Phases {
         let kernel = &self.kernel;
         let is_idle = match (self.idle_after_s, cgroup.cpu_us(kernel)) {
             (Some(after_s), Some(cpu_us)) => {
-                let ran = self.ran.entry(cgroup.inode).or_insert(Ran { cpu_us, since_s: now_s });
-                let elapsed_s = now_s - ran.since_s;
-                if elapsed_s < 0.0 || bytes(cpu_us.saturating_sub(ran.cpu_us)) > 1e6 * IDLE * elapsed_s.max(1.0) {
-                    *ran = Ran { cpu_us, since_s: now_s };
-                }
-                now_s - ran.since_s >= after_s
+                let ran = self.ran.entry(cgroup.inode).or_insert(Ran { cpu_us, at_s: now_s, busy_s: now_s });
+                let allowed_us = (1e6 * IDLE.0 * (now_s - ran.at_s)).max(IDLE.1);
+                let worked = bytes(cpu_us.saturating_sub(ran.cpu_us)) > allowed_us;
+                let busy_s = if worked || now_s < ran.busy_s { now_s } else { ran.busy_s };
+                *ran = Ran { cpu_us, at_s: now_s, busy_s };
+                now_s - busy_s >= after_s
             }
             _ => false,
         };
@@ -117,15 +135,18 @@ impl Phases {
     pub fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
         self.hints.retain(|id, _| is_there(*id));
         self.ran.retain(|id, _| is_there(*id));
-        self.adviser.forget_ended();
     }
 
     /// Processes that hints were given about, as targets; those that have ended are forgotten.
     pub fn trees(&mut self) -> Vec<Target> {
         let kernel = self.kernel.clone();
         let mut targets = Vec::new();
+        if self.trees.is_empty() {
+            return targets;
+        }
+        let parents = parents(&kernel);
         self.trees.retain(|id, tree| {
-            let Some(pids) = pids_of(&kernel, tree.root) else { return false };
+            let Some(pids) = pids_of(&kernel, tree.root, &parents) else { return false };
             let mut target = Target { id: *id, background: tree.background, ..Target::default() };
             for status in pids.iter().filter_map(|pid| proc::status(&kernel, *pid).ok()) {
                 target.resident[0] += bytes(status.rss_anon);
@@ -144,37 +165,70 @@ impl Phases {
         self.trees.get(&id).map(|tree| format!("pid {}", tree.root.pid))
     }
 
-    /// Processes of a target: of a cgroup if one is given, else of the process that a hint was given about.
-    fn pids(&self, id: u64, cgroup: Option<&Cgroup>) -> Result<Vec<u32>> {
+    /// Forgets a process whose time in the background is over.
+    pub fn forget(&mut self, id: u64) {
+        self.trees.remove(&id);
+    }
+
+    /// Processes of a target, and the user whose they must be (0: anybody's): of a cgroup if one is given, else of the
+    /// process that a hint was given about.
+    fn pids(&self, id: u64, cgroup: Option<&Cgroup>) -> Result<(Vec<u32>, u32)> {
         match cgroup {
-            Some(cgroup) if cgroup.is_alive(&self.kernel) => cgroup.pids(&self.kernel),
+            Some(cgroup) if cgroup.is_alive(&self.kernel) => Ok((cgroup.pids(&self.kernel)?, 0)),
             Some(cgroup) => Err(gone(&cgroup.path.display().to_string())),
             None => {
                 let tree = self.trees.get(&id).ok_or_else(|| gone("process"))?;
-                pids_of(&self.kernel, tree.root).ok_or_else(|| gone(&format!("/proc/{}", tree.root.pid)))
+                let pids = pids_of(&self.kernel, tree.root, &parents(&self.kernel));
+                Ok((pids.ok_or_else(|| gone(&format!("/proc/{}", tree.root.pid)))?, tree.uid))
             }
         }
+    }
+
+    /// Gives advice on all that a target's processes have mapped, each held by a descriptor and then looked at once more:
+    /// whose it is, and where, may have changed since the hint.
+    fn advise(
+        &self,
+        id: u64,
+        cgroup: Option<&Cgroup>,
+        reach: &Reach<'_>,
+        mut each: impl FnMut(&mut Adviser, u32, &[(u64, u64)]) -> Result<()>,
+    ) -> Result<usize> {
+        let (pids, uid) = self.pids(id, cgroup)?;
+        let mut advised = 0;
+        for pid in pids {
+            // One for each process, and only as long: descriptors are few.
+            let mut adviser = Adviser::new(&self.kernel);
+            let may = || -> Option<bool> {
+                let owner = proc::owner(&self.kernel, pid).ok()?;
+                let of = Cgroup::of(&self.kernel, pid).ok()??.hierarchy_path(&self.kernel).ok()?;
+                let within = cgroup
+                    .is_none_or(|cgroup| cgroup.hierarchy_path(&self.kernel).is_ok_and(|path| is_below(&of, &path)));
+                Some((uid == 0 || owner == uid) && within && pid != std::process::id() && (reach.may)(&of))
+            };
+            if adviser.hold(pid).is_err() || may() != Some(true) || !(reach.go_on)() {
+                continue;
+            }
+            let Ok(ranges) = ranges(&self.kernel, pid) else { continue };
+            // What cannot be advised on is left; that others can is not changed by it.
+            advised += usize::from(each(&mut adviser, pid, &ranges).is_ok());
+        }
+        Ok(advised)
     }
 
     /// Pages out anonymous memory of a target's processes, and has their files go first.
     ///
     /// # Errors
     /// If the target is gone. What cannot be advised on is left.
-    pub fn stow(&mut self, id: u64, cgroup: Option<&Cgroup>, go_on: &mut dyn FnMut() -> bool) -> Result<Stowed> {
+    pub fn stow(&self, id: u64, cgroup: Option<&Cgroup>, reach: &Reach<'_>) -> Result<Stowed> {
         let mut stowed = Stowed::default();
-        for pid in self.pids(id, cgroup)? {
-            let Ok(ranges) = self.ranges(pid) else { continue };
-            let paged_out = self.adviser.advise(pid, &ranges, Advice::Pageout, Some(&|_, file| !file), &mut *go_on);
-            let cooled = self.adviser.advise(pid, &ranges, Advice::Cold, Some(&|_, file| file), &mut *go_on);
-            let Ok(paged_out) = paged_out else { continue };
-            stowed.processes += 1;
-            stowed.anon += paged_out
-                .pages
-                .iter()
-                .map(|(before, after)| u64::from(before.saturating_sub(*after)) * PAGE)
-                .sum::<u64>();
-            stowed.file += cooled.map_or(0, |cooled| cooled.tried_bytes - cooled.refused_bytes.min(cooled.tried_bytes));
-        }
+        stowed.processes = self.advise(id, cgroup, reach, |adviser, pid, ranges| {
+            let paged_out = adviser.advise(pid, ranges, Advice::Pageout, Some(&|_, file| !file), reach.go_on)?;
+            let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
+            stowed.anon += paged_out.pages.iter().map(gone).sum::<u64>();
+            let cooled = adviser.advise(pid, ranges, Advice::Cold, Some(&|_, file| file), reach.go_on)?;
+            stowed.file += cooled.tried_bytes.saturating_sub(cooled.refused_bytes);
+            Ok(())
+        })?;
         Ok(stowed)
     }
 
@@ -182,37 +236,41 @@ impl Phases {
     ///
     /// # Errors
     /// If the target is gone.
-    pub fn fetch(&mut self, id: u64, cgroup: Option<&Cgroup>, go_on: &mut dyn FnMut() -> bool) -> Result<Stowed> {
+    pub fn fetch(&self, id: u64, cgroup: Option<&Cgroup>, reach: &Reach<'_>) -> Result<Stowed> {
         let mut fetched = Stowed::default();
-        for pid in self.pids(id, cgroup)? {
+        fetched.processes = self.advise(id, cgroup, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
-            let Ok(ranges) = self.ranges(pid) else { continue };
-            if self.adviser.advise(pid, &ranges, Advice::Willneed, None, &mut *go_on).is_ok() {
-                fetched.processes += 1;
-                // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
-                fetched.anon += paged_out;
+            if paged_out > 0 {
+                adviser.advise(pid, ranges, Advice::Willneed, None, reach.go_on)?;
             }
-        }
+            // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
+            fetched.anon += paged_out;
+            Ok(())
+        })?;
         Ok(fetched)
     }
+}
 
-    /// Address ranges of a process, as they are now.
-    fn ranges(&self, pid: u32) -> Result<Vec<(u64, u64)>> {
-        Ok(proc::mappings(&self.kernel, pid)?.iter().map(|mapping| (mapping.start, mapping.end)).collect())
-    }
+/// What a process has mapped, in pieces.
+fn ranges(kernel: &Kernel, pid: u32) -> Result<Vec<(u64, u64)>> {
+    let pieces = |(start, end): (u64, u64)| {
+        let size = usize::try_from(PIECE).unwrap_or(usize::MAX);
+        (start..end).step_by(size).map(move |at| (at, end.min(at + PIECE)))
+    };
+    Ok(proc::mappings(kernel, pid)?.iter().flat_map(|mapping| pieces((mapping.start, mapping.end))).collect())
 }
 
 fn gone(what: &str) -> Error {
     Error::new("find", what, std::io::Error::from(rustix::io::Errno::SRCH))
 }
 
+/// Every process with its parent.
+fn parents(kernel: &Kernel) -> Vec<(u32, u32)> {
+    let all = proc::pids(kernel).unwrap_or_default();
+    all.iter().filter_map(|pid| Some((*pid, proc::stat(kernel, *pid).ok()?.ppid))).collect()
+}
+
 /// A process and its descendants; `None` if it has ended, whoever has its number by now.
-fn pids_of(kernel: &Kernel, root: proc::ProcessId) -> Option<Vec<u32>> {
-    if proc::stat(kernel, root.pid).ok()?.id != root {
-        return None;
-    }
-    let all = proc::pids(kernel).ok()?;
-    let parents: Vec<(u32, u32)> =
-        all.iter().filter_map(|pid| Some((*pid, proc::stat(kernel, *pid).ok()?.ppid))).collect();
-    Some(proc::descendants(&parents, &[root.pid]))
+fn pids_of(kernel: &Kernel, root: proc::ProcessId, parents: &[(u32, u32)]) -> Option<Vec<u32>> {
+    (proc::stat(kernel, root.pid).ok()?.id == root).then(|| proc::descendants(parents, &[root.pid]))
 }

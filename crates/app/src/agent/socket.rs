@@ -4,7 +4,7 @@
 //! peer says.
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -69,9 +69,9 @@ impl Socket {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        // Whatever else is there is not ours to remove.
+        if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+            std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
@@ -80,12 +80,28 @@ impl Socket {
         Ok(Self { listener, path: path.to_path_buf() })
     }
 
-    /// Hears one peer, if one is there; `decide` is told its user and says what becomes of it.
-    pub fn hear(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> bool {
-        let Ok((stream, _)) = self.listener.accept() else { return false };
-        // A peer that goes away meanwhile is its own affair.
-        let _ = converse(&stream, decide);
-        true
+    /// Hears one peer, if one is there; `decide` is told its user and says what becomes of it. False if none is there.
+    ///
+    /// # Errors
+    /// If peers cannot be heard at all.
+    pub fn hear(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<bool> {
+        match self.listener.accept() {
+            Ok((stream, _)) => {
+                // A peer that goes away meanwhile is its own affair.
+                let _ = converse(&stream, decide);
+                Ok(true)
+            }
+            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted].contains(&error.kind()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where peers connect.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -117,11 +133,6 @@ fn hear_out(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
             got => text.extend(&some[..got]),
         }
     }
-}
-
-/// Whether a user may give hints about what that path belongs to.
-pub fn may_hint(uid: u32, path: &Path) -> io::Result<bool> {
-    Ok(uid == 0 || std::fs::metadata(path)?.uid() == uid)
 }
 
 /// Gives a hint to the agent that listens there.
@@ -160,7 +171,7 @@ mod tests {
                 let _ = stream.read_to_end(&mut answer);
                 answer
             });
-            while !socket.hear(|_, _| Answer::Heard) {}
+            while !socket.hear(|_, _| Answer::Heard).unwrap() {}
             peer.join().unwrap()
         })
     }
@@ -172,10 +183,13 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let answer = std::thread::scope(|scope| {
             let peer = scope.spawn(|| give(&socket.path, &hint).unwrap());
-            while !socket.hear(|peer, heard| {
-                assert_eq!((peer, heard), (uid, &hint));
-                Answer::Refused(4, "no".to_owned())
-            }) {}
+            while !socket
+                .hear(|peer, heard| {
+                    assert_eq!((peer, heard), (uid, &hint));
+                    Answer::Refused(4, "no".to_owned())
+                })
+                .unwrap()
+            {}
             peer.join().unwrap()
         });
         assert_eq!(answer, Answer::Refused(4, "no".to_owned()));
@@ -195,7 +209,7 @@ mod tests {
         // One that says nothing holds nobody up for long.
         let silent = UnixStream::connect(&socket.path).unwrap();
         let start = std::time::Instant::now();
-        assert!(socket.hear(|_, _| Answer::Heard));
+        assert!(socket.hear(|_, _| Answer::Heard).unwrap());
         assert!(start.elapsed() < 20 * PATIENCE);
         drop(silent);
     }

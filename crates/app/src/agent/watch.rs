@@ -13,7 +13,7 @@ use lowtide_model::curve::RefaultCosts;
 use lowtide_model::generations::CgroupUse;
 use lowtide_policy::machine::{Observation, Target};
 
-use super::config::Config;
+use super::config::{Config, NONE};
 use crate::calibration;
 
 /// Cgroups are searched for so often, seconds.
@@ -188,7 +188,10 @@ impl Watch {
             let watched = Watched { policy, ..known.unwrap_or_else(new) };
             self.found.insert(watched.cgroup.inode, watched);
         }
-        self.follow(paths.into_iter().collect());
+        // What only the life cycle is for needs no ages.
+        let aged = self.found.values().filter(|watched| watched.policy != NONE);
+        self.follow(aged.map(|watched| watched.path.clone()).collect());
+        self.notes.retain(|note| !note.starts_with('/') || paths.iter().any(|path| note.starts_with(path.as_str())));
     }
 
     /// Paths that are left alone, with all that is below them.
@@ -203,7 +206,8 @@ impl Watch {
             monitor.follow(paths);
             return;
         }
-        let cgroups: Vec<Cgroup> = self.found.values().map(|watched| watched.cgroup.clone()).collect();
+        let aged = self.found.values().filter(|watched| watched.policy != NONE);
+        let cgroups: Vec<Cgroup> = aged.map(|watched| watched.cgroup.clone()).collect();
         if cgroups.is_empty() {
             return;
         }
@@ -226,6 +230,8 @@ impl Watch {
                 true
             }
             Err(error) => {
+                // Begun anew at the next search: to try at once would be to try without end.
+                self.monitor = None;
                 self.note(format!("idle ages could not be looked at: {error}"));
                 false
             }
@@ -255,12 +261,17 @@ impl Watch {
             pressure,
             free: memory.map(|memory| bytes(memory.free) / bytes(memory.total.max(1))),
             swap_free: Some(devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum()),
-            swap_on_disk: devices
-                .iter()
-                .any(|device| !device.device.starts_with("/dev/zram") && !zram_name(&device.device)),
+            swap_on_disk: devices.iter().any(|device| !zram_name(&device.device)),
             costs: self.costs,
             ..Observation::default()
         }
+    }
+
+    /// Bytes of swap that are free.
+    #[must_use]
+    pub fn swap_free(&self) -> Option<u64> {
+        let devices = swap::devices(&self.kernel).ok()?;
+        Some(devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum())
     }
 
     /// Reads the bytes that zram holds, before compression, and takes.
@@ -283,7 +294,7 @@ fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
         || paths.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below))
 }
 
-fn is_below(path: &str, above: &str) -> bool {
+pub(super) fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -301,13 +312,28 @@ fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64, fresh: bool) 
         resident: vitals.resident.map(bytes),
         swapped,
         floor: bytes(vitals.floor),
-        ages: if fresh { watched.ages.clone() } else { Vec::new() },
+        ages: if fresh { of_living(&watched.ages, vitals.resident.map(bytes)) } else { Vec::new() },
         pressure: stalled(0),
         io_pressure: stalled(1),
         refaults: [back(0), back(1)],
         stored: Watched { now: *vitals, ..watched.clone() }.kept_bytes(),
         ..Target::default()
     }
+}
+
+/// Idle ages of no more memory than there is. A cgroup that was removed keeps its page cache, and is still listed under the
+/// path that its successor has: what is too much is the dead one's, and nobody uses it.
+fn of_living(ages: &[AgeBin], resident: [f64; 2]) -> Vec<AgeBin> {
+    let mut ages = ages.to_vec();
+    for (side, resident) in resident.into_iter().enumerate() {
+        let mut left = resident;
+        // From the youngest on; what is counted in batches may be off by a little.
+        for bin in ages.iter_mut().filter(|bin| bin.anon == (side == 0)) {
+            bin.size.bytes = bin.size.bytes.min(left);
+            left -= bin.size.bytes;
+        }
+    }
+    ages
 }
 
 fn share(part_s: f64, whole_s: f64) -> Option<f64> {
@@ -362,6 +388,13 @@ mod tests {
             assert!(!overlaps(&paths, path), "{path}");
         }
         assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a", "/") && !is_below("/ab", "/a"));
+    }
+
+    #[test]
+    fn the_memory_of_a_removed_cgroup_is_not_its_successors() {
+        let bin = |min_s, bytes| AgeBin { anon: false, min_s, max_s: None, size: Estimate { bytes, ci95: 0.0 } };
+        let ages = of_living(&[bin(0.0, 2.0), bin(10.0, 1.0), bin(30.0, 6.0)], [0.0, 4.0]);
+        assert_eq!(ages.iter().map(|bin| bin.size.bytes).collect::<Vec<f64>>(), [2.0, 1.0, 1.0]);
     }
 
     #[test]

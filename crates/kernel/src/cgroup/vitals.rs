@@ -1,5 +1,7 @@
 //! The few figures of a cgroup that whoever reclaims from it must know, in as few reads as there can be.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::{Cgroup, Version};
 use crate::pressure;
 use crate::root::{Kernel, Result, keyed, value_of};
@@ -53,6 +55,13 @@ impl Cgroup {
     #[must_use]
     pub fn cpu_us(&self, kernel: &Kernel) -> Option<u64> {
         value_of(&kernel.read_text(self.path.join("cpu.stat")).ok()?, "usage_usec")
+    }
+
+    /// The user that it belongs to, as it was delegated; `None` if another cgroup has its path by now.
+    #[must_use]
+    pub fn owner(&self, kernel: &Kernel) -> Option<u32> {
+        let meta = std::fs::symlink_metadata(kernel.path(&self.path)).ok()?;
+        (meta.ino() == self.inode).then(|| meta.uid())
     }
 
     /// Whether it is frozen as a whole (version 2).
