@@ -31,6 +31,7 @@ logged() { grep -c "^$1" log; }
 
 cat >agent.toml <<EOF
 every = "2s"
+ages = ["1s", "5s"]
 listen = "127.0.0.1:9465"
 exclude = ["$name/spared"]
 stop_file = "$tmp/stop"
@@ -38,7 +39,6 @@ stop_file = "$tmp/stop"
 cgroup = "$name/job*"
 [[workload]]
 cgroup = "$name/spared"
-policy = "age"
 [[workload]]
 cgroup = "$name/app*"
 policy = "none"
@@ -66,7 +66,7 @@ agent
 sleep 3
 "$LOWTIDE" agent --config agent.toml 2>err
 equals "a second agent is refused" $? 6
-sleep 42
+sleep 15
 equals "nothing is taken while the stop file is there" "$(logged reclaim)" 0
 rm stop
 few() { [ "$(held "$1")" -lt $((110 * mib)) ]; }
@@ -81,7 +81,7 @@ print(urllib.request.urlopen("http://127.0.0.1:9465/metrics").read().decode())';
 scrape >metrics
 value() { awk -v want="$1" 'index($0, want) == 1 { print $NF }' metrics; }
 between "metrics tell the true working set" \
-  "$(value "lowtide_agent_workingset_bytes{cgroup=\"/$name/job-idle\",policy=\"auto\",type=\"anon\",window=\"10s\"}")" \
+  "$(value "lowtide_agent_workingset_bytes{cgroup=\"/$name/job-idle\",policy=\"auto\",type=\"anon\",window=\"5s\"}")" \
   $((60 * mib)) $((70 * mib))
 between "and what is saved, net" "$(value "lowtide_agent_saved_net_bytes{cgroup=\"/$name/job-idle\"")" \
   $((300 * mib)) $((460 * mib))

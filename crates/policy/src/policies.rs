@@ -110,6 +110,15 @@ impl Spec {
         })
     }
 
+    /// Idle ages that it is bound to know of.
+    #[must_use]
+    pub fn ages(&self) -> Vec<Span> {
+        match self {
+            Self::Age(settings) => [settings.anon, settings.file].into_iter().flatten().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Whether it looks at regions rather than histograms.
     #[must_use]
     pub fn wants_regions(&self) -> bool {

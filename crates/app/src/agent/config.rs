@@ -128,7 +128,14 @@ impl Config {
             if workload.policy == NONE {
                 continue;
             }
-            if let Spec::Lifecycle(_) = self.policy(&workload.policy).map_err(place)? {
+            let spec = self.policy(&workload.policy).map_err(place)?;
+            let longest = self.ages.iter().map(|age| age.0).max().unwrap_or_default();
+            if let Some(age) = spec.ages().into_iter().find(|age| age.0 > longest) {
+                let why =
+                    format!("policy \"{}\" wants to know what is idle for {age}; add it to ages", workload.policy);
+                return Err(place(why));
+            }
+            if let Spec::Lifecycle(_) = spec {
                 let why = "a policy for what is in the background belongs into [lifecycle], as its policy";
                 return Err(place(format!("policy \"{}\": {why}", workload.policy)));
             }
@@ -137,6 +144,9 @@ impl Config {
             let spec = self.policy(&lifecycle.policy).map_err(|why| format!("lifecycle: {why}"))?;
             if !matches!(spec, Spec::Lifecycle(_)) {
                 return Err(format!("lifecycle: policy \"{}\" is of another kind", lifecycle.policy));
+            }
+            if lifecycle.idle_after.is_some_and(|time| time.0.as_secs() == 0) {
+                return Err("lifecycle: idle_after is a second at least".to_owned());
             }
         }
         for (name, spec) in &self.policy {
@@ -220,6 +230,9 @@ mod tests {
             (&format!("listen = '0.0.0.0:80'\n{workload}"), "listen = \"0.0.0.0:80\": only on this machine"),
             (&format!("[policy.p.schemes]\nuse = ['prcl']\n{workload}"), "policy p: the agent does not carry out"),
             (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),
+            ("[policy.p.age]\nanon = '1m'\n[[workload]]\ncgroup = 'a'\npolicy = 'p'", "workload 1: policy \"p\" wants"),
+            ("[lifecycle]\nidle_after = '0s'", "lifecycle: idle_after"),
+            ("[lifecycle]\npolicy = 'auto'", "lifecycle: policy \"auto\" is of another kind"),
         ] {
             let error = load(text).unwrap_err();
             assert!(error.trim_start().starts_with(why), "{text:?}: {error}");

@@ -169,6 +169,7 @@ impl MglruMonitor {
         self.gone.extend(gone);
         // The kernel's word is not taken for it: the ages in the file are what the picture is made from.
         let before = self.read()?;
+        self.forget_reused(&before);
         self.note_promoted(&before);
         self.note_disturbed(&before);
         let young = |lruvec: &&Lruvec| lruvec.generations.last().is_some_and(|youngest| youngest.age_s < NOW_S);
@@ -201,6 +202,17 @@ impl MglruMonitor {
         all.retain(|lruvec| self.part.holds(&lruvec.path));
         self.gone.retain(|memcg| all.iter().any(|lruvec| lruvec.memcg == *memcg));
         Ok(std::mem::replace(&mut self.lruvecs, all))
+    }
+
+    /// Numbers are given again: one that means another cgroup by now, or whose generations are counted anew, is not gone.
+    fn forget_reused(&mut self, before: &[Lruvec]) {
+        let now: HashMap<(u64, u64), &Lruvec> = self.lruvecs.iter().map(|now| ((now.memcg, now.node), now)).collect();
+        let same = |old: &&Lruvec| {
+            let now = now.get(&(old.memcg, old.node));
+            now.is_some_and(|now| now.path == old.path && now.youngest() >= old.youngest())
+        };
+        let still: HashSet<u64> = before.iter().filter(same).map(|old| old.memcg).collect();
+        self.gone.retain(|memcg| still.contains(memcg));
     }
 
     fn note_promoted(&mut self, before: &[Lruvec]) {
