@@ -93,7 +93,7 @@ full() { [ "$(held app-frozen)" -gt $((510 * mib)) ] && [ "$(held app-idle)" -gt
 wait_for 40 full
 echo 1 >"$root/app-frozen/cgroup.freeze"
 stowed() { [ "$(held "$1")" -lt $((24 * mib)) ]; }
-check "what is frozen is paged out" wait_for 60 stowed app-frozen
+check "what is frozen is paged out" wait_for 90 stowed app-frozen
 check "what does nothing is paged out" wait_for 60 stowed app-idle
 echo 0 >"$root/app-frozen/cgroup.freeze"
 hot() { [ "$(held app-frozen)" -gt $((60 * mib)) ]; }

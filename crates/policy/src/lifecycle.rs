@@ -98,8 +98,12 @@ impl Lifecycle {
         (state.left, state.waits) = match state.left {
             Some(left) => (Some(left.min(anon)), state.waits),
             None if state.taken_s.is_none() => (Some(0.0), 1.0),
-            // Little went: the turn was over, or swap was full. It is tried again, later each time.
-            None if anon > 0.75 * state.asked => (Some(0.0), (2.0 * state.waits).min(LONGEST)),
+            // Much is left: the turn was over, swap was full, or it cannot go. It is tried again, where little went later
+            // each time.
+            None if anon >= bytes(settings.floor) => {
+                let again = if anon > 0.75 * state.asked { (2.0 * state.waits).min(LONGEST) } else { 1.0 };
+                (Some(0.0), again)
+            }
             None => (Some(anon), 1.0),
         };
         let every_s = settings.every.0.as_secs_f64() * state.waits;
@@ -169,9 +173,9 @@ mod tests {
         let mut policy = Lifecycle::new(Settings::default());
         assert!(!stowed(&mut policy, &seen(0.0, false, 300.0)));
         assert!(stowed(&mut policy, &seen(1.0, true, 300.0)));
-        assert!(!stowed(&mut policy, &seen(2.0, true, 20.0)));
-        assert!(!stowed(&mut policy, &seen(20.0, true, 27.0)), "7 MiB more");
-        assert!(stowed(&mut policy, &seen(21.0, true, 28.0)), "8 MiB more");
+        assert!(!stowed(&mut policy, &seen(2.0, true, 10.0)));
+        assert!(!stowed(&mut policy, &seen(20.0, true, 17.0)), "7 MiB more");
+        assert!(stowed(&mut policy, &seen(21.0, true, 18.0)), "8 MiB more");
         // Back in the foreground, and in the background again too soon.
         assert!(!stowed(&mut policy, &seen(22.0, false, 90.0)));
         assert!(!stowed(&mut policy, &seen(30.0, true, 300.0)));
@@ -186,6 +190,16 @@ mod tests {
         let times: Vec<u32> =
             (0..100).filter(|now_s| stowed(&mut policy, &seen(f64::from(*now_s), true, 300.0))).collect();
         assert_eq!(times, [0, 20, 60]);
+        // Where half of it went each time, it goes on.
+        let mut policy = Lifecycle::new(Settings::default());
+        let mut anon = 300.0;
+        let mut times = Vec::new();
+        for now_s in 0..100 {
+            if stowed(&mut policy, &seen(f64::from(now_s), true, anon)) {
+                (anon, _) = (0.5 * anon, times.push(now_s));
+            }
+        }
+        assert_eq!(times, [0, 10, 20, 30, 40]);
         // Several share the swap that there is.
         let mut policy = Lifecycle::new(Settings::default());
         let mut two = seen(0.0, true, 300.0);
