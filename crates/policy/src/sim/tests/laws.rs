@@ -295,3 +295,68 @@ proptest! {
         prop_assert!(slowdown < 0.02, "{} of 0.01 allowed", slowdown);
     }
 }
+
+/// Counts the minutes in which more came back than may.
+struct Minutes {
+    policy: Box<dyn Policy>,
+    limit: f64,
+    from_s: f64,
+    back: f64,
+    /// Those within the limit, and those beyond it.
+    counts: Arc<Mutex<(u32, u32)>>,
+}
+
+impl Policy for Minutes {
+    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        for target in &seen.targets {
+            self.back += target.refaults[0] * 4096.0;
+            if seen.now_s - self.from_s >= 60.0 {
+                let used: f64 =
+                    target.ages.iter().filter(|bin| bin.anon && bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
+                let mut counts = self.counts.lock().unwrap();
+                if self.back <= self.limit * used {
+                    counts.0 += 1
+                } else {
+                    counts.1 += 1
+                }
+                (self.from_s, self.back) = (seen.now_s, 0.0);
+            }
+        }
+        self.policy.decide(seen)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, ..ProptestConfig::default() })]
+
+    /// Of a hundred minutes, at most one has more coming back than the promotion limit allows, and memory that is idle goes.
+    #[test]
+    fn promotion_keeps_its_limit(seed: u64, every_s in 1.0f64..40.0, zipf_s in 0.5f64..4.0, idle in 16u32..256) {
+        let parts = vec![part(64, Use::Steady(every_s)), part(128, Use::Zipf(zipf_s)), part(idle, Use::Idle)];
+        let machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![Load::new(1, "web", parts)], 2.0 * 3600.0) };
+        let warm_up = Span(std::time::Duration::from_secs(300));
+        let settings = promotion::Settings { warm_up, ..promotion::Settings::default() };
+        let limit = settings.limit.0;
+        let policy = Box::new(Reclaimer::new(settings, Brakes::default()));
+        let counts = Arc::new(Mutex::new((0, 0)));
+        let minutes = Minutes { policy, limit, from_s: 300.0, back: 0.0, counts: counts.clone() };
+        let outcome = run(Simulated::new(machine), Some(Box::new(minutes)));
+        let (within, beyond) = *counts.lock().unwrap();
+        prop_assert!(within + beyond > 100 && beyond * 100 <= within, "{} minutes of {}", beyond, within + beyond);
+        // Ages are told up to two minutes: where so much is used again later, nothing may go.
+        let gone = outcome.samples.last().map_or(0.0, |sample| sample.out_bytes);
+        prop_assert!(gone <= f64::from(idle + 128) * MIB, "{} MiB", gone / MIB);
+    }
+
+    /// Auto loses no more than its brakes allow, however memory is used.
+    #[test]
+    fn auto_keeps_its_price(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
+        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(true, Use::Steady(every_s), 256, groups)]);
+        let mut machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![load], 1200.0) };
+        machine.memory.swap.in_s = 20e-6;
+        let policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+        let outcome = run(Simulated::new(machine), Some(Box::new(policy)));
+        let slowdown = outcome.workloads[0].slowdown();
+        prop_assert!(slowdown < 0.005, "{} of 0.005 allowed", slowdown);
+    }
+}
