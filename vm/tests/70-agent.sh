@@ -87,9 +87,14 @@ between "and what is saved, net" "$(value "lowtide_agent_saved_net_bytes{cgroup=
   $((300 * mib)) $((460 * mib))
 
 # What is frozen, or does nothing, is in the background.
-in_group app-frozen "$PATTERN" "$patterns/fixed.toml" --seconds 300
+in_group app-frozen python3 -c '
+import time
+memory = bytearray(b"x") * (150 << 20)
+while True:
+    for page in range(0, 64 << 20, 4096): memory[page]
+    time.sleep(0.5)'
 in_group app-idle python3 -c 'import time; memory = bytearray(b"x") * (100 << 20); time.sleep(300)'
-full() { [ "$(held app-frozen)" -gt $((510 * mib)) ] && [ "$(held app-idle)" -gt $((100 * mib)) ]; }
+full() { [ "$(held app-frozen)" -gt $((150 * mib)) ] && [ "$(held app-idle)" -gt $((100 * mib)) ]; }
 wait_for 40 full
 echo 1 >"$root/app-frozen/cgroup.freeze"
 stowed() { [ "$(held "$1")" -lt $((24 * mib)) ]; }
