@@ -19,7 +19,7 @@ give_back() {
   echo "$device" >/sys/class/zram-control/hot_remove 2>/dev/null
 }
 # Whatever happens, the swap goes.
-trap 'give_back; finish_test' EXIT
+trap 'ended=$?; give_back; (exit "$ended"); finish_test' EXIT
 echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
 
 resident() { awk '$1 == "RssAnon:" { print $2 * 1024 }' "/proc/$1/status"; }
