@@ -87,6 +87,12 @@ fn parse_membership(text: &str, version: Version) -> Option<&str> {
     })
 }
 
+/// Whether a path of the hierarchy is another one, or below it.
+#[must_use]
+pub fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 impl Cgroup {
     /// The memory cgroup of a process; `None` where the kernel has no memory controller.
     pub fn of(kernel: &Kernel, pid: u32) -> Result<Option<Self>> {

@@ -119,7 +119,7 @@ fn temporary_file(dir: &Path) -> std::io::Result<File> {
 /// Cost of a refault of anonymous memory on each swap device that is on; empty if there is none.
 pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     let before = swap::devices(kernel)?;
-    let free: u64 = before.iter().map(|device| device.bytes.saturating_sub(device.used)).sum();
+    let free: u64 = before.iter().map(Swap::free).sum();
     let pages = usize::try_from(free / PAGE / 2).unwrap_or(SWAP_PAGES).min(SWAP_PAGES);
     if pages < FEWEST_PAGES {
         return Ok(before.iter().map(|device| unmeasured(device, "it is full")).collect());

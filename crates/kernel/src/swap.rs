@@ -19,6 +19,20 @@ pub struct Swap {
     pub priority: i32,
 }
 
+impl Swap {
+    /// Bytes that it can still take.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.bytes.saturating_sub(self.used)
+    }
+
+    /// The device's name where it is a zram device: compressed memory, and no disk.
+    #[must_use]
+    pub fn zram_name(&self) -> Option<&str> {
+        self.device.file_name()?.to_str().filter(|name| name.starts_with("zram"))
+    }
+}
+
 /// A name as the kernel writes it into its tables: blanks, tabs, newlines and backslashes are octal (`\040`).
 #[must_use]
 pub fn unescape(text: &str) -> PathBuf {

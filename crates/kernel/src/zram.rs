@@ -53,10 +53,7 @@ const TABLE_ENTRY: u64 = 16;
 pub fn in_use(kernel: &Kernel) -> Option<Usage> {
     let mut sum = None;
     for swap in swap::devices(kernel).ok()? {
-        let Some(name) = swap.device.file_name().and_then(|name| name.to_str()).filter(|name| name.starts_with("zram"))
-        else {
-            continue;
-        };
+        let Some(name) = swap.zram_name() else { continue };
         let text = kernel.read_text(format!("/sys/block/{name}/mm_stat")).unwrap_or_default();
         let Some(usage) = parse_mm_stat(&text) else { continue };
         let all: &mut Usage = sum.get_or_insert_default();

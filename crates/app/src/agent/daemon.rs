@@ -1,8 +1,6 @@
 //! The agent's loop: look, let policies decide, act, tell.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,18 +9,19 @@ use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaim, Reclaimed, Target, turn};
+use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaimed, Target, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 
-use super::act::{Actor, Outcome};
+use super::act::Actor;
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
 use super::lifecycle::{Phases, Reach, Stowed};
+use super::log;
 use super::socket::{Answer, Hint, Socket, Whom};
-use super::watch::{Watch, Watched};
+use super::watch::Watch;
 use crate::failure::code;
 
 /// A policy with the workloads that are its own.
@@ -38,6 +37,14 @@ impl Group {
     fn new(name: &str, spec: Spec) -> anyhow::Result<Self> {
         let policy = build(name, &spec, 0).map_err(anyhow::Error::msg)?;
         Ok(Self { held: Vec::new(), spec, policy, reclaimed: Vec::new() })
+    }
+
+    /// Asks the policy, under this name, about the machine as it sees it; keeps what came of it and what holds it.
+    fn turn(&mut self, name: &str, mut node: Node<'_>) {
+        turn(&mut node, self.policy.as_mut());
+        let held = self.policy.held();
+        log::brakes(name, &self.held, &held, node.watch.found());
+        (self.held, self.reclaimed) = (held, node.reclaimed);
     }
 }
 
@@ -66,18 +73,6 @@ const PEERS: usize = 4;
 const SOON_S: f64 = 0.5;
 /// The name of what is done to the background, in the log and the metrics.
 const LIFECYCLE: &str = "lifecycle";
-
-/// One line of the log: what happened, and its figures.
-fn log(event: &str, figures: &[(&str, String)]) {
-    let mut line = event.to_owned();
-    for (name, value) in figures {
-        let special = |letter: char| letter.is_control() || [' ', '"', '='].contains(&letter);
-        let plain = !value.is_empty() && !value.contains(special);
-        let _ = if plain { write!(line, " {name}={value}") } else { write!(line, " {name}={value:?}") };
-    }
-    // A log that nobody reads any more is no reason to end.
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 impl Agent {
     /// An agent that does what a file says.
@@ -169,14 +164,14 @@ impl Agent {
             let heard = socket.hear(|uid, hint| {
                 let answer = heed(kernel, watch, phases, uid, hint);
                 heeded |= answer == Answer::Heard;
-                tell_hint(uid, hint, &answer);
+                log::hint(uid, hint, &answer);
                 answer
             });
             match heard {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    log("error", &[("text", format!("hints cannot be heard any more: {error}"))]);
+                    log::line("error", &[("text", format!("hints cannot be heard any more: {error}"))]);
                     self.socket = None;
                     break;
                 }
@@ -195,17 +190,19 @@ impl Agent {
         match loaded {
             Ok((watch, config)) => {
                 if config.listen != self.config.listen {
-                    log("note", &[("text", "listen is heeded at the next start only".to_owned())]);
+                    log::line("note", &[("text", "listen is heeded at the next start only".to_owned())]);
                 }
                 self.watch = watch.succeeding(std::mem::replace(&mut self.watch, Watch::empty(&self.kernel)));
                 self.actor = Actor::new(&self.kernel, config.stop_file.clone(), self.dry_run);
                 self.config = config;
                 match self.group().and_then(|()| self.listen()) {
-                    Ok(()) => log("reloaded", &[("file", self.file.display().to_string())]),
-                    Err(error) => log("error", &[("text", error.to_string())]),
+                    Ok(()) => log::line("reloaded", &[("file", self.file.display().to_string())]),
+                    Err(error) => log::line("error", &[("text", error.to_string())]),
                 }
             }
-            Err(error) => log("error", &[("text", format!("nothing was changed: {}", crate::failure::words(&error)))]),
+            Err(error) => {
+                log::line("error", &[("text", format!("nothing was changed: {}", crate::failure::words(&error)))])
+            }
         }
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
@@ -220,7 +217,7 @@ impl Agent {
     /// If signals cannot be waited for.
     pub fn run(&mut self, signals: &Signals) -> anyhow::Result<()> {
         let mode = if self.dry_run { "dry run" } else { "acting" };
-        log("started", &[("file", self.file.display().to_string()), ("mode", mode.to_owned())]);
+        log::line("started", &[("file", self.file.display().to_string()), ("mode", mode.to_owned())]);
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let mut next_s = 0.0;
         loop {
@@ -236,7 +233,7 @@ impl Agent {
             while let Some(signal) = signals.next()? {
                 if signal.number != Signal::HUP.as_raw() {
                     let _ = sd_notify::notify(&[NotifyState::Stopping]);
-                    log("ended", &[("signal", signal.number.to_string())]);
+                    log::line("ended", &[("signal", signal.number.to_string())]);
                     return Ok(());
                 }
                 self.reload();
@@ -258,12 +255,12 @@ impl Agent {
     fn turn(&mut self, now_s: f64, fresh: bool) {
         let mut seen = self.watch.observe(now_s, fresh);
         for text in self.watch.take_notes() {
-            log("note", &[("text", text)]);
+            log::line("note", &[("text", text)]);
         }
         let stopped = self.actor.is_stopped();
         if stopped != self.was_stopped {
             let file = self.config.stop_file.display().to_string();
-            log(if stopped { "stopped" } else { "going on" }, &[("file", file)]);
+            log::line(if stopped { "stopped" } else { "going on" }, &[("file", file)]);
             self.was_stopped = stopped;
         }
         let trees = self.phases.trees();
@@ -281,18 +278,15 @@ impl Agent {
             let reclaimed = std::mem::take(&mut group.reclaimed);
             // What those before have filled is not free any more.
             let swap_free = self.watch.swap_free();
-            let mut node = Node {
+            let node = Node {
                 seen: Some(Observation { targets, reclaimed, swap_free, ..seen.clone() }),
                 watch: &mut self.watch,
                 actor: &mut self.actor,
                 phases: &mut self.phases,
-                reclaimed: &mut group.reclaimed,
+                reclaimed: Vec::new(),
                 shared: &self.shared,
             };
-            turn(&mut node, group.policy.as_mut());
-            let held = group.policy.held();
-            tell_brakes(name, &group.held, &held, self.watch.found());
-            group.held = held;
+            group.turn(name, node);
         }
         let groups = self.groups.iter().map(|(name, group)| (name.as_str(), group));
         let groups = groups.chain(self.lifecycle.as_ref().map(|group| (LIFECYCLE, group)));
@@ -310,19 +304,15 @@ impl Agent {
         }
         self.phases.retain(|id| found.contains_key(&id));
         let targets = seen.targets.iter().cloned().chain(trees).collect();
-        let mut node = Node {
+        let node = Node {
             seen: Some(Observation { targets, ..seen.clone() }),
             watch: &mut self.watch,
             actor: &mut self.actor,
             phases: &mut self.phases,
-            reclaimed: &mut group.reclaimed,
+            reclaimed: Vec::new(),
             shared: &self.shared,
         };
-        turn(&mut node, group.policy.as_mut());
-        group.reclaimed.clear();
-        let held = group.policy.held();
-        tell_brakes(LIFECYCLE, &group.held, &held, self.watch.found());
-        group.held = held;
+        group.turn(LIFECYCLE, node);
     }
 
     /// Makes the newest figures known.
@@ -350,7 +340,7 @@ struct Node<'a> {
     watch: &'a mut Watch,
     actor: &'a mut Actor,
     phases: &'a mut Phases,
-    reclaimed: &'a mut Vec<Reclaimed>,
+    reclaimed: Vec<Reclaimed>,
     shared: &'a Shared,
 }
 
@@ -377,7 +367,7 @@ impl Machine for Node<'_> {
             let zram = self.watch.zram_reader();
             let Some(watched) = self.watch.get_mut(wanted.target) else { continue };
             let outcome = self.actor.reclaim(watched, &wanted, zram);
-            told(watched, &wanted, &outcome);
+            log::reclaim(watched, &wanted, &outcome);
             self.shared.with(|figures| figures.took(wanted.target, &outcome));
             self.reclaimed.push(outcome.reclaimed);
         }
@@ -418,7 +408,7 @@ impl Node<'_> {
         if dry_run {
             figures.push(("stopped", "dry run".to_owned()));
         }
-        log(if away { "stow" } else { "fetch" }, &figures);
+        log::line(if away { "stow" } else { "fetch" }, &figures);
     }
 }
 
@@ -454,52 +444,4 @@ fn heed(kernel: &Kernel, watch: &Watch, phases: &mut Phases, uid: u32, hint: &Hi
         }
     }
     Answer::Heard
-}
-
-/// Writes down a hint, and what became of it.
-fn tell_hint(uid: u32, hint: &Hint, answer: &Answer) {
-    let whom = match &hint.target {
-        Whom::Pid(pid) => format!("pid {pid}"),
-        Whom::Cgroup(path) => path.chars().take(200).collect(),
-    };
-    let result = match answer {
-        Answer::Heard => "heard".to_owned(),
-        Answer::Refused(_, why) => why.chars().take(200).collect(),
-    };
-    let place = if hint.background { "background" } else { "foreground" };
-    log("hint", &[("whom", whom), ("place", place.to_owned()), ("uid", uid.to_string()), ("result", result)]);
-}
-
-/// Writes down which brakes took hold, and which let go.
-fn tell_brakes(
-    policy: &str,
-    before: &[(Option<u64>, Brake)],
-    now: &[(Option<u64>, Brake)],
-    found: &BTreeMap<u64, Watched>,
-) {
-    let changed = [("held", now, before), ("let go", before, now)];
-    for (event, some, others) in changed {
-        for (target, brake) in some.iter().filter(|held| !others.contains(held)) {
-            let name = target.map_or(Some("all".to_owned()), |id| found.get(&id).map(|watched| watched.path.clone()));
-            let Some(cgroup) = name else { continue };
-            log(event, &[("cgroup", cgroup), ("policy", policy.to_owned()), ("by", brake.name().to_owned())]);
-        }
-    }
-}
-
-/// Writes down what was done and why.
-fn told(watched: &Watched, wanted: &Reclaim, outcome: &Outcome) {
-    let whole = |bytes: f64| format!("{bytes:.0}");
-    let mut figures = vec![
-        ("cgroup", watched.path.clone()),
-        ("policy", watched.policy.clone()),
-        ("asked_anon_bytes", whole(wanted.bytes[0])),
-        ("asked_file_bytes", whole(wanted.bytes[1])),
-        ("anon_bytes", whole(outcome.reclaimed.bytes[0])),
-        ("file_bytes", whole(outcome.reclaimed.bytes[1])),
-        ("took_s", format!("{:.3}", outcome.took_s)),
-        ("reason", wanted.reason.clone()),
-    ];
-    figures.extend(outcome.stopped.clone().map(|why| ("stopped", why)));
-    log("reclaim", &figures);
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use lowtide_kernel::advise::Adviser;
-use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::cgroup::{Cgroup, is_below};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
 use lowtide_policy::machine::Target;
 
-use super::watch::{bytes, is_below};
+use super::watch::bytes;
 
 /// A process and what descends from it, because somebody gave a hint about it.
 #[derive(Debug, Clone)]

@@ -2,12 +2,13 @@
 //!
 //! [`config`] says what it shall do; [`watch`] sees workloads come, go and fare; [`act`] carries out what policies ask
 //! for; [`lifecycle`] knows who is in the background, and [`socket`] hears hints about it; [`daemon`] is the loop;
-//! [`figures`] is what it tells others.
+//! [`figures`] and the log are what it tells others.
 
 pub mod act;
 pub mod config;
 pub mod daemon;
 pub mod figures;
 pub mod lifecycle;
+mod log;
 pub mod socket;
 pub mod watch;

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lowtide_kernel::cgroup::{Cgroup, Selection, Vitals};
+use lowtide_kernel::cgroup::{Cgroup, Selection, Vitals, is_below};
 use lowtide_kernel::monitor::Target as Watching;
 use lowtide_kernel::monitor::mglru::{MglruMonitor, Round};
 use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::swap::Swap;
 use lowtide_kernel::{pressure, swap, system, zram};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate};
@@ -43,9 +44,12 @@ impl Watched {
     /// went while nothing else did.
     #[must_use]
     pub fn kept_bytes(&self) -> Option<f64> {
-        let Vitals { zswap, zswapped, swapped, .. } = self.now;
-        let share = (zswapped > 0).then(|| bytes(zswap) / bytes(zswapped)).or(self.kept)?;
-        Some(share * bytes(swapped))
+        self.kept_of(&self.now)
+    }
+
+    fn kept_of(&self, vitals: &Vitals) -> Option<f64> {
+        let share = (vitals.zswapped > 0).then(|| bytes(vitals.zswap) / bytes(vitals.zswapped)).or(self.kept)?;
+        Some(share * bytes(vitals.swapped))
     }
 }
 
@@ -260,8 +264,8 @@ impl Watch {
             targets,
             pressure,
             free: memory.map(|memory| bytes(memory.free) / bytes(memory.total.max(1))),
-            swap_free: Some(devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum()),
-            swap_on_disk: devices.iter().any(|device| !zram_name(&device.device)),
+            swap_free: Some(devices.iter().map(Swap::free).sum()),
+            swap_on_disk: devices.iter().any(|device| device.zram_name().is_none()),
             costs: self.costs,
             ..Observation::default()
         }
@@ -270,8 +274,7 @@ impl Watch {
     /// Bytes of swap that are free.
     #[must_use]
     pub fn swap_free(&self) -> Option<u64> {
-        let devices = swap::devices(&self.kernel).ok()?;
-        Some(devices.iter().map(|device| device.bytes.saturating_sub(device.used)).sum())
+        Some(swap::devices(&self.kernel).ok()?.iter().map(Swap::free).sum())
     }
 
     /// Reads the bytes that zram holds, before compression, and takes.
@@ -281,10 +284,6 @@ impl Watch {
     }
 }
 
-fn zram_name(device: &std::path::Path) -> bool {
-    device.file_name().is_some_and(|name| name.to_string_lossy().starts_with("zram"))
-}
-
 /// Whether a path, or what is above or below it, is among those.
 fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
     let below = format!("{}/", path.trim_end_matches('/'));
@@ -292,10 +291,6 @@ fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
     paths.contains(path)
         || above.into_iter().any(|above| paths.contains(above))
         || paths.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below))
-}
-
-pub(super) fn is_below(path: &str, above: &str) -> bool {
-    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// What a policy sees of a workload.
@@ -316,7 +311,7 @@ fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64, fresh: bool) 
         pressure: stalled(0),
         io_pressure: stalled(1),
         refaults: [back(0), back(1)],
-        stored: Watched { now: *vitals, ..watched.clone() }.kept_bytes(),
+        stored: watched.kept_of(vitals),
         ..Target::default()
     }
 }

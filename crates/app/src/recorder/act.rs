@@ -86,7 +86,7 @@ impl Recorder {
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let free = usage.system_used_bytes.map(|used| 1.0 - used / self.meta.host.memory_bytes.max(1) as f64);
             let swaps = swap::devices(&self.kernel).ok();
-            let swap_free = swaps.map(|all| all.iter().map(|swap| swap.bytes.saturating_sub(swap.used)).sum());
+            let swap_free = swaps.map(|all| all.iter().map(swap::Swap::free).sum());
             let (memory_some_s, refault_anon) = (usage.memory_some_s, usage.refault_anon);
             acting.step(Facts { now_s, memory_some_s, refault_anon, free, swap_free }, &self.target.pids);
         }

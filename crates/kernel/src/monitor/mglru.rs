@@ -11,7 +11,7 @@ use lowtide_model::cohort::{Estimate, Picture};
 use lowtide_model::generations::{CgroupUse, Tally, promoted};
 
 use super::Target;
-use crate::cgroup::Selection;
+use crate::cgroup::{Selection, is_below};
 use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
 
@@ -73,13 +73,9 @@ enum Part {
 
 impl Part {
     fn holds(&self, path: &str) -> bool {
-        let below = |prefix: &String| {
-            let rest = path.strip_prefix(prefix.trim_end_matches('/'));
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         match self {
             Self::All => true,
-            Self::Below(prefixes) => prefixes.iter().any(below),
+            Self::Below(prefixes) => prefixes.iter().any(|above| is_below(path, above)),
             Self::Matching(selection) => selection.holds(path),
         }
     }
