@@ -8,6 +8,7 @@ pub mod act;
 pub mod config;
 pub mod daemon;
 pub mod figures;
+mod heed;
 pub mod lifecycle;
 mod log;
 pub mod socket;
