@@ -8,7 +8,7 @@ use lowtide::compare::outcome::{Outcome, Outcomes};
 use lowtide::compare::tables::counting;
 use lowtide::store::Record;
 use lowtide_model::PAGE;
-use lowtide_model::curve::{Curve, MeasuredCosts};
+use lowtide_model::curve::{Curve, MeasuredCosts, Point};
 use lowtide_model::stats;
 use lowtide_model::usage::Usage;
 
@@ -19,6 +19,9 @@ use crate::grid::{size, table};
 pub struct Args {
     /// Folder of a comparison with records: `lowtide compare --keep --configs orig,watch,age-5s,age-10s`
     folder: PathBuf,
+    /// The folder is one of scripts/guest-fidelity.sh: `lowtide agent` took what was idle
+    #[arg(long)]
+    agent: bool,
     /// What a page costs that comes back, in microseconds; as calibrated if not given
     #[arg(long)]
     refault_us: Option<f64>,
@@ -26,6 +29,10 @@ pub struct Args {
 
 /// Configurations that page out what was idle for so many seconds.
 const CONFIGS: [(&str, f64); 2] = [("age-5s", 5.0), ("age-10s", 10.0)];
+/// Seconds between two rounds of the agent, by configuration: so often do generations tell of these ages.
+const ROUNDS_S: [f64; 2] = [5.0, 30.0];
+/// Parts into which the time between two rounds is divided, to take the mean over it.
+const PARTS: u32 = 20;
 /// The configuration that only looks.
 const WATCHED: &str = "watch";
 
@@ -45,18 +52,7 @@ struct Effect {
 /// # Errors
 /// If the folder is not a comparison's.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let path = args.folder.join("runs.jsonl");
-    anyhow::ensure!(path.exists(), "{}: no comparison there", args.folder.display());
-    let runs = Outcomes::open(&path)?.all;
-    let mut programs: Vec<&str> = runs.iter().map(|run| run.program.as_str()).collect();
-    programs.sort_unstable();
-    programs.dedup();
-    let mut rows = Vec::new();
-    for program in programs {
-        for (config, age_s) in CONFIGS {
-            rows.extend(row(args, &runs, program, config, age_s)?);
-        }
-    }
+    let rows = if args.agent { by_agent(args)? } else { by_comparison(args)? };
     let head = [
         "program",
         "idle for",
@@ -72,6 +68,46 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn by_comparison(args: &Args) -> anyhow::Result<Vec<Vec<String>>> {
+    let path = args.folder.join("runs.jsonl");
+    anyhow::ensure!(path.exists(), "{}: no comparison there", args.folder.display());
+    let runs = Outcomes::open(&path)?.all;
+    let mut programs: Vec<&str> = runs.iter().map(|run| run.program.as_str()).collect();
+    programs.sort_unstable();
+    programs.dedup();
+    let mut rows = Vec::new();
+    for program in programs {
+        for (config, age_s) in CONFIGS {
+            rows.extend(row(args, &runs, program, config, age_s)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// The programs of scripts/guest-fidelity.sh: the agent takes anonymous memory, in rounds.
+fn by_agent(args: &Args) -> anyhow::Result<Vec<Vec<String>>> {
+    let mut rows = Vec::new();
+    let mut folders: Vec<PathBuf> =
+        std::fs::read_dir(&args.folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    folders.sort();
+    for folder in folders {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let Some(program) = name.strip_suffix(&format!("-{WATCHED}")) else { continue };
+        let done = |config: &str| -> Option<f64> {
+            let path = args.folder.join(format!("{program}-{config}")).join("done");
+            std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        };
+        let watched = Record::open(&folder)?;
+        for ((config, age_s), every_s) in CONFIGS.into_iter().zip(ROUNDS_S) {
+            let record = Record::open(&args.folder.join(format!("{program}-{config}")))?;
+            let predicted = prediction(args, &watched, (age_s, every_s));
+            let slower = done("orig").zip(done(config)).map(|(original, done)| original / done - 1.0);
+            rows.extend(predicted.zip(outcome(&record)).map(|pair| cells(program, age_s, pair, slower)));
+        }
+    }
+    Ok(rows)
+}
+
 fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -> anyhow::Result<Option<Vec<String>>> {
     let records = |config: &'static str| counting(runs, program, config).map(move |run| (config, run));
     let open = |(config, run): (&str, &Outcome)| {
@@ -81,7 +117,7 @@ fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -
     let config = CONFIGS.iter().map(|(name, _)| *name).find(|name| *name == config).unwrap_or(WATCHED);
     let mut predicted = Vec::new();
     for run in records(WATCHED) {
-        predicted.extend(prediction(args, &open(run)?, age_s));
+        predicted.extend(prediction(args, &open(run)?, (age_s, 0.0)));
     }
     let mut measured = Vec::new();
     for run in records(config) {
@@ -90,9 +126,13 @@ fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -
     let runtime = |config| stats::mean(&records(config).map(|(_, run)| run.runtime_s).collect::<Vec<f64>>());
     let slower = runtime(config).zip(runtime("orig")).map(|(taken, original)| taken / original - 1.0);
     let (Some(predicted), Some(measured)) = (mean(&predicted), mean(&measured)) else { return Ok(None) };
+    Ok(Some(cells(program, age_s, (predicted, measured), slower)))
+}
+
+fn cells(program: &str, age_s: f64, (predicted, measured): (Effect, Effect), slower: Option<f64>) -> Vec<String> {
     let percent = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", 100.0 * share));
     let rate = |pages: Option<f64>| pages.map_or_else(|| "–".to_owned(), |pages| format!("{pages:.0}"));
-    Ok(Some(vec![
+    vec![
         program.to_owned(),
         format!("{age_s:.0} s"),
         size(Some(predicted.gone)),
@@ -102,7 +142,7 @@ fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -
         rate(measured.back),
         percent(predicted.slowdown),
         percent(slower),
-    ]))
+    ]
 }
 
 fn mean(effects: &[Effect]) -> Option<Effect> {
@@ -114,17 +154,27 @@ fn mean(effects: &[Effect]) -> Option<Effect> {
     })
 }
 
-/// What the curve of a record says of an age.
-fn prediction(args: &Args, record: &Record, age_s: f64) -> Option<Effect> {
+/// What the curve of a record says of an age, taken in rounds so many seconds apart (0: at once): what was idle for the age
+/// when a round came is gone until the next, so just before that, what is gone is idle for both together.
+fn prediction(args: &Args, record: &Record, (age_s, every_s): (f64, f64)) -> Option<Effect> {
     let (ages, meta) = (record.ages(), record.meta());
     let half_s = 0.5 * ages.last()?.t_s;
-    let late = Curve::since(half_s, &ages, &record.lives(), record.tick_s())?.at(age_s)?;
+    let late = Curve::since(half_s, &ages, &record.lives(), record.tick_s())?;
+    let whole = record.curve(&ages)?;
     let swap_s = args.refault_us.map(|micros| micros * 1e-6).or(meta.refault_costs.swap_s);
     let costs = MeasuredCosts { swap_s, ..meta.refault_costs }.or_usual();
-    let whole = record.curve(&ages)?.at(age_s)?;
+    let mean = |curve: &Curve, of: &dyn Fn(&Point) -> f64| {
+        let at = |part: u32| Some(of(&curve.at(age_s + every_s * (f64::from(part) + 0.5) / f64::from(PARTS))?));
+        let points: Option<Vec<f64>> = if every_s > 0.0 { (0..PARTS).map(at).collect() } else { None };
+        points.map_or_else(|| curve.at(age_s).map(|point| of(&point)), |points| stats::mean(&points))
+    };
+    let sides = if args.agent { 0..1 } else { 0..2 };
     #[expect(clippy::cast_precision_loss, reason = "4096")]
-    let back = (late.back[0].at + late.back[1].at) / PAGE as f64;
-    Some(Effect { gone: late.gone().at, back: Some(back), slowdown: Some(whole.slowdown(&costs).at) })
+    let back = |point: &Point| sides.clone().map(|side| point.back[side].at).sum::<f64>() / PAGE as f64;
+    let gone = |point: &Point| sides.clone().map(|side| point.cold[side].at).sum::<f64>();
+    let slowdown = |point: &Point| back(point) * costs.swap_s;
+    let slowdown: &dyn Fn(&Point) -> f64 = if args.agent { &slowdown } else { &|point| point.slowdown(&costs).at };
+    Some(Effect { gone: mean(&late, &gone)?, back: mean(&late, &back), slowdown: mean(&whole, slowdown) })
 }
 
 /// What happened in a run from which memory was taken.

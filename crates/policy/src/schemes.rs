@@ -88,6 +88,13 @@ impl Operator {
         Self { limits, states: schemes.iter().enumerate().map(state).collect(), last_s: 0.0 }
     }
 
+    /// Has one of the schemes say something else from now on; what is known of memory stays.
+    pub fn set(&mut self, index: usize, scheme: Scheme) {
+        if let Some(state) = self.states.get_mut(index) {
+            state.scheme = scheme;
+        }
+    }
+
     /// Pages that came back so far, by scheme.
     #[must_use]
     pub fn returned(&self) -> Vec<u64> {

@@ -175,7 +175,7 @@ fn went(before: &Vitals, after: &Vitals, side: Side) -> [f64; 2] {
 const TELLING: u64 = 1 << 20;
 
 /// What a byte takes in zram, from what zram held and took before and after; the newest counts for half.
-fn learn(kept: &mut Option<f64>, before: (u64, u64), after: (u64, u64)) {
+pub(super) fn learn(kept: &mut Option<f64>, before: (u64, u64), after: (u64, u64)) {
     let stored = after.0.saturating_sub(before.0);
     if stored < TELLING {
         return;

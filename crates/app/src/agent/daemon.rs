@@ -1,19 +1,19 @@
 //! The agent's loop: look, let policies decide, act, tell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaimed, Target, turn};
+use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaim, Reclaimed, Target, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 
-use super::act::Actor;
+use super::act::{Actor, Outcome, learn};
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
 use super::heed;
@@ -239,9 +239,10 @@ impl Agent {
             let now_s = self.now_s();
             let hinted = self.hear();
             let fresh = self.watch.look(now_s);
+            self.find(now_s);
             if fresh || now_s >= next_s {
                 next_s = now_s + self.config.every.0.as_secs_f64();
-                self.turn(now_s, fresh);
+                self.turn(now_s);
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             } else if hinted {
                 next_s = next_s.min(now_s + SOON_S);
@@ -249,9 +250,50 @@ impl Agent {
         }
     }
 
+    /// A step towards what is looked for by its addresses.
+    fn find(&mut self, now_s: f64) {
+        if self.watch.ranges().is_none_or(|ranges| !ranges.is_looking(now_s)) {
+            return;
+        }
+        let (facts, zram) = (self.watch.facts(), self.watch.zram_reader());
+        let (stored, cpu_s) = (zram(), sys::thread_cpu_s());
+        let Some(ranges) = self.watch.ranges() else { return };
+        let steps = ranges.step(now_s, facts, &self.config.stop_file);
+        if steps.is_empty() {
+            return;
+        }
+        self.actor.cpu_s += sys::thread_cpu_s() - cpu_s;
+        let stored = stored.zip(zram()).filter(|_| steps.len() == 1);
+        for (reclaimed, ended) in steps {
+            if let Some(watched) = self.watch.get_mut(reclaimed.target) {
+                if let Some((before, after)) = stored {
+                    learn(&mut watched.kept, before, after);
+                }
+                if let Some(group) = self.groups.get_mut(&watched.policy) {
+                    group.reclaimed.push(reclaimed);
+                }
+            }
+            self.ended(ended);
+        }
+    }
+
+    /// Makes known what came of a request that took several steps.
+    fn ended(&self, ended: Option<(Reclaim, Outcome)>) {
+        let Some((wanted, outcome)) = ended else { return };
+        if let Some(watched) = self.watch.found().get(&wanted.target) {
+            log::reclaim(watched, &wanted, &outcome);
+        }
+        self.shared.with(|figures| figures.took(wanted.target, &outcome));
+    }
+
     /// One turn of all policies.
-    fn turn(&mut self, now_s: f64, fresh: bool) {
-        let mut seen = self.watch.observe(now_s, fresh);
+    fn turn(&mut self, now_s: f64) {
+        let mut seen = self.watch.observe(now_s);
+        // Whose ages are told anew: its policy says anew what is to go, or that nothing is.
+        let told: BTreeSet<u64> =
+            seen.targets.iter().filter(|target| !target.ages.is_empty()).map(|target| target.id).collect();
+        let given_up = self.watch.ranges().map(|ranges| ranges.give_up(|id| told.contains(&id))).unwrap_or_default();
+        given_up.into_iter().for_each(|ended| self.ended(Some(ended)));
         for text in self.watch.take_notes() {
             log::line("note", &[("text", text)]);
         }
@@ -277,6 +319,7 @@ impl Agent {
             // What those before have filled is not free any more.
             let swap_free = self.watch.swap_free();
             let node = Node {
+                now_s,
                 seen: Some(Observation { targets, reclaimed, swap_free, ..seen.clone() }),
                 watch: &mut self.watch,
                 actor: &mut self.actor,
@@ -303,6 +346,7 @@ impl Agent {
         self.phases.retain(|id| found.contains_key(&id));
         let targets = seen.targets.iter().cloned().chain(trees).collect();
         let node = Node {
+            now_s: seen.now_s,
             seen: Some(Observation { targets, ..seen.clone() }),
             watch: &mut self.watch,
             actor: &mut self.actor,
@@ -334,6 +378,7 @@ impl Agent {
 
 /// The machine as one policy sees it.
 struct Node<'a> {
+    now_s: f64,
     seen: Option<Observation>,
     watch: &'a mut Watch,
     actor: &'a mut Actor,
@@ -362,6 +407,11 @@ impl Machine for Node<'_> {
                 // Only schemes ask for it, and these are not for the agent.
                 Action::Advise(_) => continue,
             };
+            let dry_run = self.actor.is_dry_run();
+            if let Some(ranges) = self.watch.ranges().filter(|ranges| !dry_run && ranges.evicts(wanted.target)) {
+                ranges.want(&wanted, self.now_s);
+                continue;
+            }
             let zram = self.watch.zram_reader();
             let Some(watched) = self.watch.get_mut(wanted.target) else { continue };
             let outcome = self.actor.reclaim(watched, &wanted, zram);

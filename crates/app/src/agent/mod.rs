@@ -11,5 +11,6 @@ pub mod figures;
 mod heed;
 pub mod lifecycle;
 mod log;
+pub mod ranges;
 pub mod socket;
 pub mod watch;

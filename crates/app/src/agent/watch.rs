@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lowtide_kernel::cgroup::{Cgroup, Selection, Vitals, is_below};
+use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals, is_below};
 use lowtide_kernel::monitor::Target as Watching;
 use lowtide_kernel::monitor::mglru::{MglruMonitor, Round};
 use lowtide_kernel::root::{Kernel, Result};
@@ -15,6 +15,7 @@ use lowtide_model::generations::CgroupUse;
 use lowtide_policy::machine::{Observation, Target};
 
 use super::config::{Config, NONE};
+use super::ranges::{Facts, Ranges};
 use crate::calibration;
 
 /// Cgroups are searched for so often, seconds.
@@ -33,6 +34,8 @@ pub struct Watched {
     pub now: Vitals,
     /// Idle ages when they were last told.
     pub ages: Vec<AgeBin>,
+    /// They were told since they were last acted on: old ones would be acted on twice.
+    told: bool,
     /// What it takes to keep a byte that was paged out, as far as that is known.
     pub kept: Option<f64>,
     /// When it was looked at.
@@ -62,11 +65,15 @@ pub struct Watch {
     windows_s: Vec<u32>,
     costs: RefaultCosts,
     monitor: Option<MglruMonitor>,
+    /// Where there is no such monitor, or nothing that evicts from a cgroup.
+    ranges: Option<Ranges>,
     /// By inode.
     found: BTreeMap<u64, Watched>,
     searched_s: Option<f64>,
     /// Seconds since the start, and seconds that some task of the machine has stalled on memory.
     before: Option<(f64, f64)>,
+    /// Share of the time that some task stalled between the last two looks.
+    pressure: Option<f64>,
     /// Things that cannot be seen, each said once.
     notes: BTreeSet<String>,
     fresh: Vec<String>,
@@ -99,9 +106,11 @@ impl Watch {
             windows_s: Vec::new(),
             costs: RefaultCosts::default(),
             monitor: None,
+            ranges: None,
             found: BTreeMap::new(),
             searched_s: None,
             before: None,
+            pressure: None,
             notes: BTreeSet::new(),
             fresh: Vec::new(),
         }
@@ -111,6 +120,7 @@ impl Watch {
     #[must_use]
     pub fn succeeding(mut self, other: Self) -> Self {
         (self.found, self.before, self.notes) = (other.found, other.before, other.notes);
+        self.ranges = other.ranges.filter(|ranges| ranges.windows_s() == self.windows_s);
         self
     }
 
@@ -139,7 +149,19 @@ impl Watch {
     /// When idle ages are to be looked at next; never where they cannot be.
     #[must_use]
     pub fn due_s(&self) -> f64 {
-        self.monitor.as_ref().map_or(f64::INFINITY, MglruMonitor::due_s)
+        let generations_s = self.monitor.as_ref().map_or(f64::INFINITY, MglruMonitor::due_s);
+        self.ranges.as_ref().map_or(generations_s, |ranges| ranges.due_s().min(generations_s))
+    }
+
+    /// The workloads whose memory is looked for by its addresses.
+    pub fn ranges(&mut self) -> Option<&mut Ranges> {
+        self.ranges.as_mut()
+    }
+
+    /// What whoever looks for memory by its addresses must know of the machine.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        Facts { pressure: self.pressure, swap_free: self.swap_free() }
     }
 
     /// Whether a path is left alone.
@@ -186,6 +208,7 @@ impl Watch {
                 policy: String::new(),
                 now: Vitals::default(),
                 ages: Vec::new(),
+                told: false,
                 kept: None,
                 seen_s: f64::NAN,
             };
@@ -194,7 +217,8 @@ impl Watch {
         }
         // What only the life cycle is for needs no ages.
         let aged = self.found.values().filter(|watched| watched.policy != NONE);
-        self.follow(aged.map(|watched| watched.path.clone()).collect());
+        let aged: Vec<Cgroup> = aged.map(|watched| watched.cgroup.clone()).collect();
+        self.follow(&aged, now_s);
         self.notes.retain(|note| !note.starts_with('/') || paths.iter().any(|path| note.starts_with(path.as_str())));
     }
 
@@ -204,32 +228,60 @@ impl Watch {
         excluded.filter_map(|cgroup| cgroup.hierarchy_path(&self.kernel).ok()).collect()
     }
 
-    /// Has the monitor look at these.
-    fn follow(&mut self, paths: Vec<String>) {
+    /// Has these looked at.
+    fn follow(&mut self, aged: &[Cgroup], now_s: f64) {
+        let of = |version: Version| -> Vec<Cgroup> {
+            aged.iter().filter(|cgroup| cgroup.version == version).cloned().collect()
+        };
+        let (mut by_address, whole) = (of(Version::V1), of(Version::V2));
         if let Some(monitor) = &mut self.monitor {
-            monitor.follow(paths);
+            let paths = self.found.values().filter(|watched| watched.policy != NONE);
+            monitor.follow(paths.map(|watched| watched.path.clone()).collect());
+        } else if !whole.is_empty() {
+            let target = Watching { cgroups: whole.clone(), ..Watching::default() };
+            match MglruMonitor::new(&self.kernel, &target, &self.windows_s) {
+                Ok(monitor) => self.monitor = Some(monitor),
+                Err(error) => {
+                    self.note(format!(
+                        "no generations: {error}; ages by accessed bits, eviction by ranges of addresses"
+                    ));
+                    by_address.extend(whole);
+                }
+            }
+        }
+        if by_address.is_empty() {
+            self.ranges = None;
             return;
         }
-        let aged = self.found.values().filter(|watched| watched.policy != NONE);
-        let cgroups: Vec<Cgroup> = aged.map(|watched| watched.cgroup.clone()).collect();
-        if cgroups.is_empty() {
-            return;
-        }
-        match MglruMonitor::new(&self.kernel, &Watching { cgroups, ..Watching::default() }, &self.windows_s) {
-            Ok(monitor) => self.monitor = Some(monitor),
-            Err(error) => self.note(format!("idle ages are not known: {error}; only policy pressure can act")),
+        let ranges = self.ranges.get_or_insert_with(|| Ranges::new(&self.kernel, &self.windows_s));
+        if let Err(error) = ranges.follow(&by_address, now_s) {
+            self.note(format!("idle ages are not known: {error}"));
         }
     }
 
     /// Looks at idle ages, where it is time; true if something new is known.
     pub fn look(&mut self, now_s: f64) -> bool {
+        let whole = self.look_at_generations(now_s);
+        let told = self.ranges.as_mut().map(|ranges| ranges.look(now_s)).unwrap_or_default();
+        let fresh = whole || !told.is_empty();
+        for (id, ages) in told {
+            match (ages, self.found.get_mut(&id)) {
+                (Ok(ages), Some(watched)) => (watched.ages, watched.told) = (ages, true),
+                (Err(error), Some(_)) if !error.is_gone() => self.note(format!("idle ages: {error}")),
+                _ => {}
+            }
+        }
+        fresh
+    }
+
+    fn look_at_generations(&mut self, now_s: f64) -> bool {
         let Some(monitor) = self.monitor.as_mut().filter(|monitor| monitor.is_due(now_s)) else { return false };
         match monitor.step(now_s) {
             Ok(None) => false,
             Ok(Some(round)) => {
                 let mut ages = by_path(&round);
                 for watched in self.found.values_mut() {
-                    watched.ages = ages.remove(watched.path.as_str()).unwrap_or_default();
+                    (watched.ages, watched.told) = (ages.remove(watched.path.as_str()).unwrap_or_default(), true);
                 }
                 true
             }
@@ -242,21 +294,25 @@ impl Watch {
         }
     }
 
-    /// What is known now. Idle ages are in it only where they are `fresh`: old ones would be acted on twice.
-    pub fn observe(&mut self, now_s: f64, fresh: bool) -> Observation {
+    /// What is known now. Idle ages are in it only where they were told since it was asked last.
+    pub fn observe(&mut self, now_s: f64) -> Observation {
         self.search(now_s);
         let kernel = self.kernel.clone();
-        let mut targets = Vec::new();
-        self.found.retain(|id, watched| {
-            let Ok(vitals) = watched.cgroup.vitals(&kernel) else { return false };
-            targets.push(target(*id, watched, &vitals, now_s, fresh));
-            (watched.now, watched.seen_s) = (vitals, now_s);
-            true
-        });
         let stalled = pressure::read(&kernel, "/proc/pressure/memory").ok().map(|pressure| pressure.some_s);
         let pressure =
             self.before.zip(stalled).and_then(|((before_s, stalled_s), now)| share(now - stalled_s, now_s - before_s));
         self.before = stalled.map(|stalled_s| (now_s, stalled_s));
+        self.pressure = pressure;
+        let mut targets = Vec::new();
+        self.found.retain(|id, watched| {
+            let Ok(vitals) = watched.cgroup.vitals(&kernel) else { return false };
+            let mut target = target(*id, watched, &vitals, now_s);
+            // Version 1 tells no pressure of its own. The machine's is no less, as a rule.
+            target.pressure = target.pressure.or(pressure.filter(|_| watched.cgroup.version == Version::V1));
+            targets.push(target);
+            (watched.now, watched.seen_s, watched.told) = (vitals, now_s, false);
+            true
+        });
         let devices = swap::devices(&kernel).unwrap_or_default();
         let memory = system::memory(&kernel).ok();
         Observation {
@@ -294,7 +350,7 @@ fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
 }
 
 /// What a policy sees of a workload.
-fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64, fresh: bool) -> Target {
+fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64) -> Target {
     let elapsed_s = now_s - watched.seen_s;
     let before = (!watched.seen_s.is_nan()).then_some(&watched.now);
     let stalled =
@@ -307,7 +363,7 @@ fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64, fresh: bool) 
         resident: vitals.resident.map(bytes),
         swapped,
         floor: bytes(vitals.floor),
-        ages: if fresh { of_living(&watched.ages, vitals.resident.map(bytes)) } else { Vec::new() },
+        ages: if watched.told { of_living(&watched.ages, vitals.resident.map(bytes)) } else { Vec::new() },
         pressure: stalled(0),
         io_pressure: stalled(1),
         refaults: [back(0), back(1)],

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 
 use crate::agent::config::Config;
 use crate::agent::daemon::Agent;
+use crate::agent::ranges;
 use crate::failure::{Failure, code};
 use crate::serve;
 
@@ -56,19 +57,16 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// Whether there is a way to reclaim at all.
+/// Whether there is a way to reclaim at all: from cgroups as a whole, or else by the addresses of their processes.
 fn possible(kernel: &Kernel) -> anyhow::Result<()> {
     let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
-    match lowtide_kernel::reclaim::Reclaimer::check(kernel, &root) {
-        Err(error) if error.is_permission() => {
-            Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into())
-        }
-        Err(error) => {
-            let fix = "boot with cgroup version 2 (systemd.unified_cgroup_hierarchy=1) and Linux 5.19 or newer";
-            Err(Failure::new(code::IMPOSSIBLE, format!("agent: {error}; {fix}")).into())
-        }
-        Ok(()) => Ok(()),
+    let Err(whole) = lowtide_kernel::reclaim::Reclaimer::check(kernel, &root) else { return Ok(()) };
+    let Err(error) = ranges::check(kernel) else { return Ok(()) };
+    if error.is_permission() || whole.is_permission() {
+        return Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into());
     }
+    let fix = "boot with cgroup version 2 (systemd.unified_cgroup_hierarchy=1) and Linux 5.19 or newer";
+    Err(Failure::new(code::IMPOSSIBLE, format!("agent: {whole}; {error}; {fix}")).into())
 }
 
 /// One agent at a time: held as long as the file is open.

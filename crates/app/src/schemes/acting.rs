@@ -140,21 +140,7 @@ impl Acting {
 
     /// Mappings that were looked at.
     pub fn saw_mappings(&mut self, look: &Look) {
-        let candidate = |(pid, mapping): &(u32, MappingUse)| {
-            #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-            let (resident, used) = (mapping.resident as f64, mapping.referenced as f64);
-            Candidate {
-                pid: *pid,
-                start: mapping.start,
-                end: mapping.end,
-                access_rate: (used / resident).min(1.0),
-                age_s: look.window_s,
-                resident,
-                idle: (resident - used).max(0.0),
-            }
-        };
-        let worthy = look.mappings.iter().filter(|(_, mapping)| !mapping.fixed && mapping.resident > 0);
-        self.candidates = worthy.map(candidate).collect();
+        self.candidates = candidates(look);
         self.mappings.clone_from(&look.mappings);
     }
 
@@ -288,8 +274,27 @@ impl Machine for Acting {
     }
 }
 
+/// Mappings as memory that may be acted on.
+pub fn candidates(look: &Look) -> Vec<Candidate> {
+    let candidate = |(pid, mapping): &(u32, MappingUse)| {
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+        let (resident, used) = (mapping.resident as f64, mapping.referenced as f64);
+        Candidate {
+            pid: *pid,
+            start: mapping.start,
+            end: mapping.end,
+            access_rate: (used / resident).min(1.0),
+            age_s: look.window_s,
+            resident,
+            idle: (resident - used).max(0.0),
+        }
+    };
+    let worthy = look.mappings.iter().filter(|(_, mapping)| !mapping.fixed && mapping.resident > 0);
+    worthy.map(candidate).collect()
+}
+
 /// What has gone is not idle in memory any more, until the next look.
-fn gone(candidates: &mut [Candidate], report: &Report) {
+pub fn gone(candidates: &mut [Candidate], report: &Report) {
     for (pid, start, pages) in &report.done.blocks {
         let holds =
             |candidate: &&mut Candidate| candidate.pid == *pid && (candidate.start..candidate.end).contains(start);

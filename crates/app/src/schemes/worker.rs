@@ -65,17 +65,23 @@ pub struct Worker {
 }
 
 /// What stops a batch from being followed by another.
-struct Brake {
+pub struct Brake {
     kernel: Kernel,
     /// Memory pressure of the target.
     file: String,
     limit: f64,
-    stop: Arc<AtomicBool>,
+    stop: Box<dyn Fn() -> bool + Send>,
     last: Option<(Instant, f64)>,
     pressed: bool,
 }
 
 impl Brake {
+    /// One that stops above so much of the pressure that this file tells, or when `stop` says so.
+    pub fn new(kernel: &Kernel, pressure_file: &str, limit: f64, stop: impl Fn() -> bool + Send + 'static) -> Self {
+        let (kernel, file) = (kernel.clone(), pressure_file.to_owned());
+        Self { kernel, file, limit, stop: Box::new(stop), last: None, pressed: false }
+    }
+
     /// Whether another batch may follow. Pressure is looked at over a tenth of a second and more: less says nothing.
     fn go_on(&mut self) -> bool {
         let now = Instant::now();
@@ -86,7 +92,7 @@ impl Brake {
             }
             self.last = total.map(|total| (now, total));
         }
-        !self.pressed && !self.stop.load(Ordering::Relaxed)
+        !self.pressed && !(self.stop)()
     }
 }
 
@@ -97,14 +103,8 @@ impl Worker {
         let (jobs, inbox) = channel::<Job>();
         let (outbox, turns) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let mut brake = Brake {
-            kernel: kernel.clone(),
-            file: pressure_file.to_owned(),
-            limit: pressure_limit,
-            stop: stop.clone(),
-            last: None,
-            pressed: false,
-        };
+        let stopped = stop.clone();
+        let mut brake = Brake::new(kernel, pressure_file, pressure_limit, move || stopped.load(Ordering::Relaxed));
         let mut adviser = Adviser::new(kernel);
         let thread = std::thread::spawn(move || {
             for job in inbox {
@@ -142,7 +142,8 @@ impl Drop for Worker {
     }
 }
 
-fn work(adviser: &mut Adviser, job: Job, brake: &mut Brake) -> Turn {
+/// Takes a turn.
+pub fn work(adviser: &mut Adviser, job: Job, brake: &mut Brake) -> Turn {
     let before = lowtide_kernel::sys::thread_cpu_s();
     adviser.forget_ended();
     let mut turn = Turn::default();

@@ -84,8 +84,9 @@ fn parse(text: &str) -> Vitals {
             "zswap" => vitals.zswap = number,
             "zswapped" => vitals.zswapped = number,
             "pgsteal" => vitals.stolen = number,
-            "workingset_refault_anon" => vitals.refaults[0] = number,
-            "workingset_refault_file" => vitals.refaults[1] = number,
+            // Version 1 tells of itself first, and then of all that is below, too.
+            "workingset_refault_anon" | "total_workingset_refault_anon" => vitals.refaults[0] = number,
+            "workingset_refault_file" | "total_workingset_refault_file" => vitals.refaults[1] = number,
             _ => {}
         }
     }
@@ -120,8 +121,10 @@ mod tests {
 
     #[test]
     fn version_1_has_other_names_and_totals_of_its_own() {
-        let vitals = parse("rss 1\ncache 1\ntotal_rss 100\ntotal_cache 50\ntotal_shmem 20\ntotal_swap 7\n");
-        assert_eq!((vitals.resident, vitals.swapped), ([120, 30], 7));
+        let vitals = parse(
+            "rss 1\ncache 1\ntotal_rss 100\ntotal_cache 50\nworkingset_refault_anon 1\ntotal_workingset_refault_anon 4\ntotal_shmem 20\ntotal_swap 7\n",
+        );
+        assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30], 7, [4, 0]));
     }
 
     #[test]

@@ -95,6 +95,8 @@ pub struct SmapsMonitor {
     kernel: Kernel,
     /// Seconds that every round reaches, at least, for whoever acts on memory of that idle age.
     reach_s: Option<f64>,
+    /// Windows that every round reads and tells of each mapping; empty: those of a record, in turns.
+    windows: Vec<usize>,
     cleared_s: Option<f64>,
     /// When to read in this round, and which window that is.
     readings: Vec<(f64, Option<usize>)>,
@@ -114,12 +116,33 @@ impl SmapsMonitor {
         }
         let sets = [None; WINDOWS_S.len()];
         let kernel = kernel.clone();
-        Ok(Self { kernel, reach_s: None, cleared_s: None, readings: Vec::new(), rounds: 0, sets, look: None })
+        let windows = Vec::new();
+        Ok(Self { kernel, reach_s: None, windows, cleared_s: None, readings: Vec::new(), rounds: 0, sets, look: None })
     }
 
     /// Has every round reach that far, and tell of each mapping then.
     pub fn look_after(&mut self, age_s: f64) {
         self.reach_s = Some(age_s);
+    }
+
+    /// Has every round read these windows (s; of [`WINDOWS_S`]), and tell of each mapping every time.
+    #[must_use]
+    pub fn of_windows(mut self, windows_s: &[u32]) -> Self {
+        self.windows = (0..WINDOWS_S.len()).filter(|at| windows_s.contains(&WINDOWS_S[*at])).collect();
+        self
+    }
+
+    /// When there is something to do next, seconds; at once where no round is under way.
+    #[must_use]
+    pub fn due_s(&self) -> f64 {
+        let next = self.cleared_s.zip(self.readings.first());
+        next.map_or(f64::NEG_INFINITY, |(cleared_s, (at_s, _))| cleared_s + at_s)
+    }
+
+    /// Whether no round is under way: the last is over, or none has begun.
+    #[must_use]
+    pub fn is_between_rounds(&self) -> bool {
+        self.cleared_s.is_none()
     }
 
     /// Takes the last look, if there was one since.
@@ -137,6 +160,9 @@ impl SmapsMonitor {
 
     /// When to read in the next round.
     fn plan(&self) -> Vec<(f64, Option<usize>)> {
+        if !self.windows.is_empty() {
+            return self.windows.iter().map(|at| (f64::from(WINDOWS_S[*at]), Some(*at))).collect();
+        }
         let reach = REACHES[self.rounds % REACHES.len()];
         let mut readings: Vec<(f64, Option<usize>)> =
             WINDOWS_S.iter().take(reach).enumerate().map(|(at, window)| (f64::from(*window), Some(at))).collect();
@@ -169,12 +195,12 @@ impl SmapsMonitor {
             let mappings = parse_mappings(&text);
             let Referenced { anon, file } = referenced(&mappings);
             (sum.anon, sum.file) = (sum.anon + anon, sum.file + file);
-            if self.reach_s.is_some() {
+            if self.reach_s.is_some() || !self.windows.is_empty() {
                 all.extend(mappings.into_iter().filter(|mapping| mapping.resident > 0).map(|mapping| (*pid, mapping)));
             }
         }
         let (at_s, window) = if self.readings.is_empty() { (0.0, None) } else { self.readings.remove(0) };
-        if self.reach_s.is_some_and(|reach_s| at_s >= reach_s - 0.05) {
+        if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| at_s >= reach_s - 0.05) {
             self.look = Some(Look { window_s: now_s - cleared_s, mappings: all });
         }
         let picture = window.map(|window| {
@@ -240,6 +266,21 @@ mod tests {
         assert_eq!((mappings[0].start, mappings[0].end, mappings[0].resident), (0x7f00, 0x7f10, 8192));
         assert!(!mappings[1].fixed && mappings[1].file);
         assert!(parse_mappings("1000-2000 rw-p 0 00:00 0\nVmFlags: rd wr mr lo\n")[0].fixed);
+    }
+
+    #[test]
+    fn rounds_of_chosen_windows_tell_of_mappings_at_each() {
+        let monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        let mut monitor = monitor.of_windows(&[10, 30, 7]);
+        let mut looks = Vec::new();
+        for now_s in [0.0, 9.0, 10.0, 30.0, 30.5] {
+            if monitor.is_due(now_s) {
+                monitor.step(now_s, &Target::default()).unwrap();
+            }
+            looks.push((monitor.take_look().map(|look| look.window_s), monitor.is_between_rounds()));
+        }
+        assert_eq!(looks, [(None, false), (None, false), (Some(10.0), false), (Some(30.0), true), (None, false)]);
+        assert_eq!(monitor.due_s(), 40.5);
     }
 
     #[test]

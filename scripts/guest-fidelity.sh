@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# In a guest: each program left alone and watched, and while an agent takes whatever was idle for so long; then what the
+# curve of the first predicted beside what happened in the others. `guest-fidelity.sh SECONDS PROGRAM...`
+# Programs are patterns by their file's name, or of steady.py.
+
+set -euo pipefail
+export LC_ALL=C
+seconds=$1
+shift
+work=$(mktemp -d)
+cd "$work"
+modprobe zram
+device=$(cat /sys/class/zram-control/hot_add)
+echo 2G >"/sys/block/zram$device/disksize"
+mkswap "/dev/zram$device" >/dev/null
+swapon "/dev/zram$device"
+echo y >/sys/kernel/mm/lru_gen/enabled
+lowtide doctor --calibrate >/dev/null
+
+# agent AGES AGE: takes what of anonymous memory was idle for so long, whatever that costs.
+agent() {
+  cat >"agent-$2.toml" <<END
+every = "1s"
+ages = [$1]
+[[workload]]
+cgroup = "lowtide-*"
+policy = "bare"
+[policy.bare.age]
+anon = "$2"
+every = "1s"
+[policy.bare.age.brakes]
+pressure = "100%"
+slowdown = "100%"
+kept = "100%"
+cpu = "100%"
+END
+  lowtide agent --config "agent-$2.toml" 2>"agent-$2.log" &
+  agent=$!
+}
+
+# run PROGRAM CONFIG MONITOR: one record, and how much was done.
+run() {
+  local command=(pattern "/patterns/$1.toml" --seconds "$seconds")
+  [ -e "/patterns/$1.toml" ] || command=(python3 /steady.py "$1" "$seconds")
+  lowtide run --out "$1-$2" --monitor "$3" --max-overhead 100% -- "${command[@]}" >"$1-$2.out" 2>"$1-$2.err"
+  sed -n 's/^done //p' "$1-$2.out" >"$1-$2/done"
+}
+
+for program in "$@"; do
+  [ -e "/patterns/$program.toml" ] || run "$program" orig none
+  run "$program" watch damon
+  for age in '"1s", "5s"/5s' '"10s", "30s"/10s'; do
+    agent "${age%/*}" "${age#*/}"
+    run "$program" "age-${age#*/}" none
+    kill "$agent"
+    wait "$agent"
+  done
+  # As it grows: what the machine did not get to is missing, and no more.
+  lowtide-bench fidelity --agent "$work"
+done
+cp -a "$work" /root/fidelity

@@ -1,0 +1,113 @@
+"""Programs that work for a given time and say how much they did: `steady.py NAME SECONDS`.
+
+What a run left alone predicts is compared with runs from which memory is taken, and these must be long beside the ages
+that are compared. A server ends with its client.
+"""
+
+import os
+import random
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def until(path):
+    """Connects to a server's socket as soon as it is there."""
+    for _ in range(600):
+        try:
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(path)
+            return client
+        except OSError:
+            client.close()
+            time.sleep(0.1)
+    sys.exit("the server did not come up")
+
+
+def redis(end, folder):
+    """120,000 keys of 1 KiB; one in ten is read, and another one now and then."""
+    path = folder + "/s"
+    command = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", folder]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        client = until(path)
+        answers = client.makefile("rb")
+
+        def ask(*words):
+            client.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words))
+
+        def skip():
+            line = answers.readline()
+            if line[:1] == b"$":
+                answers.read(int(line[1:]) + 2)
+
+        for first in range(0, 120_000, 1000):
+            keys = range(first, first + 1000)
+            ask(b"MSET", *(word for key in keys for word in (b"key:%d" % key, os.urandom(512) * 2)))
+            skip()
+        draw, done = random.Random(1), 0
+        while time.monotonic() < end:
+            for _ in range(50):
+                ask(b"GET", b"key:%d" % draw.randrange(12_000 if draw.random() < 0.99 else 120_000))
+                done += 1
+            for _ in range(50):
+                skip()
+        server.terminate()
+    return done
+
+
+def memcached(end, folder):
+    """A cache of 110,000 values of 1 KiB; what is popular changes slowly."""
+    path = folder + "/s"
+    with subprocess.Popen(["memcached", "-u", "root", "-s", path, "-m", "200", "-t", "1"]) as server:
+        client = until(path)
+        answers = client.makefile("rb", buffering=1 << 16)
+        for first in range(0, 110_000, 500):
+            values = (b"set k%d 0 0 1024 noreply\r\n%s\r\n" % (key, os.urandom(512) * 2) for key in range(first, first + 500))
+            client.sendall(b"".join(values))
+        draw, done, begun = random.Random(1), 0, time.monotonic()
+        while time.monotonic() < end:
+            centre = 200 * (time.monotonic() - begun)
+            keys = (int(centre + draw.gauss(0, 4_000)) % 110_000 for _ in range(50))
+            client.sendall(b"get " + b" ".join(b"k%d" % key for key in keys) + b"\r\n")
+            while (line := answers.readline()) != b"END\r\n":
+                done += line.startswith(b"VALUE")
+                answers.readline()
+        server.terminate()
+    return done
+
+
+def sqlite(end, _):
+    """A table of some 100 MB in memory; customers come back after ever longer times."""
+    table = sqlite3.connect(":memory:")
+    table.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, body BLOB)")
+    table.executemany("INSERT INTO item VALUES (?, ?)", ((item, os.urandom(128) * 4) for item in range(180_000)))
+    draw, done = random.Random(1), 0
+    while time.monotonic() < end:
+        for _ in range(20):
+            first = int(180_000 * draw.random() ** 6)
+            done += len(table.execute("SELECT body FROM item WHERE id BETWEEN ? AND ?", (first, first + 9)).fetchall())
+    return done
+
+
+def zstd(end, _):
+    """A compressor that looks for matches in the last 128 MiB of an endless text."""
+    words = [random.Random(word).randbytes(random.Random(word).randrange(40, 4000)) for word in range(3000)]
+    draw, done = random.Random(1), 0
+    with subprocess.Popen(
+        ["zstd", "-q", "-1", "--long=27", "-T1", "-c"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as program:
+        while time.monotonic() < end:
+            done += program.stdin.write(b"".join(draw.choices(words, k=100)))
+        program.stdin.close()
+    return done
+
+
+if __name__ == "__main__":
+    programs = {"redis": redis, "memcached": memcached, "sqlite": sqlite, "zstd": zstd}
+    if len(sys.argv) != 3 or sys.argv[1] not in programs:
+        sys.exit(f"steady.py NAME SECONDS; there are {', '.join(programs)}")
+    with tempfile.TemporaryDirectory() as own:
+        print("done", programs[sys.argv[1]](time.monotonic() + float(sys.argv[2]), own))
