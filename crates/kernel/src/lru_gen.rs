@@ -42,6 +42,21 @@ impl Lruvec {
         self.generations.iter().all(|generation| generation.anon + generation.file == 0.0)
     }
 
+    /// Number of the youngest generation of which all pages have been idle for at least so long: for as long as the one after
+    /// it has been there. Never one of the two youngest, which the kernel keeps.
+    #[must_use]
+    pub fn idle_for(&self, age_s: f64) -> Option<u64> {
+        let mut pairs = self.generations.windows(3).map(|next| (next[0].seq, next[1].age_s));
+        pairs.rfind(|(_, idle_s)| *idle_s >= age_s).map(|(seq, _)| seq)
+    }
+
+    /// Bytes of one side in generations up to that one.
+    #[must_use]
+    pub fn up_to(&self, seq: u64, anon: bool) -> f64 {
+        let old = self.generations.iter().filter(|generation| generation.seq <= seq);
+        old.map(|generation| if anon { generation.anon } else { generation.file }).sum()
+    }
+
     /// Number of the youngest generation.
     #[must_use]
     pub fn youngest(&self) -> Option<u64> {
@@ -140,6 +155,15 @@ impl LruGen {
         Ok(gone)
     }
 
+    /// Evicts at most so many pages of generations up to `seq`, the oldest first: anonymous ones, or those of files. The two
+    /// youngest generations cannot be evicted. False if there was nothing that could be.
+    pub fn evict(&self, lruvec: &Lruvec, seq: u64, anon: bool, pages: u64) -> Result<bool> {
+        // Swappiness: 200 takes anonymous pages alone, 0 those of files (mm/vmscan.c, get_type_to_scan).
+        let swappiness = if anon { 200 } else { 0 };
+        let command = format!("- {} {} {seq} {swappiness} {pages}", lruvec.memcg, lruvec.node);
+        Ok(self.write(&command)?.is_none())
+    }
+
     /// The error number where something was refused, which is no failure.
     fn write(&self, commands: &str) -> Result<Option<i32>> {
         match self.kernel.write(&self.file, commands) {
@@ -167,6 +191,20 @@ mod tests {
         assert_eq!(all[0].generations[0].anon, 30720.0 * 4096.0);
         assert_eq!((all[1].generations[0].age_s, all[1].generations[0].file), (9.0, 0.0));
         assert_eq!(all[1].youngest(), Some(5));
+    }
+
+    #[test]
+    fn what_can_be_evicted_is_idle_as_long_as_the_next_generation_is_old() {
+        let of = |seq, age_s| Generation { seq, age_s, anon: 10.0, file: 1.0 };
+        let lruvec =
+            Lruvec { generations: vec![of(4, 90.0), of(5, 30.0), of(6, 10.0), of(7, 0.1)], ..Lruvec::default() };
+        assert_eq!(
+            [5.0, 10.0, 11.0, 30.0, 31.0].map(|age_s| lruvec.idle_for(age_s)),
+            [Some(5), Some(5), Some(4), Some(4), None]
+        );
+        assert_eq!((lruvec.up_to(5, true), lruvec.up_to(4, false)), (20.0, 1.0));
+        let young = Lruvec { generations: vec![of(6, 90.0), of(7, 50.0)], ..Lruvec::default() };
+        assert_eq!(young.idle_for(1.0), None, "the kernel keeps two");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `memory.reclaim` of cgroups, version 2 (Documentation/admin-guide/cgroup-v2.rst): bytes to be evicted now, in the
-//! writer's own time.
+//! writer's own time. Where it does not let itself be told which memory (before Linux 6.9), generations are evicted instead.
 
-use crate::cgroup::{Cgroup, Version};
+use crate::cgroup::{Cgroup, Version, is_below};
+use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
+use lowtide_model::PAGE;
 
 /// The file.
 const FILE: &str = "memory.reclaim";
@@ -23,22 +25,23 @@ enum Selects {
     Exactly,
     /// `swappiness=200` favours it.
     Roughly,
-    /// Not at all.
+    /// Not at all: it would take the other, too, and swap where nothing was to be written.
     Never,
 }
 
 /// Asks for memory back.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Reclaimer {
     kernel: Kernel,
     selects: Selects,
+    generations: Option<LruGen>,
 }
 
 impl Reclaimer {
     /// For this kernel. What it takes beside the number is found out when it is asked.
     #[must_use]
     pub fn new(kernel: &Kernel) -> Self {
-        Self { kernel: kernel.clone(), selects: Selects::Exactly }
+        Self { kernel: kernel.clone(), selects: Selects::Exactly, generations: None }
     }
 
     /// Whether a cgroup lets itself be reclaimed from; if not, why.
@@ -56,22 +59,18 @@ impl Reclaimer {
         match self.selects {
             Selects::Exactly => "anonymous and file memory apart",
             Selects::Roughly => "file memory alone, or mostly anonymous memory",
-            Selects::Never => "not at all",
+            Selects::Never => "by generations",
         }
     }
 
-    /// Asks for so many bytes; false if the kernel found less. How much went is in the cgroup's counters alone.
+    /// Asks for so many bytes; false if the kernel found less. How much went is in the cgroup's counters alone. Where
+    /// generations are evicted, nothing goes that was not idle for `older_s`; else the kernel takes the coldest.
     ///
     /// The cgroup is the one whose inode is known: another that has its path by now is left alone.
-    pub fn reclaim(&mut self, cgroup: &Cgroup, bytes: u64, side: Side) -> Result<bool> {
+    pub fn reclaim(&mut self, cgroup: &Cgroup, bytes: u64, side: Side, older_s: f64) -> Result<bool> {
         loop {
             let selector = match (self.selects, side) {
-                // It would take the other, too, and swap where nothing was to be written.
-                (Selects::Never, _) => {
-                    let why = "this kernel cannot be told which memory (Linux 6.9 can)";
-                    let error = std::io::Error::new(std::io::ErrorKind::Unsupported, why);
-                    return Err(Error::new("reclaim from", &cgroup.path, error));
-                }
+                (Selects::Never, _) => return self.evict(cgroup, bytes, side, older_s),
                 (_, Side::File) => " swappiness=0",
                 (Selects::Exactly, Side::Anon) => " swappiness=max",
                 (Selects::Roughly, Side::Anon) => " swappiness=200",
@@ -85,6 +84,37 @@ impl Reclaimer {
                 (Err(e), ..) => return Err(e),
             };
         }
+    }
+
+    /// The same by generations, from those of its descendants, too; each gives in proportion to what it has.
+    fn evict(&mut self, cgroup: &Cgroup, bytes: u64, side: Side, older_s: f64) -> Result<bool> {
+        if self.generations.is_none() {
+            self.generations = Some(LruGen::open(&self.kernel).map_err(|error| {
+                let why = format!("this kernel cannot be told which memory (Linux 6.9 can); {error}");
+                Error::new("reclaim from", &cgroup.path, std::io::Error::new(std::io::ErrorKind::Unsupported, why))
+            })?);
+        }
+        let Some(lru) = &self.generations else { return Ok(false) };
+        let path = cgroup.hierarchy_path(&self.kernel)?;
+        let all = lru.read()?;
+        if !cgroup.is_alive(&self.kernel) {
+            let why = std::io::Error::from_raw_os_error(libc::ENODEV);
+            return Err(Error::new("reclaim from", &cgroup.path, why));
+        }
+        let old = |lruvec: &&Lruvec| is_below(&lruvec.path, &path) && lruvec.idle_for(older_s).is_some();
+        let each = all.iter().filter(old).filter_map(|lruvec| Some((lruvec, lruvec.idle_for(older_s)?)));
+        let each: Vec<(&Lruvec, u64, f64)> =
+            each.map(|(lruvec, seq)| (lruvec, seq, lruvec.up_to(seq, side == Side::Anon))).collect();
+        let total: f64 = each.iter().map(|(_, _, bytes)| bytes).sum();
+        let mut whole = total > 0.0;
+        for (lruvec, seq, has) in each.into_iter().filter(|(_, _, has)| *has > 0.0) {
+            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+            let share = has / total * bytes as f64;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
+            let pages = (share as u64).div_ceil(PAGE);
+            whole &= lru.evict(lruvec, seq, side == Side::Anon, pages)?;
+        }
+        Ok(whole)
     }
 }
 
@@ -110,13 +140,13 @@ mod tests {
         let mut reclaimer = Reclaimer::new(&kernel);
         Reclaimer::check(&kernel, &cgroup).unwrap();
         let written = || std::fs::read_to_string(dir.path().join("cg/job/memory.reclaim")).unwrap();
-        assert!(reclaimer.reclaim(&cgroup, 4096, Side::File).unwrap());
+        assert!(reclaimer.reclaim(&cgroup, 4096, Side::File, 0.0).unwrap());
         assert_eq!(written(), "4096 swappiness=0");
         std::fs::write(dir.path().join("cg/job/memory.reclaim"), "").unwrap();
-        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon).unwrap());
+        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon, 0.0).unwrap());
         assert_eq!(written(), "8192 swappiness=max");
         reclaimer.selects = Selects::Never;
-        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon).unwrap_err().to_string().contains("which memory"));
+        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon, 0.0).unwrap_err().to_string().contains("which memory"));
     }
 
     #[test]
@@ -125,11 +155,11 @@ mod tests {
         std::fs::rename(dir.path().join("cg/job"), dir.path().join("cg/old")).unwrap();
         std::fs::create_dir_all(dir.path().join("cg/job")).unwrap();
         std::fs::write(dir.path().join("cg/job/memory.reclaim"), "").unwrap();
-        let error = Reclaimer::new(&kernel).reclaim(&cgroup, 4096, Side::File).unwrap_err();
+        let error = Reclaimer::new(&kernel).reclaim(&cgroup, 4096, Side::File, 0.0).unwrap_err();
         assert!(error.is_gone(), "{error}");
         assert_eq!(std::fs::read_to_string(dir.path().join("cg/job/memory.reclaim")).unwrap(), "");
         std::fs::remove_dir_all(dir.path().join("cg/job")).unwrap();
-        assert!(Reclaimer::new(&kernel).reclaim(&cgroup, 4096, Side::File).unwrap_err().is_gone());
+        assert!(Reclaimer::new(&kernel).reclaim(&cgroup, 4096, Side::File, 0.0).unwrap_err().is_gone());
     }
 
     #[test]

@@ -99,7 +99,8 @@ impl Actor {
         // Files first: to drop them needs no room in swap.
         for (side, which) in [(1, Side::File), (0, Side::Anon)] {
             if outcome.stopped.is_none() {
-                self.side(watched, wanted.bytes[side], which, start, &mut outcome);
+                let older_s = wanted.older_s[side].unwrap_or(0.0);
+                self.side(watched, (wanted.bytes[side], older_s), which, start, &mut outcome);
             }
         }
         outcome.reclaimed.cpu_s = sys::thread_cpu_s() - cpu_s;
@@ -111,7 +112,14 @@ impl Actor {
         outcome
     }
 
-    fn side(&mut self, watched: &Watched, wanted: f64, side: Side, start: Instant, outcome: &mut Outcome) {
+    fn side(
+        &mut self,
+        watched: &Watched,
+        (wanted, older_s): (f64, f64),
+        side: Side,
+        start: Instant,
+        outcome: &mut Outcome,
+    ) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
         let mut left = wanted.max(0.0) as u64 / PAGE * PAGE;
         while left > 0 {
@@ -123,7 +131,7 @@ impl Actor {
                 }
             };
             let asked = left.min(PIECE);
-            let whole = match self.reclaimer.reclaim(&watched.cgroup, asked, side) {
+            let whole = match self.reclaimer.reclaim(&watched.cgroup, asked, side, older_s) {
                 Ok(whole) => whole,
                 Err(error) => {
                     outcome.stopped = Some(error.to_string());
