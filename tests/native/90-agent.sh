@@ -133,6 +133,11 @@ EOF
   between "and what is in use stays" "$(resident "$program")" $((60 * mib)) $((110 * mib))
   between "what comes back is little" \
     "$(awk '$1 == "total_workingset_refault_anon" { print $2 }' "$group/job/memory.stat")" 0 40000
+  swapoff "/dev/zram$device"
+  check "that swap is turned off is noticed" wait_for 10 grep -q 'held cgroup=all policy=auto by=swap' log
+  sleep 6
+  between "and nothing is taken then" "$(resident "$program")" $((500 * mib)) $((600 * mib))
+  swapon "/dev/zram$device"
   stop "$started"
   stop "$program"
   rmdir "$group/job" "$group"

@@ -11,6 +11,7 @@ pub mod figures;
 mod heed;
 pub mod lifecycle;
 mod log;
+mod others;
 pub mod ranges;
 pub mod socket;
 pub mod watch;

@@ -15,6 +15,7 @@ use lowtide_model::generations::CgroupUse;
 use lowtide_policy::machine::{Observation, Target};
 
 use super::config::{Config, NONE};
+use super::others::Others;
 use super::ranges::{Facts, Ranges};
 use crate::calibration;
 
@@ -36,6 +37,8 @@ pub struct Watched {
     pub ages: Vec<AgeBin>,
     /// They were told since they were last acted on: old ones would be acted on twice.
     told: bool,
+    /// Who else makes it smaller.
+    others: Others,
     /// What it takes to keep a byte that was paged out, as far as that is known.
     pub kept: Option<f64>,
     /// When it was looked at.
@@ -209,6 +212,7 @@ impl Watch {
                 now: Vitals::default(),
                 ages: Vec::new(),
                 told: false,
+                others: Others::default(),
                 kept: None,
                 seen_s: f64::NAN,
             };
@@ -303,16 +307,26 @@ impl Watch {
             self.before.zip(stalled).and_then(|((before_s, stalled_s), now)| share(now - stalled_s, now_s - before_s));
         self.before = stalled.map(|stalled_s| (now_s, stalled_s));
         self.pressure = pressure;
-        let mut targets = Vec::new();
+        let (mut targets, mut shared) = (Vec::new(), Vec::new());
         self.found.retain(|id, watched| {
             let Ok(vitals) = watched.cgroup.vitals(&kernel) else { return false };
+            watched.others.see(vitals.high, now_s);
             let mut target = target(*id, watched, &vitals, now_s);
             // Version 1 tells no pressure of its own. The machine's is no less, as a rule.
             target.pressure = target.pressure.or(pressure.filter(|_| watched.cgroup.version == Version::V1));
-            targets.push(target);
+            if watched.others.are_at_work() {
+                shared.push(watched.path.clone());
+            } else {
+                targets.push(target);
+            }
             (watched.now, watched.seen_s, watched.told) = (vitals, now_s, false);
             true
         });
+        for path in shared {
+            self.note(format!(
+                "{path}: left alone for ten minutes, as somebody else sets its memory.high again and again"
+            ));
+        }
         let devices = swap::devices(&kernel).unwrap_or_default();
         let memory = system::memory(&kernel).ok();
         Observation {

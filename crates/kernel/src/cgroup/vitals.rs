@@ -23,6 +23,8 @@ pub struct Vitals {
     pub refaults: [u64; 2],
     /// Bytes that are protected: memory.min or memory.low, whichever is higher.
     pub floor: u64,
+    /// Bytes above which the kernel reclaims by itself (`memory.high`); the largest number where it never does.
+    pub high: Option<u64>,
     /// Seconds that some task has stalled so far, on memory and on I/O.
     pub stalled_s: [Option<f64>; 2],
 }
@@ -42,6 +44,7 @@ impl Cgroup {
         vitals.swapped = number("memory.swap.current").unwrap_or(0);
         // The root has neither.
         vitals.floor = number("memory.min").unwrap_or(0).max(number("memory.low").unwrap_or(0));
+        vitals.high = number("memory.high");
         vitals.stalled_s = ["memory", "io"].map(|resource| {
             let path = self.path.join(format!("{resource}.pressure"));
             pressure::read(kernel, &path.to_string_lossy()).ok().map(|pressure| pressure.some_s)
