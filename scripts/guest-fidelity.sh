@@ -7,7 +7,8 @@ set -euo pipefail
 export LC_ALL=C
 seconds=$1
 shift
-work=$(mktemp -d)
+work=/root/fidelity
+mkdir "$work"
 cd "$work"
 modprobe zram
 device=$(cat /sys/class/zram-control/hot_add)
@@ -58,4 +59,3 @@ for program in "$@"; do
   # As it grows: what the machine did not get to is missing, and no more.
   lowtide-bench fidelity --agent "$work"
 done
-cp -a "$work" /root/fidelity

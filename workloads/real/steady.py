@@ -28,7 +28,7 @@ def until(path):
 
 
 def redis(end, folder):
-    """120,000 keys of 1 KiB; one in ten is read, and another one now and then."""
+    """40,000 keys of 4 KiB; one in ten is read, and another one now and then."""
     path = folder + "/s"
     command = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", folder]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
@@ -43,14 +43,14 @@ def redis(end, folder):
             if line[:1] == b"$":
                 answers.read(int(line[1:]) + 2)
 
-        for first in range(0, 120_000, 1000):
-            keys = range(first, first + 1000)
-            ask(b"MSET", *(word for key in keys for word in (b"key:%d" % key, os.urandom(512) * 2)))
+        for first in range(0, 40_000, 500):
+            keys = range(first, first + 500)
+            ask(b"MSET", *(word for key in keys for word in (b"key:%d" % key, os.urandom(2048) * 2)))
             skip()
         draw, done = random.Random(1), 0
         while time.monotonic() < end:
             for _ in range(50):
-                ask(b"GET", b"key:%d" % draw.randrange(12_000 if draw.random() < 0.99 else 120_000))
+                ask(b"GET", b"key:%d" % draw.randrange(4_000 if draw.random() < 0.99 else 40_000))
                 done += 1
             for _ in range(50):
                 skip()
@@ -59,18 +59,18 @@ def redis(end, folder):
 
 
 def memcached(end, folder):
-    """A cache of 110,000 values of 1 KiB; what is popular changes slowly."""
+    """A cache of 30,000 values of 4 KiB; what is popular changes slowly."""
     path = folder + "/s"
     with subprocess.Popen(["memcached", "-u", "root", "-s", path, "-m", "200", "-t", "1"]) as server:
         client = until(path)
         answers = client.makefile("rb", buffering=1 << 16)
-        for first in range(0, 110_000, 500):
-            values = (b"set k%d 0 0 1024 noreply\r\n%s\r\n" % (key, os.urandom(512) * 2) for key in range(first, first + 500))
+        for first in range(0, 30_000, 500):
+            values = (b"set k%d 0 0 4096 noreply\r\n%s\r\n" % (key, os.urandom(2048) * 2) for key in range(first, first + 500))
             client.sendall(b"".join(values))
         draw, done, begun = random.Random(1), 0, time.monotonic()
         while time.monotonic() < end:
-            centre = 200 * (time.monotonic() - begun)
-            keys = (int(centre + draw.gauss(0, 4_000)) % 110_000 for _ in range(50))
+            centre = 100 * (time.monotonic() - begun)
+            keys = (int(centre + draw.gauss(0, 1_000)) % 30_000 for _ in range(50))
             client.sendall(b"get " + b" ".join(b"k%d" % key for key in keys) + b"\r\n")
             while (line := answers.readline()) != b"END\r\n":
                 done += line.startswith(b"VALUE")
@@ -83,11 +83,11 @@ def sqlite(end, _):
     """A table of some 100 MB in memory; customers come back after ever longer times."""
     table = sqlite3.connect(":memory:")
     table.execute("CREATE TABLE item (id INTEGER PRIMARY KEY, body BLOB)")
-    table.executemany("INSERT INTO item VALUES (?, ?)", ((item, os.urandom(128) * 4) for item in range(180_000)))
+    table.executemany("INSERT INTO item VALUES (?, ?)", ((item, os.urandom(2048) * 2) for item in range(30_000)))
     draw, done = random.Random(1), 0
     while time.monotonic() < end:
         for _ in range(20):
-            first = int(180_000 * draw.random() ** 6)
+            first = int(30_000 * draw.random() ** 6)
             done += len(table.execute("SELECT body FROM item WHERE id BETWEEN ? AND ?", (first, first + 9)).fetchall())
     return done
 

@@ -91,7 +91,11 @@ impl Runner<'_> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("run").arg("--out").arg(&record).args(options(config)).arg("--").args(program.command.words());
         command.stdout(create(&printed)?).stderr(create(&self.log(name))?).stdin(Stdio::null());
+        let agent = config.agent.as_ref().map(|file| self.agent(file, name)).transpose()?;
         let code = self.wait(command, program.timeout)?;
+        if let Some(mut agent) = agent {
+            agent.check()?;
+        }
         if code != Some(0) {
             let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with exit code {code}"));
             return Err(Stop::Failed(how));
@@ -112,6 +116,16 @@ impl Runner<'_> {
             let _ = std::fs::remove_file(self.log(name));
         }
         Ok(())
+    }
+
+    /// Starts an agent, which ends with what is returned.
+    fn agent(&self, file: &Path, name: &str) -> Result<Beside, Stop> {
+        let log = self.folder.join(format!("{name}.agent"));
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("agent").arg("--config").arg(file).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
+        sys::before_exec(&mut command, self.signals.unblock_in_child());
+        Ok(Beside { child: command.spawn().map_err(anyhow::Error::from)?, log })
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -151,6 +165,28 @@ impl Runner<'_> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// A program that runs beside the one that is compared.
+struct Beside {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Beside {
+    /// That it is still at work: without it, the run was another configuration's.
+    fn check(&mut self) -> Result<(), Stop> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(Stop::Failed(format!("the agent has ended; see {}", self.log.display()))),
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        end(&mut self.child);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is compared: programs, and the configurations that each is run with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lowtide_model::scheme::builtin;
 use lowtide_model::units::{Size, Span};
@@ -128,6 +128,9 @@ pub struct Config {
     /// Price cap of monitoring, as for `run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_overhead: Option<String>,
+    /// File of a `lowtide agent` that is at work beside the program. The program is in a cgroup named `lowtide-*`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<PathBuf>,
 }
 
 /// The configuration that all others are compared with.
