@@ -1,6 +1,7 @@
 //! Workloads as the agent sees them: which there are, what they hold, how they fare.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals, is_below};
 use lowtide_kernel::monitor::Target as Watching;
@@ -176,9 +177,10 @@ impl Watch {
             return;
         }
         self.searched_s = Some(now_s);
-        let excluded = self.excluded();
+        let Ok(point) = Cgroup::mount_point(&self.kernel) else { return };
+        let excluded = self.excluded(&point);
         let own = Cgroup::of(&self.kernel, std::process::id()).ok().flatten();
-        let own = own.and_then(|own| own.hierarchy_path(&self.kernel).ok());
+        let own = own.map(|own| own.path_below(&point));
         let mut before = std::mem::take(&mut self.found);
         let mut paths = BTreeSet::new();
         let mut all = Vec::new();
@@ -186,7 +188,7 @@ impl Watch {
             all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, policy.clone())));
         }
         for (cgroup, policy) in all {
-            let Ok(path) = cgroup.hierarchy_path(&self.kernel) else { continue };
+            let path = cgroup.path_below(&point);
             if overlaps(&paths, &path) {
                 continue;
             }
@@ -223,9 +225,9 @@ impl Watch {
     }
 
     /// Paths that are left alone, with all that is below them.
-    fn excluded(&self) -> BTreeSet<String> {
+    fn excluded(&self, point: &Path) -> BTreeSet<String> {
         let excluded = self.exclude.iter().flat_map(|selection| selection.find(&self.kernel).unwrap_or_default());
-        excluded.filter_map(|cgroup| cgroup.hierarchy_path(&self.kernel).ok()).collect()
+        excluded.map(|cgroup| cgroup.path_below(point)).collect()
     }
 
     /// Has these looked at.
