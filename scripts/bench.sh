@@ -114,13 +114,17 @@ trial_in_guest() {
   vm/run --kernel "$kernel" --prepare || { skip "$1 in a guest" "a guest: vm/run --prepare"; return; }
   for name in bench/trials tests/native scripts; do puts+=(--put "$name:/lowtide/$name"); done
   case $1 in
-    wmo) if compiler "$target/trial-compiler"; then puts+=(--put "$target/trial-compiler:/opt/cc"); fi ;;
+    wmo)
+      # What takes some three minutes there.
+      settings+=("FILES=${FILES:-64}" "SECONDS_OF_REDIS=${SECONDS_OF_REDIS:-120}")
+      if compiler "$target/trial-compiler"; then puts+=(--put "$target/trial-compiler:/opt/cc"); fi
+      ;;
     # Not enough for all apps.
     phone) memory=${MEMORY:-1G} ;;
     # The TLB flusher makes hot memory seen; here it would only take time from what is measured.
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
-  for name in ROUNDS CONFIGS FILES SECONDS_OF_REDIS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
+  for name in ROUNDS CONFIGS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
     SWAP SECONDS_EACH HELD_KIB TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done

@@ -1,5 +1,5 @@
 """Figures of the trials: `figures.py watch FILE OUT` adds up what a cgroup and zram hold until it is told to end, and
-`figures.py table RESULTS` prints the results of configurations beside each other."""
+`figures.py table RESULTS [FIGURE,...]` prints the results of configurations beside each other."""
 
 import collections
 import signal
@@ -62,7 +62,11 @@ COLUMNS = {
 }
 
 
-def table(path):
+def row_of(cells, widths):
+    return "| " + " | ".join(f"{cell:<{width}}" if at == 0 else f"{cell:>{width}}" for at, (cell, width) in enumerate(zip(cells, widths))) + " |"
+
+
+def table(path, wanted=""):
     """One row a configuration: means over the rounds, changes against the control of the same round."""
     rounds = collections.defaultdict(dict)
     for line in open(path):
@@ -70,19 +74,17 @@ def table(path):
         rounds[name][number] = {key: float(value) for key, value in (pair.split("=") for pair in pairs)}
     control = rounds.get("none", {})
     keys = [key for key in COLUMNS if any(key in run for runs in rounds.values() for run in runs.values())]
-    head, ruler = ["configuration"], ["---"]
+    keys = [key for key in keys if not wanted or key in wanted.split(",")]
+    head, ruler, rows = ["configuration"], ["---"], []
     for key in keys:
-        head.append(COLUMNS[key][0])
-        ruler.append("---:")
-        if COLUMNS[key][1]:
-            head.append("%")
-            ruler.append("---:")
-    print("| " + " | ".join(head) + " |\n| " + " | ".join(ruler) + " |")
+        head += [COLUMNS[key][0], "%"] if COLUMNS[key][1] else [COLUMNS[key][0]]
+        ruler += ["---:", "---:"] if COLUMNS[key][1] else ["---:"]
     for name, runs in rounds.items():
         cells = [name]
         for key in keys:
             values = [run[key] for run in runs.values() if key in run]
-            cells.append(f"{sum(values) / len(values):.{2 if key in ('p50', 'p99', 'cold_p99', 'agent_cpu') else 1}f}" if values else "-")
+            digits = 2 if key in ("p50", "p99", "cold_p99", "agent_cpu") else 1
+            cells.append(f"{sum(values) / len(values):.{digits}f}" if values else "-")
             if COLUMNS[key][1]:
                 changes = [
                     100 * (run[key] / control[number][key] - 1)
@@ -90,7 +92,10 @@ def table(path):
                     if key in run and control.get(number, {}).get(key)
                 ]
                 cells.append(f"{sum(changes) / len(changes):+.1f}" if changes and name != "none" else "")
-        print("| " + " | ".join(cells) + " |")
+        rows.append(cells)
+    widths = [max(len(row[at]) for row in [head, ruler, *rows]) for at in range(len(head))]
+    for row in [head, ruler, *rows]:
+        print(row_of(row, widths))
 
 
 if __name__ == "__main__":

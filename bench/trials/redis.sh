@@ -39,10 +39,13 @@ done
 
 # Names as redis-benchmark makes them: twelve digits. A third of a value is random, so that it compresses as memory does.
 load='math.randomseed(ARGV[1])
+local some = {}
+for at = 1, 8192 do some[at] = string.char(math.random(0, 255)) end
+some = table.concat(some)
+local rest = string.rep("x", 684)
 for key = ARGV[1], ARGV[2] - 1 do
-  local some = {}
-  for at = 1, 340 do some[at] = string.char(math.random(0, 255)) end
-  redis.call("SET", string.format("key:%012d", key), table.concat(some) .. string.rep("x", 684))
+  local from = math.random(1, 7853)
+  redis.call("SET", string.format("key:%012d", key), string.sub(some, from, from + 339) .. rest)
 end'
 # fill UP-TO: in steps, so that no script of the server runs for long.
 loaded=0

@@ -10,7 +10,7 @@
 # Configurations take turns within a round, and changes are against the control of the same round.
 #
 # Environment: ROUNDS (1), CONFIGS (none,age,auto), FILES (160: what the build compiles), SECONDS_OF_REDIS (150),
-# KEYS (400000), LOWTIDE.
+# KEYS (400000), FIGURES (all: those that are printed, see figures.py), LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -92,13 +92,22 @@ one() {
   [ "$status" -ne 0 ] || printf '%s %s %s %sagent_cpu=%s\n' "$1" "$2" "$(cat "$tmp/done")" "$(cat "$tmp/watched")" "$cpu" >>"$tmp/$3"
 }
 
+# What cannot work at all is said once.
+config auto >"$tmp/agent.toml"
+start_agent "$tmp/agent.toml" || { skip "$* with the agent" "an agent that works here: $(sed -n 's/^lowtide: agent: //p' "$tmp/agent.log")"; exit 0; }
+stop "$agent"
+
 for experiment; do
   if [ "$experiment" = build ] && ! tools; then skip build "a C compiler, binutils and make"; continue; fi
+  # The first to run would fetch the programs from the disk for the others.
+  mkdir "$groups/job"
+  FILES=2 SECONDS_OF_REDIS=2 KEYS=2000 "$experiment" >/dev/null || exit 1
+  wait_for 20 rmdir "$groups/job" 2>/dev/null
   for ((round = 1; round <= ${ROUNDS:-1}; round++)); do
     # Each round begins with another configuration.
     for ((at = 0; at < ${#configs[@]}; at++)); do
       one "$round" "${configs[(at + round - 1) % ${#configs[@]}]}" "$experiment"
     done
   done
-  [ ! -s "$tmp/$experiment" ] || { printf '\n**%s**\n\n' "$experiment"; python3 "$trials/figures.py" table "$tmp/$experiment"; }
+  [ ! -s "$tmp/$experiment" ] || { printf '\n**%s**\n\n' "$experiment"; python3 "$trials/figures.py" table "$tmp/$experiment" "${FIGURES:-}"; }
 done

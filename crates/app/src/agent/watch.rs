@@ -22,6 +22,15 @@ use crate::calibration;
 /// Cgroups are searched for so often, seconds.
 const SEARCH_S: f64 = 10.0;
 
+/// Looking and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
+const MOST: f64 = 0.02;
+
+/// Seconds from one turn to the next, of which the last took so much CPU time.
+#[must_use]
+pub fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
+    every_s.max(cpu_s / MOST)
+}
+
 /// A workload.
 #[derive(Debug, Clone)]
 pub struct Watched {
@@ -430,6 +439,13 @@ pub(super) fn bytes(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watching_has_a_price_cap() {
+        assert_eq!(pause_s(5.0, 0.001), 5.0);
+        // A fifth of a second for thousands of workloads: the next is ten seconds later.
+        assert_eq!(pause_s(5.0, 0.2), 10.0);
+    }
 
     #[test]
     fn nothing_is_acted_on_twice_or_through_its_parent() {
