@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench compare build lint deny clean vm
+.PHONY: help demo test bench trials compare build lint deny clean vm
 
 help: ## Say what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -12,6 +12,9 @@ test: ## Format, lints, all tests; ends with a count
 
 bench: ## Measure what measuring costs and how exact it is
 	@scripts/bench.sh
+
+trials: ## Try the agent: builds, redis, phones, thousands of cgroups
+	@scripts/bench.sh trials
 
 compare: ## Run real programs in several configurations, and write docs/evaluation.md
 	@scripts/compare.sh

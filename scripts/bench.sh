@@ -6,11 +6,14 @@
 #   scripts/bench.sh simulated                           the simulated machine: its speed, and the tide curve's band on it
 #   scripts/bench.sh fidelity                            the tide curve's predictions against what happens
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
+#   scripts/bench.sh [guest] wmo|phone|agent-cost        the trials of the agent, in bench/trials: see there
+#   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
 #          there is left out, with a line `skip - NAME: needs CAPABILITY`.
 #
-# Environment of `fidelity`: RUNS (1: rounds of half an hour). Of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything in the guest).
+# Environment of `fidelity`: RUNS (1: rounds of half an hour). Of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything
+# in the guest). Of the trials: ROUNDS (1), and what the scripts name.
 
 set -euo pipefail
 export LC_ALL=C
@@ -85,6 +88,60 @@ guest() {
     lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
 }
 
+# The compiler proper with the libraries that it and its tools need, for a guest: into a folder.
+compiler() {
+  local folder=$1 tool
+  rm -rf "$folder"
+  mkdir -p "$folder/lib"
+  for tool in "$(gcc -print-prog-name=cc1)" as ld make; do
+    tool=$(command -v "$tool") || return
+    cp -L "$tool" "$folder/"
+    # The C library is the guest's own.
+    ldd "$tool" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$folder/lib"
+  done
+}
+
+# trial_here NAME [ARGUMENT]...: a trial on this machine.
+trial_here() {
+  if [ "$(id -u)" -ne 0 ]; then skip "$1" root; return; fi
+  LOWTIDE=$target/release/lowtide "bench/trials/$1.sh" "${@:2}"
+}
+
+# trial_in_guest NAME [ARGUMENT]...: a trial in a guest, with the folders of the repository around it.
+trial_in_guest() {
+  local kernel=${KERNEL:-6.12} memory=2G puts=() settings=() options=() name
+  [ -x vm/run ] || { skip "$1 in a guest" "vm/run"; return; }
+  vm/run --kernel "$kernel" --prepare || { skip "$1 in a guest" "a guest: vm/run --prepare"; return; }
+  for name in bench/trials tests/native scripts; do puts+=(--put "$name:/lowtide/$name"); done
+  case $1 in
+    wmo)
+      # What takes some three minutes there.
+      settings+=("FILES=${FILES:-64}" "SECONDS_OF_REDIS=${SECONDS_OF_REDIS:-120}")
+      if compiler "$target/trial-compiler"; then puts+=(--put "$target/trial-compiler:/opt/cc"); fi
+      ;;
+    # Not enough for all apps.
+    phone) memory=${MEMORY:-1G} ;;
+    # The TLB flusher makes hot memory seen; here it would only take time from what is measured.
+    agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
+  esac
+  for name in ROUNDS CONFIGS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
+    SWAP SECONDS_EACH HELD_KIB TRIAL_LOGS; do
+    [ -z "${!name:-}" ] || settings+=("$name=${!name}")
+  done
+  # shellcheck disable=SC2086  # options
+  vm/run --kernel "$kernel" --memory "$memory" "${options[@]}" --timeout "${TIMEOUT:-1500}" "${puts[@]}" ${RUN_OPTIONS:-} -- \
+    env LOWTIDE=/usr/local/bin/lowtide "${settings[@]}" "/lowtide/bench/trials/$1.sh" "${@:2}"
+}
+
+trials() {
+  local status=0 name
+  for name in wmo phone agent-cost; do
+    title "$name, in a guest (an emulated machine: its times and CPU figures are not a real one's)"
+    trial_in_guest "$name" || status=1
+  done
+  return "$status"
+}
+
 # What the tide curve predicts against what happens, natively.
 fidelity() {
   local folder
@@ -135,8 +192,13 @@ case ${1-} in
   guest)
     [ $# -ge 2 ] || fail "guest: which of accuracy, cost and peers?"
     shift
-    guest "$@"
+    case $1 in
+      wmo | phone | agent-cost) trial_in_guest "$@" ;;
+      *) guest "$@" ;;
+    esac
     ;;
+  wmo | phone | agent-cost) trial_here "$@" ;;
+  trials) trials ;;
   fidelity) fidelity ;;
   *) native "$@" ;;
 esac

@@ -8,6 +8,8 @@
 
 set -euo pipefail
 export LC_ALL=C
+# shellcheck source=scripts/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 seconds=${DEMO_SECONDS:-30}
 keys=${DEMO_KEYS:-500000}
@@ -34,24 +36,10 @@ redis() { redis-cli -s "$socket" "$@"; }
 
 figure() { redis info "$1" | tr -d '\r' | sed -n "s/^$2://p"; }
 
-# Debian keeps the server's program in redis-tools under the name of another tool of it (the package redis-server adds
-# the name and a system service, which nobody wants started for a demo). The program goes by the name it is called by.
-find_server() {
-  local name
-  for name in redis-server redis-check-rdb; do
-    if command -v "$name" >/dev/null; then
-      ln -s "$(command -v "$name")" "$dir/redis-server"
-      "$dir/redis-server" --version 2>/dev/null | grep -q '^Redis server' && return 0
-      rm -f "$dir/redis-server"
-    fi
-  done
-  return 1
-}
-
 for tool in redis-cli redis-benchmark; do
   command -v "$tool" >/dev/null || { echo "$tool is missing: apt-get install redis-tools" >&2; exit 1; }
 done
-find_server || { echo "redis-server is missing: apt-get install redis-server" >&2; exit 1; }
+find_redis_server "$dir" || { echo "redis-server is missing: apt-get install redis-server" >&2; exit 1; }
 
 # A background process of a script ignores SIGINT unless it sets its own handler, which redis does.
 "$dir/redis-server" --port 0 --unixsocket "$socket" --save '' --appendonly no --dir "$dir" --logfile "$dir/log" &

@@ -81,3 +81,18 @@ shell_scripts() {
     esac
   done
 }
+
+# find_redis_server FOLDER: puts a link `redis-server` into the folder; 1 if there is none. Debian keeps the server's program
+# in redis-tools under the name of another tool of it (the package redis-server adds the name and a system service, which
+# nobody wants started for a demo). The program goes by the name it is called by.
+find_redis_server() {
+  local name
+  for name in redis-server redis-check-rdb; do
+    if command -v "$name" >/dev/null; then
+      ln -s "$(command -v "$name")" "$1/redis-server"
+      "$1/redis-server" --version 2>/dev/null | grep -q '^Redis server' && return 0
+      rm -f "$1/redis-server"
+    fi
+  done
+  return 1
+}

@@ -164,8 +164,13 @@ impl Cgroup {
 
     /// Its path in the hierarchy, as the kernel prints it.
     pub fn hierarchy_path(&self, kernel: &Kernel) -> Result<String> {
-        let point = Self::mount_point(kernel)?;
-        Ok(format!("/{}", self.path.strip_prefix(&point).unwrap_or(&self.path).display()))
+        Ok(self.path_below(&Self::mount_point(kernel)?))
+    }
+
+    /// The same where the [mount point](Self::mount_point) is known: of thousands of cgroups it is looked up once.
+    #[must_use]
+    pub fn path_below(&self, mount_point: &Path) -> String {
+        format!("/{}", self.path.strip_prefix(mount_point).unwrap_or(&self.path).display())
     }
 
     /// The file by which a process moves itself (by writing `0`) or others in.

@@ -20,7 +20,7 @@ use super::heed;
 use super::lifecycle::{Phases, Reach, Stowed};
 use super::log;
 use super::socket::{Answer, Socket};
-use super::watch::Watch;
+use super::watch::{Watch, pause_s};
 
 /// A policy with the workloads that are its own.
 struct Group {
@@ -238,11 +238,12 @@ impl Agent {
             }
             let now_s = self.now_s();
             let hinted = self.hear();
+            let before_s = self.watching_cpu_s();
             let fresh = self.watch.look(now_s);
             self.find(now_s);
             if fresh || now_s >= next_s {
-                next_s = now_s + self.config.every.0.as_secs_f64();
                 self.turn(now_s);
+                next_s = now_s + pause_s(self.config.every.0.as_secs_f64(), self.watching_cpu_s() - before_s);
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);
             } else if hinted {
                 next_s = next_s.min(now_s + SOON_S);
@@ -284,6 +285,11 @@ impl Agent {
             log::reclaim(watched, &wanted, &outcome);
         }
         self.shared.with(|figures| figures.took(wanted.target, &outcome));
+    }
+
+    /// CPU seconds of looking and deciding so far.
+    fn watching_cpu_s(&self) -> f64 {
+        sys::own_cpu_s() - self.actor.cpu_s
     }
 
     /// One turn of all policies.

@@ -1,6 +1,7 @@
 //! Workloads as the agent sees them: which there are, what they hold, how they fare.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals, is_below};
 use lowtide_kernel::monitor::Target as Watching;
@@ -21,6 +22,15 @@ use crate::calibration;
 
 /// Cgroups are searched for so often, seconds.
 const SEARCH_S: f64 = 10.0;
+
+/// Looking and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
+const MOST: f64 = 0.02;
+
+/// Seconds from one turn to the next, of which the last took so much CPU time.
+#[must_use]
+pub fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
+    every_s.max(cpu_s / MOST)
+}
 
 /// A workload.
 #[derive(Debug, Clone)]
@@ -179,9 +189,10 @@ impl Watch {
             return;
         }
         self.searched_s = Some(now_s);
-        let excluded = self.excluded();
+        let Ok(point) = Cgroup::mount_point(&self.kernel) else { return };
+        let excluded = self.excluded(&point);
         let own = Cgroup::of(&self.kernel, std::process::id()).ok().flatten();
-        let own = own.and_then(|own| own.hierarchy_path(&self.kernel).ok());
+        let own = own.map(|own| own.path_below(&point));
         let mut before = std::mem::take(&mut self.found);
         let mut paths = BTreeSet::new();
         let mut all = Vec::new();
@@ -189,7 +200,7 @@ impl Watch {
             all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, policy.clone())));
         }
         for (cgroup, policy) in all {
-            let Ok(path) = cgroup.hierarchy_path(&self.kernel) else { continue };
+            let path = cgroup.path_below(&point);
             if overlaps(&paths, &path) {
                 continue;
             }
@@ -227,9 +238,9 @@ impl Watch {
     }
 
     /// Paths that are left alone, with all that is below them.
-    fn excluded(&self) -> BTreeSet<String> {
+    fn excluded(&self, point: &Path) -> BTreeSet<String> {
         let excluded = self.exclude.iter().flat_map(|selection| selection.find(&self.kernel).unwrap_or_default());
-        excluded.filter_map(|cgroup| cgroup.hierarchy_path(&self.kernel).ok()).collect()
+        excluded.map(|cgroup| cgroup.path_below(point)).collect()
     }
 
     /// Has these looked at.
@@ -442,6 +453,13 @@ pub(super) fn bytes(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watching_has_a_price_cap() {
+        assert_eq!(pause_s(5.0, 0.001), 5.0);
+        // A fifth of a second for thousands of workloads: the next is ten seconds later.
+        assert_eq!(pause_s(5.0, 0.2), 10.0);
+    }
 
     #[test]
     fn nothing_is_acted_on_twice_or_through_its_parent() {

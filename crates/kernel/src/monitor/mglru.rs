@@ -11,7 +11,7 @@ use lowtide_model::cohort::{Estimate, Picture};
 use lowtide_model::generations::{CgroupUse, Tally, promoted};
 
 use super::Target;
-use crate::cgroup::{Selection, is_below};
+use crate::cgroup::{Cgroup, Selection};
 use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
 
@@ -39,8 +39,13 @@ struct Schedule {
     second_half: bool,
 }
 
-/// The rounds that tell of these windows; all if none is chosen.
+/// The rounds that tell of these windows; all if none is chosen. One window alone is told as often as it is long.
 fn rounds(windows_s: &[u32]) -> Vec<Windows> {
+    if let [window] = windows_s
+        && let Some(shorter) = WINDOWS_S.into_iter().rfind(|shorter| shorter < window)
+    {
+        return vec![(shorter, *window)];
+    }
     let told = |(short, long): &Windows| windows_s.contains(short) || windows_s.contains(long);
     let chosen: Vec<Windows> = ROUNDS.into_iter().filter(told).collect();
     if chosen.is_empty() { ROUNDS.to_vec() } else { chosen }
@@ -66,8 +71,8 @@ impl Schedule {
 #[derive(Debug)]
 enum Part {
     All,
-    /// These paths and what is below them.
-    Below(Vec<String>),
+    /// These paths and what is below them. A set: there may be thousands of them, and of cgroups that are asked about.
+    Below(HashSet<String>),
     Matching(Selection),
 }
 
@@ -75,7 +80,10 @@ impl Part {
     fn holds(&self, path: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Below(prefixes) => prefixes.iter().any(|above| is_below(path, above)),
+            Self::Below(paths) => {
+                let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
+                paths.contains(path) || above.into_iter().any(|above| paths.contains(above))
+            }
             Self::Matching(selection) => selection.holds(path),
         }
     }
@@ -117,8 +125,8 @@ impl MglruMonitor {
             _ if target.system => Part::All,
             Some(selection) => Part::Matching(selection.clone()),
             None => {
-                let paths = target.cgroups.iter().map(|cgroup| cgroup.hierarchy_path(kernel));
-                Part::Below(paths.collect::<Result<_>>()?)
+                let point = Cgroup::mount_point(kernel)?;
+                Part::Below(target.cgroups.iter().map(|cgroup| cgroup.path_below(&point)).collect())
             }
         };
         if matches!(&part, Part::Below(paths) if paths.is_empty()) {
@@ -140,7 +148,7 @@ impl MglruMonitor {
 
     /// Looks at these cgroups and what is below them from now on, by their paths.
     pub fn follow(&mut self, paths: Vec<String>) {
-        self.part = Part::Below(paths);
+        self.part = Part::Below(paths.into_iter().collect());
     }
 
     /// When there is something to do next, seconds; at once before the first look.
@@ -303,7 +311,6 @@ impl MglruMonitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::Cgroup;
 
     #[test]
     fn births_lie_where_the_edges_are() {
@@ -322,6 +329,7 @@ mod tests {
         windows.dedup();
         assert_eq!(windows, WINDOWS_S);
         assert_eq!(rounds(&[10, 60]), [MIDDLE, MIDDLE, LONG]);
+        assert_eq!((rounds(&[10]), rounds(&[1])), (vec![(5, 10)], vec![SHORT; 13]));
         assert_eq!(rounds(&[]), ROUNDS);
     }
 
