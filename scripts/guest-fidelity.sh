@@ -18,16 +18,16 @@ swapon "/dev/zram$device"
 echo y >/sys/kernel/mm/lru_gen/enabled
 lowtide doctor --calibrate >/dev/null
 
-# agent AGES AGE: takes what of anonymous memory was idle for so long, whatever that costs.
+# agent AGE: takes what of anonymous memory was idle for so long, whatever that costs.
 agent() {
-  cat >"agent-$2.toml" <<END
+  cat >"agent-$1.toml" <<END
 every = "1s"
-ages = [$1]
+ages = ["$1"]
 [[workload]]
 cgroup = "lowtide-*"
 policy = "bare"
 [policy.bare.age]
-anon = "$2"
+anon = "$1"
 every = "1s"
 [policy.bare.age.brakes]
 pressure = "100%"
@@ -35,7 +35,7 @@ slowdown = "100%"
 kept = "100%"
 cpu = "100%"
 END
-  lowtide agent --config "agent-$2.toml" 2>"agent-$2.log" &
+  lowtide agent --config "agent-$1.toml" 2>"agent-$1.log" &
   agent=$!
 }
 
@@ -50,9 +50,9 @@ run() {
 for program in "$@"; do
   [ -e "/patterns/$program.toml" ] || run "$program" orig none
   run "$program" watch damon
-  for age in '"1s", "5s"/5s' '"10s", "30s"/10s'; do
-    agent "${age%/*}" "${age#*/}"
-    run "$program" "age-${age#*/}" none
+  for age in 5s 10s; do
+    agent "$age"
+    run "$program" "age-$age" none
     kill "$agent"
     wait "$agent"
   done

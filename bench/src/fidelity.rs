@@ -30,7 +30,7 @@ pub struct Args {
 /// Configurations that page out what was idle for so many seconds.
 const CONFIGS: [(&str, f64); 2] = [("age-5s", 5.0), ("age-10s", 10.0)];
 /// Seconds between two rounds of the agent, by configuration: so often do generations tell of these ages.
-const ROUNDS_S: [f64; 2] = [5.0, 30.0];
+const ROUNDS_S: [f64; 2] = [5.0, 10.0];
 /// Parts into which the time between two rounds is divided, to take the mean over it.
 const PARTS: u32 = 20;
 /// The configuration that only looks.
