@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use crate::agent::config::Config;
 use crate::agent::daemon::Agent;
 use crate::failure::{Failure, code};
-use crate::serve;
+use crate::{serve, session};
 
 /// `lowtide agent`
 #[derive(Debug, clap::Args)]
@@ -45,6 +45,9 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         possible(&kernel)?;
     }
     let _lock = lock(&undo::folder())?;
+    if !args.dry_run {
+        session::take_back(&kernel, &undo::folder())?;
+    }
     agent.listen()?;
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
     // After the signals: a thread that was started before would die of them.
