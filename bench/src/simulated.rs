@@ -1,4 +1,5 @@
-//! The simulated machine: how fast it is, and whether the tide curve's band holds the truth on it.
+//! The simulated machine: how fast it is, whether the tide curve's band holds the truth on it, and whether policies grow
+//! with the time that they run.
 
 use std::time::Instant;
 
@@ -6,9 +7,11 @@ use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::{Curve, MeasuredCosts};
 use lowtide_model::random::Random;
+use lowtide_policy::policies::Spec;
 use lowtide_policy::reclaim::Reclaimer;
 use lowtide_policy::reclaim::age::Settings;
 use lowtide_policy::reclaim::brakes::Brakes;
+use lowtide_policy::sim::churn::Churn;
 use lowtide_policy::sim::load::{Load, Part, Use};
 use lowtide_policy::sim::memory::{Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
@@ -37,13 +40,18 @@ pub struct Args {
     /// Simulated hours for the scale
     #[arg(long, default_value = "24")]
     hours: f64,
+    /// Simulated days for the growth; an hour has 120 workloads that come and go
+    #[arg(long, default_value = "7")]
+    days: u32,
 }
 
-/// Prints both.
+/// Prints all three.
 ///
 /// # Errors
 /// None so far; the signature is that of a command.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // First: the highest resident set of what comes later is no part of it.
+    growth(args.days);
     bands(args.runs);
     scale(&args.workloads, args.hours);
     Ok(())
@@ -169,6 +177,31 @@ fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; ASKED_S.len()], f64) {
     watch.finish();
     // Watching begins when the first step is over, in which everything is new.
     (Curve::of(&watch.ages, &watch.episodes, 1.0), truths, seconds - 1.0)
+}
+
+/// What policies remember, and this process' memory, after each day of workloads that come and go.
+fn growth(days: u32) {
+    let churn = Churn { stay: 4, come: 120, turn_s: 10.0 };
+    let mut rows = Vec::new();
+    for name in ["auto", "promotion", "pressure"] {
+        let built = Spec::built_in(name).and_then(|spec| spec.build(1).ok());
+        let Some(mut policy) = built else { continue };
+        churn.run(policy.as_mut(), 24 * days, |hour, stand| {
+            if hour % 24 == 23 {
+                let rss = proc::status(&Kernel::default(), std::process::id()).ok();
+                rows.push(vec![
+                    name.to_owned(),
+                    ((hour + 1) / 24).to_string(),
+                    stand.seen.to_string(),
+                    stand.remembered.to_string(),
+                    format!("{} B", stand.bytes),
+                    whole_size(rss.map(|status| status.rss_anon)),
+                ]);
+            }
+        });
+    }
+    let head = ["policy", "day", "workloads so far", "remembered", "saved", "anonymous RSS"];
+    print!("{}", table("Workloads that come and go, 120 an hour, each for five minutes", &head, &rows));
 }
 
 fn scale(counts: &[u64], hours: f64) {

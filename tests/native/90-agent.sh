@@ -27,6 +27,7 @@ hint() { "$LOWTIDE" hint "$@" --socket "$tmp/socket"; }
 
 cat >agent.toml <<EOF
 every = "500ms"
+state_file = "$tmp/state"
 [policy.calm.lifecycle]
 prefetch = true
 every = "1s"

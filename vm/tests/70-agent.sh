@@ -35,6 +35,7 @@ ages = ["1s", "5s"]
 listen = "127.0.0.1:9465"
 exclude = ["$name/spared"]
 stop_file = "$tmp/stop"
+state_file = "$tmp/state"
 [[workload]]
 cgroup = "$name/job*"
 [[workload]]

@@ -39,7 +39,16 @@ pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
         return Err(Failure::new(code::IMPOSSIBLE, message).into());
     }
     let folder = undo::folder();
-    for recovered in undo::recover(kernel, &folder)? {
+    take_back(kernel, &folder)?;
+    Journal::open(kernel.clone(), &folder).context("the undo journal cannot be kept")
+}
+
+/// Takes back what dead lowtides left, and says so.
+///
+/// # Errors
+/// If the journals cannot be read.
+pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
+    for recovered in undo::recover(kernel, folder)? {
         let (pid, command) = (recovered.pid, &recovered.command);
         for (undo, result) in &recovered.undone {
             match result {
@@ -48,7 +57,7 @@ pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
             }
         }
     }
-    Journal::open(kernel.clone(), &folder).context("the undo journal cannot be kept")
+    Ok(())
 }
 
 /// A monitor asked for by name must be able to serve before anything is started.
@@ -152,4 +161,25 @@ fn myself(verb: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg(verb);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_one_left_is_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, knob) = (dir.path().join("run"), dir.path().join("sys/knob"));
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::create_dir_all(dir.path().join("sys")).unwrap();
+        std::fs::write(&knob, "changed\n").unwrap();
+        let journal = run.join("99999.journal");
+        let text = "{\"owner\":{\"pid\":99999,\"command\":\"lowtide run\"}}\n\
+                    {\"taken\":{\"id\":0,\"undo\":{\"write\":{\"path\":\"/sys/knob\",\"old\":\"was\"}}}}\n{\"tak";
+        std::fs::write(&journal, text).unwrap();
+        take_back(&Kernel::at(dir.path()), &run).unwrap();
+        assert!(std::fs::read_to_string(&knob).unwrap().starts_with("was"));
+        assert!(!journal.exists());
+    }
 }

@@ -140,6 +140,20 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
+/// Seconds on `CLOCK_BOOTTIME`: since this machine was booted, sleep counted.
+#[must_use]
+pub fn since_boot_s() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    #[expect(clippy::cast_precision_loss, reason = "seconds since the boot")]
+    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
+    seconds
+}
+
+/// Which boot of the machine this is: another after every one.
+pub fn boot_id(kernel: &Kernel) -> Result<String> {
+    Ok(kernel.read_text("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

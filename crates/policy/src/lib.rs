@@ -9,5 +9,6 @@ pub mod lifecycle;
 pub mod machine;
 pub mod policies;
 pub mod reclaim;
+pub mod saved;
 pub mod schemes;
 pub mod sim;

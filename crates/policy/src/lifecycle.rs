@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lowtide_model::units::{Share, Size, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::{Action, Brake, Observation, Policy, Target};
+use crate::saved::{self, Kept, ROUNDED_S, Saved, moved};
 use crate::schemes::Limits;
 
 /// Settings.
@@ -50,7 +51,7 @@ const FORGET_S: f64 = 600.0;
 const LONGEST: f64 = 64.0;
 
 /// What is known of one workload.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct State {
     background: bool,
     /// When memory was taken last, and how much anonymous memory there was then.
@@ -61,7 +62,24 @@ struct State {
     /// Ages of `every` to wait for the next time: more after each that did little.
     waits: f64,
     seen_s: f64,
+    #[serde(skip)]
     held: Option<Brake>,
+}
+
+impl Kept for State {
+    fn shift(&mut self, by_s: f64) {
+        self.taken_s = self.taken_s.map(|taken_s| moved(taken_s, by_s));
+        self.seen_s = moved(self.seen_s, by_s);
+    }
+
+    fn resume(&mut self, now_s: f64) -> bool {
+        let past = |at_s: f64| at_s <= now_s + ROUNDED_S;
+        self.taken_s.is_none_or(past)
+            && past(self.seen_s)
+            && (0.0..=LONGEST).contains(&self.waits)
+            && self.asked >= 0.0
+            && self.left.is_none_or(|left| left >= 0.0)
+    }
 }
 
 /// The policy.
@@ -144,6 +162,17 @@ impl Policy for Lifecycle {
     fn held(&self) -> Vec<(Option<u64>, Brake)> {
         let there = self.states.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
         there.filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
+    }
+
+    fn save(&self, now_s: f64) -> Saved {
+        let targets = self.states.iter().map(|(id, state)| (*id, saved::save(state, now_s)));
+        Saved { targets: targets.collect(), ..Saved::default() }
+    }
+
+    fn restore(&mut self, saved: &Saved, now_s: f64, away_s: f64) -> usize {
+        let each = saved.targets.iter();
+        self.states = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s, away_s)?))).collect();
+        self.states.len()
     }
 }
 

@@ -7,6 +7,8 @@ use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::scheme::{Action as Advice, Filter};
 
+use crate::saved::Saved;
+
 /// Memory of a process that may be acted on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Candidate {
@@ -206,6 +208,17 @@ pub trait Policy {
     /// What holds it back now, and from which target; `None` = from all.
     fn held(&self) -> Vec<(Option<u64>, Brake)> {
         Vec::new()
+    }
+
+    /// What it remembers at this time, for one that comes after it.
+    fn save(&self, _now_s: f64) -> Saved {
+        Saved::default()
+    }
+
+    /// Goes on, at this time, from what another with the same settings remembered `away_s` seconds ago. What makes no sense
+    /// is left out. Of how many targets it remembers something now.
+    fn restore(&mut self, _saved: &Saved, _now_s: f64, _away_s: f64) -> usize {
+        0
     }
 }
 

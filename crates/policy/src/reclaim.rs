@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 
 use lowtide_model::curve::{RefaultCosts, SIDES};
 
+use serde::{Deserialize, Serialize};
+
 use crate::machine::{Action, Brake, Observation, Policy, Reclaim, Target};
+use crate::saved::{self, Kept, Saved, moved};
 use brakes::{Brakes, Held, Whole};
 
 /// What a rule wants of one target.
@@ -30,7 +33,7 @@ pub struct Want {
 /// What of a workload may go.
 pub trait Rule {
     /// What it remembers of one target.
-    type Past: Default;
+    type Past: Kept;
 
     /// Looks at a target, as it does at every turn, and says what of it shall go.
     fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want>;
@@ -40,11 +43,23 @@ pub trait Rule {
 const FORGET_S: f64 = 60.0;
 
 /// What is known of one target.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct State<P> {
     past: P,
     held: Held,
     seen_s: f64,
+}
+
+impl<P: Kept> Kept for State<P> {
+    fn shift(&mut self, by_s: f64) {
+        self.past.shift(by_s);
+        self.held.shift(by_s);
+        self.seen_s = moved(self.seen_s, by_s);
+    }
+
+    fn resume(&mut self, now_s: f64) -> bool {
+        self.past.resume(now_s) && self.held.resume(now_s) && self.seen_s <= now_s + saved::ROUNDED_S
+    }
 }
 
 /// A rule under brakes, for all targets.
@@ -98,6 +113,18 @@ impl<R: Rule> Policy for Reclaimer<R> {
         let there = self.targets.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
         let each = there.filter_map(|(id, state)| Some((Some(*id), state.held.by?)));
         self.whole.by.or(self.whole.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
+    }
+
+    fn save(&self, now_s: f64) -> Saved {
+        let targets = self.targets.iter().map(|(id, state)| (*id, saved::save(state, now_s)));
+        Saved { whole: saved::save(&self.whole, now_s), targets: targets.collect() }
+    }
+
+    fn restore(&mut self, saved: &Saved, now_s: f64, away_s: f64) -> usize {
+        self.whole = saved::restore(&saved.whole, now_s, away_s).unwrap_or_default();
+        let each = saved.targets.iter();
+        self.targets = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s, away_s)?))).collect();
+        self.targets.len()
     }
 }
 

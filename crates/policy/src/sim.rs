@@ -10,6 +10,7 @@
 //! memory, and others go where there is no room ([`memory`]). Then a policy may have its [turn](crate::machine::turn):
 //! it sees what monitors would have seen ([`monitor`]), with the [faults] that were asked for, and the machine obeys.
 
+pub mod churn;
 pub mod faults;
 pub mod load;
 pub mod memory;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lowtide_kernel::cgroup::Selection;
 use lowtide_kernel::root::Kernel;
+use lowtide_kernel::undo;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::units::Span;
 use lowtide_policy::machine::Policy;
@@ -25,6 +26,8 @@ pub struct Config {
     pub exclude: Vec<String>,
     /// Nothing is taken while this file is there.
     pub stop_file: PathBuf,
+    /// Where it keeps what it knows, for the agent that comes after it; empty = nowhere.
+    pub state_file: PathBuf,
     /// Where metrics are served.
     pub listen: Option<SocketAddr>,
     /// Policies, by name.
@@ -82,6 +85,8 @@ impl Default for Config {
             ages: vec![seconds(10), seconds(30)],
             exclude: Vec::new(),
             stop_file: "/run/lowtide/stop".into(),
+            // Gone with the boot, as what is in it is of no use after that; and no disk is woken for it.
+            state_file: undo::folder().join("agent.state"),
             listen: None,
             policy: Policies::new(),
             workload: Vec::new(),
@@ -112,6 +117,9 @@ impl Config {
         if let Some(age) = self.ages.iter().find(|age| !known(age)) {
             let windows = WINDOWS_S.map(|window| format!("{window}s")).join(", ");
             return Err(format!("ages: {age} is none of {windows}"));
+        }
+        if !(self.state_file.as_os_str().is_empty() || self.state_file.is_absolute()) {
+            return Err(format!("state_file = {:?}: a path from / on; or \"\", to keep nothing", self.state_file));
         }
         if let Some(address) = self.listen.filter(|address| !address.ip().is_loopback()) {
             return Err(format!("listen = \"{address}\": only on this machine; 127.0.0.1 or [::1]"));
@@ -227,6 +235,7 @@ mod tests {
             (&format!("exclude = ['[']\n{workload}"), "exclude: \"[\""),
             (&format!("every = '0s'\n{workload}"), "every = 0us: a time"),
             (&format!("ages = ['7s']\n{workload}"), "ages: 7s is none of 1s, 5s, 10s"),
+            (&format!("state_file = 'here'\n{workload}"), "state_file = \"here\": a path from / on"),
             (&format!("listen = '0.0.0.0:80'\n{workload}"), "listen = \"0.0.0.0:80\": only on this machine"),
             (&format!("[policy.p.schemes]\nuse = ['prcl']\n{workload}"), "policy p: the agent does not carry out"),
             (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),

@@ -21,6 +21,9 @@ use super::lifecycle::{Phases, Reach, Stowed};
 use super::log;
 use super::socket::{Answer, Socket};
 use super::watch::{Watch, pause_s};
+use keeping::Keeper;
+
+mod keeping;
 
 /// A policy with the workloads that are its own.
 struct Group {
@@ -63,6 +66,7 @@ pub struct Agent {
     cpu_s: f64,
     dry_run: bool,
     was_stopped: bool,
+    keeper: Keeper,
 }
 
 /// Peers that are heard before anything else is done again.
@@ -93,6 +97,7 @@ impl Agent {
             cpu_s: sys::own_cpu_s(),
             dry_run,
             was_stopped: false,
+            keeper: Keeper::default(),
             config,
         };
         agent.group()?;
@@ -231,6 +236,7 @@ impl Agent {
             while let Some(signal) = signals.next()? {
                 if signal.number != Signal::HUP.as_raw() {
                     let _ = sd_notify::notify(&[NotifyState::Stopping]);
+                    self.keep(true);
                     log::line("ended", &[("signal", signal.number.to_string())]);
                     return Ok(());
                 }
@@ -309,9 +315,11 @@ impl Agent {
             log::line(if stopped { "stopped" } else { "going on" }, &[("file", file)]);
             self.was_stopped = stopped;
         }
+        let first = self.recall(now_s);
         let trees = self.phases.trees();
         self.tell(stopped);
-        if stopped {
+        // Of the time before the first turn nothing is known, pressure neither: it only looks.
+        if stopped || first {
             return;
         }
         self.actor.begin();
@@ -339,6 +347,7 @@ impl Agent {
         let groups = groups.chain(self.lifecycle.as_ref().map(|group| (LIFECYCLE, group)));
         let held = groups.flat_map(|(name, group)| group.held.iter().map(|held| (name.to_owned(), *held))).collect();
         self.shared.with(|figures| figures.held = held);
+        self.keep(false);
     }
 
     /// The life cycle's turn: all workloads, and the processes that hints were given about.

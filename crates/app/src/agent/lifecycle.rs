@@ -9,8 +9,20 @@ use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
 use lowtide_policy::machine::Target;
+use serde::{Deserialize, Serialize};
 
 use super::watch::bytes;
+
+/// Who was in the background, as it stands in the agent's file: times are counted from the moment of saving.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Known {
+    /// Hints about cgroups, by inode.
+    pub hints: BTreeMap<u64, bool>,
+    /// Hints about processes: pid, start in clock ticks, whether it is in the background, who gave the hint.
+    pub trees: Vec<(u32, u64, bool, u32)>,
+    /// CPU time of cgroups, microseconds; how long ago that was; and how long ago they were last seen at work.
+    pub ran: BTreeMap<u64, (u64, f64, f64)>,
+}
 
 /// A process and what descends from it, because somebody gave a hint about it.
 #[derive(Debug, Clone)]
@@ -82,6 +94,42 @@ impl Phases {
     /// Other settings from now on.
     pub fn set_idle_after(&mut self, idle_after_s: Option<f64>) {
         self.idle_after_s = idle_after_s;
+    }
+
+    /// What is known at this time, for an agent that comes after this one.
+    #[must_use]
+    pub fn save(&self, now_s: f64) -> Known {
+        let tree = |tree: &Tree| (tree.root.pid, tree.root.start_ticks, tree.background, tree.uid);
+        let ran = |(id, ran): (&u64, &Ran)| (*id, (ran.cpu_us, now_s - ran.at_s, now_s - ran.busy_s));
+        Known {
+            hints: self.hints.clone(),
+            trees: self.trees.values().map(tree).collect(),
+            ran: self.ran.iter().map(ran).collect(),
+        }
+    }
+
+    /// Goes on from what another knew `away_s` ago, of cgroups that are still there and processes that still run. What was
+    /// heard since counts for more.
+    pub fn restore(&mut self, known: &Known, now_s: f64, away_s: f64, is_there: impl Fn(u64) -> bool) {
+        for (id, background) in known.hints.iter().filter(|(id, _)| is_there(**id)) {
+            self.hints.entry(*id).or_insert(*background);
+        }
+        for (pid, start_ticks, background, uid) in known.trees.iter().take(MOST_TREES).copied() {
+            let root = proc::ProcessId { pid, start_ticks };
+            if proc::stat(&self.kernel, pid).is_ok_and(|stat| stat.id == root) {
+                self.trees.entry(tree_id(root)).or_insert(Tree { root, background, uid });
+            }
+        }
+        for (id, (cpu_us, at_s, busy_s)) in known.ran.iter().filter(|(id, _)| is_there(**id)) {
+            let ago = |ago_s: f64| now_s - away_s - ago_s.max(0.0);
+            self.ran.insert(*id, Ran { cpu_us: *cpu_us, at_s: ago(*at_s), busy_s: ago(*busy_s) });
+        }
+    }
+
+    /// Whether an identity is that of a process that a hint was given about.
+    #[must_use]
+    pub fn is_tree(&self, id: u64) -> bool {
+        self.trees.contains_key(&id)
     }
 
     /// A hint about a cgroup.

@@ -2,7 +2,7 @@
 //!
 //! [`config`] says what it shall do; [`watch`] sees workloads come, go and fare; [`act`] carries out what policies ask
 //! for; [`lifecycle`] knows who is in the background, and [`socket`] hears hints about it; [`daemon`] is the loop;
-//! [`figures`] and the log are what it tells others.
+//! [`figures`] and the log are what it tells others; [`state`] is what it leaves to the agent that comes after it.
 
 pub mod act;
 pub mod config;
@@ -14,4 +14,5 @@ mod log;
 mod others;
 pub mod ranges;
 pub mod socket;
+pub mod state;
 pub mod watch;

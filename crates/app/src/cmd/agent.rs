@@ -14,7 +14,7 @@ use crate::agent::config::Config;
 use crate::agent::daemon::Agent;
 use crate::agent::ranges;
 use crate::failure::{Failure, code};
-use crate::serve;
+use crate::{serve, session};
 
 /// `lowtide agent`
 #[derive(Debug, clap::Args)]
@@ -46,6 +46,9 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         possible(&kernel)?;
     }
     let _lock = lock(&undo::folder())?;
+    if !args.dry_run {
+        session::take_back(&kernel, &undo::folder())?;
+    }
     agent.listen()?;
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
     // After the signals: a thread that was started before would die of them.

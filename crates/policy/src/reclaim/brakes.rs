@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use lowtide_model::units::{Share, Size, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::{Brake, Observation, Target};
+use crate::saved::{Kept, ROUNDED_S, moved};
 use crate::schemes::Limits;
 
 /// How hard they hold.
@@ -68,19 +69,35 @@ const TELLING: f64 = 4.0 * 1_048_576.0;
 const JUDGED_S: f64 = 1.0;
 
 /// What holds one target.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Held {
+    #[serde(skip)]
     last_s: Option<f64>,
     /// Not before.
     until_s: f64,
     /// For how long it was left alone last.
     for_s: f64,
     /// What is not judged yet: seconds, and seconds lost in them.
+    #[serde(skip)]
     since: (f64, f64),
     /// When memory that hardly compresses was tried last.
     tried_s: Option<f64>,
     /// What holds it now.
+    #[serde(skip)]
     pub(super) by: Option<Brake>,
+}
+
+impl Kept for Held {
+    fn shift(&mut self, by_s: f64) {
+        self.until_s = moved(self.until_s, by_s);
+        self.tried_s.shift(by_s);
+    }
+
+    fn resume(&mut self, now_s: f64) -> bool {
+        (0.0..=LONGEST_S).contains(&self.for_s)
+            && self.until_s <= now_s + self.for_s + ROUNDED_S
+            && self.tried_s.resume(now_s)
+    }
 }
 
 impl Held {
@@ -135,17 +152,23 @@ impl Held {
 }
 
 /// What holds for all targets together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Whole {
+    #[serde(skip)]
     last_s: Option<f64>,
     /// Bytes of swap that are left for this turn.
+    #[serde(skip)]
     swap: f64,
     /// CPU seconds beyond the share.
     cpu_debt_s: f64,
-    /// Bytes that may be written now; fills up over the day.
+    /// Bytes that may be written now; fills up over the day. It begins empty, and is so after a kill, too: what was written
+    /// since the last turn that is known of nobody knows.
+    #[serde(skip)]
     writes: Option<f64>,
+    #[serde(skip)]
     on_disk: bool,
     /// What holds everything now.
+    #[serde(skip)]
     pub(super) by: Option<Brake>,
 }
 
@@ -154,6 +177,18 @@ const DAY_S: f64 = 24.0 * 3600.0;
 const AT_ONCE: f64 = 1.0 / 24.0;
 /// CPU seconds that may be taken at once: work comes in pieces.
 const CPU_AT_ONCE_S: f64 = 0.2;
+/// More is not owed after a restart: a file that is wrong must not stop it for long.
+const CPU_OWED_S: f64 = 60.0;
+
+impl Kept for Whole {
+    fn shift(&mut self, _: f64) {}
+
+    fn resume(&mut self, _: f64) -> bool {
+        // What may be taken at once counts as taken.
+        self.cpu_debt_s = self.cpu_debt_s.clamp(CPU_AT_ONCE_S, CPU_OWED_S);
+        self.cpu_debt_s.is_finite()
+    }
+}
 
 impl Whole {
     /// Begins a turn.
@@ -167,7 +202,7 @@ impl Whole {
         self.writes = brakes.writes.map(|a_day| {
             let at_once = AT_ONCE * bytes(a_day);
             let grown = (1.0 - AT_ONCE) * bytes(a_day) * elapsed_s / DAY_S;
-            self.writes.map_or(at_once, |left| (left + grown).min(at_once))
+            self.writes.map_or(0.0, |left| (left + grown).min(at_once))
         });
         let pressed = seen.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
         self.by = if pressed { Some(Brake::Pressure) } else { (self.cpu_debt_s > CPU_AT_ONCE_S).then_some(Brake::Cpu) };

@@ -3,11 +3,12 @@
 
 use lowtide_model::curve::{RefaultCosts, SIDES};
 use lowtide_model::units::{Share, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::{Rule, Want};
 use crate::machine::Target;
+use crate::saved::Kept;
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -34,14 +35,26 @@ impl Default for Settings {
 const RAREST: f64 = 16.0;
 
 /// What it remembers of a target.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Past {
+    #[serde(skip)]
     last_s: Option<f64>,
     /// Since the last step: seconds, and of them those in which some task stalled.
+    #[serde(skip)]
     seconds: f64,
+    #[serde(skip)]
     stalled_s: f64,
     /// How many times further apart steps are now.
     rarer: f64,
+}
+
+impl Kept for Past {
+    fn shift(&mut self, _: f64) {}
+
+    /// The time to the next step begins anew.
+    fn resume(&mut self, _: f64) -> bool {
+        (0.0..=2.0 * RAREST).contains(&self.rarer)
+    }
 }
 
 impl Rule for Settings {

@@ -208,3 +208,75 @@ fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_doe
     let ages: Vec<f64> = (220..300).filter_map(|now_s| age_at(now_s, 600.0)).collect();
     assert!(ages.last().is_some_and(|age_s| *age_s > young) && ages.is_sorted(), "{ages:?}");
 }
+
+/// The next life of a policy, after so many seconds; its clock begins at 0.
+fn reborn(old: &dyn Policy, now_s: f64, away_s: f64, mut new: Box<dyn Policy>) -> Box<dyn Policy> {
+    let file = serde_json::to_string(&old.save(now_s)).unwrap();
+    assert_eq!(new.restore(&serde_json::from_str(&file).unwrap(), 0.0, away_s), 1, "{file}");
+    new
+}
+
+#[test]
+fn what_was_learnt_and_what_holds_outlives_a_restart() {
+    let fresh = || Reclaimer::new(auto::Settings::default(), Brakes::default());
+    let age = |policy: &mut dyn Policy, now_s: f64, target: Target| {
+        policy.decide(&seen(now_s, target)).into_iter().find_map(|action| match action {
+            Action::Reclaim(reclaim) => reclaim.older_s[0],
+            _ => None,
+        })
+    };
+    let mut policy = fresh();
+    let learnt =
+        (0..100).filter_map(|now_s| age(&mut policy, f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)));
+    let learnt = learnt.last().unwrap();
+    let old = || grown_old(100.0, 64.0, 448.0, 0.0);
+    assert_eq!(age(reborn(&policy, 99.0, 7.0, Box::new(fresh())).as_mut(), 0.0, old()), Some(learnt));
+    assert_eq!(age(&mut fresh(), 0.0, old()), None, "one that is new has to watch first");
+    // A pause of ten seconds goes on; a restart that took longer has it behind it.
+    let mut policy = always(Brakes::default());
+    let lost = |pages: f64| Target { refaults: [pages, 0.0], ..target() };
+    policy.decide(&seen(500.0, target()));
+    assert!(policy.decide(&seen(501.0, lost(1200.0))).is_empty());
+    let next = |away_s: f64| reborn(&policy, 502.0, away_s, Box::new(always(Brakes::default())));
+    assert!(next(2.0).decide(&seen(6.0, target())).is_empty());
+    assert!(!next(2.0).decide(&seen(8.0, target())).is_empty());
+    assert!(!next(20.0).decide(&seen(0.5, target())).is_empty());
+    // What comes every so often is waited for anew.
+    let slow = || Reclaimer::new(age::Settings::default(), Brakes::default());
+    let mut policy = slow();
+    assert!(!policy.decide(&seen(0.0, target())).is_empty());
+    let mut policy = reborn(&policy, 1.0, 600.0, Box::new(slow()));
+    assert!(policy.decide(&seen(39.0, target())).is_empty() && !policy.decide(&seen(40.0, target())).is_empty());
+}
+
+#[test]
+fn what_makes_no_sense_is_not_taken_up() {
+    let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+    (0..100)
+        .for_each(|now_s| drop(policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)))));
+    let good = policy.save(99.0);
+    let restored = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut bad = good.clone();
+        bad.targets.values_mut().for_each(change);
+        Reclaimer::new(auto::Settings::default(), Brakes::default()).restore(&bad, 0.0, 0.0)
+    };
+    assert_eq!(restored(&|_| {}), 1);
+    for (path, wrong) in [
+        ("/held/for_s", 601.0),
+        ("/held/for_s", -1.0),
+        ("/held/until_s", 1e9),
+        ("/past/age_s/0", 0.5),
+        ("/past/from_s", 60.0),
+        ("/past/best_s/0/1/0", -7.0),
+        ("/past/best_s/0/0", 1.0),
+        ("/past/steps/0/1/1/over", 6.0),
+        ("/seen_s", 3600.0),
+    ] {
+        let change = |value: &mut serde_json::Value| {
+            let whole = if path.ends_with("over") { serde_json::json!(6) } else { serde_json::json!(wrong) };
+            *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = whole;
+        };
+        assert_eq!(restored(&change), 0, "{path} = {wrong}");
+    }
+    assert_eq!(restored(&|value| *value = serde_json::json!(["x", null])), 0);
+}

@@ -15,7 +15,10 @@ use lowtide_model::cohort::used_within;
 use lowtide_model::curve::{SIDES, rate_of_return};
 use lowtide_model::{AGE_EDGES_S, PAGE};
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use crate::machine::Target;
+use crate::saved::{Kept, ROUNDED_S, moved};
 
 /// How ages are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -43,7 +46,7 @@ const SIZES_S: f64 = 5.0;
 
 /// By how much the working set of a window is larger than that of the next shorter one that was told in the same look. Looks
 /// have errors of their own, so levels of different looks must not be compared.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Step {
     /// Which that is: its place and one; 0 = none.
     over: usize,
@@ -62,21 +65,71 @@ struct Slice {
 }
 
 /// What is remembered of one target.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Threshold {
     /// When it was first seen.
     from_s: Option<f64>,
+    #[serde(skip)]
     slice: Option<Slice>,
     /// When, and what there was in all that did not come back.
+    #[serde(skip)]
     sizes: VecDeque<(f64, [f64; SIDES])>,
     /// Bytes of files that came back so far.
+    #[serde(skip)]
     back: f64,
     /// When each window was told of last, and its step.
     steps: [[Option<(f64, Step)>; WINDOWS]; SIDES],
     /// What would have done in past slices, and when these ended; infinite where nothing would.
+    #[serde(deserialize_with = "past_ages")]
     best_s: VecDeque<(f64, [f64; SIDES])>,
     /// In use; infinite = nothing goes.
+    #[serde(deserialize_with = "ages")]
     age_s: Option<[f64; SIDES]>,
+}
+
+/// Ages as they stand in a file, where infinity is null.
+type Written = [Option<f64>; SIDES];
+
+fn read(ages_s: Written) -> [f64; SIDES] {
+    ages_s.map(|age_s| age_s.unwrap_or(f64::INFINITY))
+}
+
+fn ages<'de, D: Deserializer<'de>>(file: D) -> Result<Option<[f64; SIDES]>, D::Error> {
+    Ok(Option::<Written>::deserialize(file)?.map(read))
+}
+
+fn past_ages<'de, D: Deserializer<'de>>(file: D) -> Result<VecDeque<(f64, [f64; SIDES])>, D::Error> {
+    let ages = Vec::<(f64, Written)>::deserialize(file)?;
+    Ok(ages.into_iter().map(|(at_s, ages_s)| (at_s, read(ages_s))).collect())
+}
+
+/// The slice under way is begun anew, and so are the sizes: how the target grew meanwhile nobody saw.
+impl Kept for Threshold {
+    fn shift(&mut self, by_s: f64) {
+        self.from_s = self.from_s.map(|from_s| moved(from_s, by_s));
+        for (told_s, _) in self.steps.iter_mut().flatten().flatten() {
+            *told_s = moved(*told_s, by_s);
+        }
+        for (at_s, _) in &mut self.best_s {
+            *at_s = moved(*at_s, by_s);
+        }
+    }
+
+    fn resume(&mut self, now_s: f64) -> bool {
+        let past = |at_s: f64| at_s <= now_s + ROUNDED_S;
+        let window = |age_s: &f64| AGE_EDGES_S[1..].iter().any(|edge| f64::from(*edge).total_cmp(age_s).is_eq());
+        let ages = |ages_s: &[f64; SIDES]| ages_s.iter().all(|age_s| age_s.is_infinite() || window(age_s));
+        let shorter = |(at, (told_s, step)): (usize, &(f64, Step))| {
+            past(*told_s) && step.over <= at && step.times > 0 && step.sum >= 0.0
+        };
+        let known = |steps: &[Option<(f64, Step)>; WINDOWS]| {
+            steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?))).all(shorter)
+        };
+        self.from_s.is_none_or(past)
+            && self.steps.iter().all(known)
+            && self.best_s.iter().all(|(at_s, ages_s)| past(*at_s) && ages(ages_s))
+            && self.age_s.as_ref().is_none_or(ages)
+    }
 }
 
 impl Threshold {

@@ -13,13 +13,13 @@ use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
 use crate::schemes::{Limits as SchemeLimits, Operator};
 
 /// Holds every decision of a policy against what it saw.
-struct Checked {
-    policy: Box<dyn Policy>,
-    pressure: f64,
-    quota: Option<(f64, f64)>,
-    spent: (f64, f64),
-    wrong: Arc<Mutex<Vec<String>>>,
-    log: Arc<Mutex<Vec<(f64, f64)>>>,
+pub(super) struct Checked {
+    pub policy: Box<dyn Policy>,
+    pub pressure: f64,
+    pub quota: Option<(f64, f64)>,
+    pub spent: (f64, f64),
+    pub wrong: Arc<Mutex<Vec<String>>>,
+    pub log: Arc<Mutex<Vec<(f64, f64)>>>,
 }
 
 impl Policy for Checked {
@@ -98,7 +98,7 @@ impl Policy for Checked {
 }
 
 /// Every policy that exists, with a quota of so many bytes a second if it shall have one. A new one is one line.
-fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>)> {
+pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>)> {
     let mut schemes = builtin::named("prcl-tuned").unwrap();
     if let Some(bytes) = quota {
         for scheme in &mut schemes {
@@ -126,7 +126,7 @@ fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>
     ]
 }
 
-fn conserved(machine: &Simulated) {
+pub(super) fn conserved(machine: &Simulated) {
     let (mut resident, mut swapped, mut stored) = (0, 0, 0.0);
     for load in machine.loads() {
         let mut sums = [[0u64; 2]; 2];
@@ -205,7 +205,7 @@ fn faults() -> impl Strategy<Value = Faults> {
 }
 
 /// A random machine that runs for so long.
-fn machines(duration_s: f64) -> impl Strategy<Value = Setup> {
+pub(super) fn machines(duration_s: f64) -> impl Strategy<Value = Setup> {
     (any::<u64>(), prop::collection::vec(load(), 1..5), 60.0f64..400.0, 0u64..300, faults()).prop_map(
         move |(seed, loads, total_mib, swap_mib, faults)| {
             let mut loads = loads;

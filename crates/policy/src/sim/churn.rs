@@ -1,0 +1,109 @@
+//! Workloads that come and go for days: whether what a policy remembers grows with the time that it runs.
+
+use super::load::{Load, Part, Use};
+use super::memory::{Memory, Swap};
+use super::monitor::Monitors;
+use super::simulated::{Setup, Simulated};
+use super::{Faults, turn};
+use crate::machine::{Action, Block, Observation, Policy};
+use crate::saved::Saved;
+
+/// An hour of it.
+const HOUR_S: f64 = 3600.0;
+const MIB: f64 = 1_048_576.0;
+
+/// How it goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Churn {
+    /// Workloads that are there all the time.
+    pub stay: u64,
+    /// Workloads that come and go within each hour, each another one.
+    pub come: u64,
+    /// Seconds between two turns.
+    pub turn_s: f64,
+}
+
+/// How a policy stands at the end of an hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stand {
+    /// Workloads that there were so far.
+    pub seen: u64,
+    /// Of how many it remembers something.
+    pub remembered: usize,
+    /// Bytes of that, in a file.
+    pub bytes: usize,
+    /// Requests to reclaim in this hour.
+    pub requests: usize,
+}
+
+/// A policy on the machine of one hour of many, each with a clock of its own.
+struct Later<'a> {
+    policy: &'a mut dyn Policy,
+    from_s: f64,
+    requests: usize,
+}
+
+impl Policy for Later<'_> {
+    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        let actions = self.policy.decide(&Observation { now_s: self.from_s + seen.now_s, ..seen.clone() });
+        self.requests += actions.len();
+        actions
+    }
+
+    fn watched(&self) -> Vec<Block> {
+        self.policy.watched()
+    }
+}
+
+impl Churn {
+    /// Runs a policy for so many hours, and tells how it stands at the end of each.
+    pub fn run(&self, policy: &mut dyn Policy, hours: u32, mut tell: impl FnMut(u32, Stand)) {
+        (0..hours).for_each(|hour| tell(hour, self.hour(policy, hour)));
+    }
+
+    fn hour(&self, policy: &mut dyn Policy, hour: u32) -> Stand {
+        let from_s = f64::from(hour) * HOUR_S;
+        let first = self.stay + 1 + u64::from(hour) * self.come;
+        let mut loads: Vec<Load> = (1..=self.stay).map(load).collect();
+        for (id, number) in (first..first + self.come).zip(0u32..) {
+            let mut load = load(id);
+            // One after the other, each for a twelfth of the hour; the last ones end with it.
+            #[expect(clippy::cast_precision_loss, reason = "a count")]
+            let step_s = 11.0 / 12.0 * HOUR_S / self.come as f64;
+            load.start_s = f64::from(number) * step_s;
+            load.stop_s = load.start_s + HOUR_S / 12.0;
+            loads.push(load);
+        }
+        let mut machine = Simulated::new(setup(u64::from(hour), self.turn_s, loads));
+        let mut later = Later { policy, from_s, requests: 0 };
+        while machine.step() {
+            turn(&mut machine, &mut later);
+        }
+        let requests = later.requests;
+        let saved: Saved = policy.save(from_s + HOUR_S);
+        let bytes = serde_json::to_vec(&saved).map_or(0, |text| text.len());
+        Stand { seen: first + self.come - 1, remembered: saved.targets.len(), bytes, requests }
+    }
+}
+
+/// A small one: a part in use, one that is used now and then, one that is idle.
+fn load(id: u64) -> Load {
+    let uses = [Use::Steady(2.0), Use::Steady(60.0), Use::Idle];
+    Load::new(id, "some", uses.into_iter().map(|uses| Part::new(true, uses, 1024, 1)).collect())
+}
+
+fn setup(seed: u64, turn_s: f64, loads: Vec<Load>) -> Setup {
+    let swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
+    let memory = Memory { total: 1024.0 * 1024.0 * MIB, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 };
+    Setup {
+        seed,
+        step_s: turn_s,
+        duration_s: HOUR_S,
+        cpus: 1e6,
+        memory,
+        loads,
+        turn_s,
+        monitors: Monitors::default(),
+        faults: Faults::default(),
+    }
+}
