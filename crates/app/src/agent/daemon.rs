@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
@@ -14,13 +14,17 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 
 use super::act::Actor;
+use super::api::LIFECYCLE;
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
 use super::heed;
 use super::lifecycle::{Phases, Reach, Stowed};
+use super::listen::{Listen, Serve};
 use super::log;
+use super::seen::{Seen, Turn};
 use super::socket::{Answer, Socket};
-use super::watch::Watch;
+use super::watch::{Watch, bytes};
+use crate::calibration;
 
 /// A policy with the workloads that are its own.
 struct Group {
@@ -59,6 +63,7 @@ pub struct Agent {
     phases: Phases,
     socket: Option<Socket>,
     shared: Shared,
+    seen: Seen,
     start: Instant,
     cpu_s: f64,
     dry_run: bool,
@@ -69,8 +74,6 @@ pub struct Agent {
 const PEERS: usize = 4;
 /// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn looks at everything.
 const SOON_S: f64 = 0.5;
-/// The name of what is done to the background, in the log and the metrics.
-const LIFECYCLE: &str = "lifecycle";
 
 impl Agent {
     /// An agent that does what a file says.
@@ -79,6 +82,9 @@ impl Agent {
     /// If the file has a mistake.
     pub fn new(kernel: &Kernel, file: &Path, dry_run: bool) -> anyhow::Result<Self> {
         let config = Config::load(file, kernel)?;
+        let shared = Shared::default();
+        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        let costs = calibration::load().or_usual();
         let mut agent = Self {
             kernel: kernel.clone(),
             file: file.to_path_buf(),
@@ -88,7 +94,8 @@ impl Agent {
             lifecycle: None,
             phases: Phases::new(kernel, None),
             socket: None,
-            shared: Shared::default(),
+            seen: Seen::new(kernel, shared.clone(), costs, started_unix_s, dry_run),
+            shared,
             start: Instant::now(),
             cpu_s: sys::own_cpu_s(),
             dry_run,
@@ -105,10 +112,10 @@ impl Agent {
         self.config.workload.iter().any(|workload| workload.policy != NONE)
     }
 
-    /// Where metrics are to be served, and what of.
+    /// What others may see, and where it is to be served.
     #[must_use]
-    pub fn served(&self) -> Option<(std::net::SocketAddr, Shared)> {
-        self.config.listen.map(|address| (address, self.shared.clone()))
+    pub fn served(&self) -> (Option<&Listen>, &Serve, Seen) {
+        (self.config.listen.as_ref(), &self.config.serve, self.seen.clone())
     }
 
     /// Makes the policies that workloads ask for. One whose settings are as they were goes on as it was.
@@ -253,6 +260,7 @@ impl Agent {
     fn turn(&mut self, now_s: f64, fresh: bool) {
         let mut seen = self.watch.observe(now_s, fresh);
         for text in self.watch.take_notes() {
+            self.seen.note(&text);
             log::line("note", &[("text", text)]);
         }
         let stopped = self.actor.is_stopped();
@@ -263,6 +271,7 @@ impl Agent {
         }
         let trees = self.phases.trees();
         self.tell(stopped);
+        self.show(now_s, fresh, stopped, &trees);
         if stopped {
             return;
         }
@@ -283,6 +292,7 @@ impl Agent {
                 phases: &mut self.phases,
                 reclaimed: Vec::new(),
                 shared: &self.shared,
+                told: &self.seen,
             };
             group.turn(name, node);
         }
@@ -309,6 +319,7 @@ impl Agent {
             phases: &mut self.phases,
             reclaimed: Vec::new(),
             shared: &self.shared,
+            told: &self.seen,
         };
         group.turn(LIFECYCLE, node);
     }
@@ -332,6 +343,21 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Shows how all workloads are.
+    fn show(&self, now_s: f64, fresh: bool, stopped: bool, trees: &[Target]) {
+                let turn = Turn {
+            now_s,
+            fresh,
+            stopped,
+            every_s: self.config.every.0.as_secs_f64(),
+            stop_file: self.config.stop_file.display().to_string(),
+            trees: trees.iter().filter_map(|tree| Some((self.phases.name(tree.id)?, tree))).collect(),
+        };
+        self.seen.look(&turn, self.watch.found().iter());
+    }
+}
+
 /// The machine as one policy sees it.
 struct Node<'a> {
     seen: Option<Observation>,
@@ -340,6 +366,7 @@ struct Node<'a> {
     phases: &'a mut Phases,
     reclaimed: Vec<Reclaimed>,
     shared: &'a Shared,
+    told: &'a Seen,
 }
 
 impl Machine for Node<'_> {
@@ -367,6 +394,7 @@ impl Machine for Node<'_> {
             let outcome = self.actor.reclaim(watched, &wanted, zram);
             log::reclaim(watched, &wanted, &outcome);
             self.shared.with(|figures| figures.took(wanted.target, &outcome));
+            self.told.reclaimed(&wanted, &outcome);
             self.reclaimed.push(outcome.reclaimed);
         }
     }
@@ -392,6 +420,11 @@ impl Node<'_> {
         if !away {
             self.phases.forget(id);
         }
+        let took_s = start.elapsed().as_secs_f64();
+        let failed = done.as_ref().err().map(ToString::to_string);
+        let went = done.as_ref().map_or([0.0; 2], |done| [bytes(done.anon), bytes(done.file)]);
+        let stopped = if dry_run { Some("dry run") } else { failed.as_deref() };
+        self.told.turned_over(id, away, (went, took_s), reason, stopped);
         let mut figures = vec![("target", name.unwrap_or_default())];
         match done {
             Ok(Stowed { anon, file, processes }) => figures.extend([
@@ -401,7 +434,7 @@ impl Node<'_> {
             ]),
             Err(error) => figures.push(("error", error.to_string())),
         }
-        figures.push(("took_s", format!("{:.3}", start.elapsed().as_secs_f64())));
+        figures.push(("took_s", format!("{took_s:.3}")));
         figures.push(("reason", reason.to_owned()));
         if dry_run {
             figures.push(("stopped", "dry run".to_owned()));

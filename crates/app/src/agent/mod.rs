@@ -2,14 +2,21 @@
 //!
 //! [`config`] says what it shall do; [`watch`] sees workloads come, go and fare; [`act`] carries out what policies ask
 //! for; [`lifecycle`] knows who is in the background, and [`socket`] hears hints about it; [`daemon`] is the loop;
-//! [`figures`] and the log are what it tells others.
+//! [`figures`] and the log are what it tells others. [`seen`] keeps a [`history`] to be looked at, [`api`] says what of it is
+//! shown, and [`http`] serves that on what [`listen`] opens.
 
 pub mod act;
+pub mod api;
 pub mod config;
 pub mod daemon;
 pub mod figures;
+mod gate;
 mod heed;
+pub mod history;
+pub mod http;
 pub mod lifecycle;
+pub mod listen;
 mod log;
+pub mod seen;
 pub mod socket;
 pub mod watch;
