@@ -231,13 +231,7 @@ pub fn overview(mut agent: Status, history: &History, held: &Brakes) -> Overview
 
 /// One workload; `None` if there is none of that id.
 #[must_use]
-pub fn detail(
-    started_unix_s: f64,
-    history: &History,
-    held: &Brakes,
-    costs: &RefaultCosts,
-    id: u64,
-) -> Option<Detail> {
+pub fn detail(started_unix_s: f64, history: &History, held: &Brakes, costs: &RefaultCosts, id: u64) -> Option<Detail> {
     let known = history.known().get(&id)?;
     let now_s = history.now_s();
     let curve = known.curve(now_s);
@@ -396,8 +390,15 @@ mod tests {
         let [a, b] = all.workloads.as_slice() else { panic!() };
         assert_eq!((b.id.as_str(), b.name.as_str()), ("18446744073709551614", "/b<script>"));
         let names = |row: &Row| row.brakes.iter().map(|held| held.brake.clone()).collect::<Vec<_>>();
-        assert_eq!((names(a), names(b)), (vec!["swap".into(), "floor".into(), "pressure".into()], vec!["pressure".into()]));
-        assert_eq!((a.saved_net_bytes, b.saved_net_bytes), (None, Some(0.0)), "what keeping takes is not known of the first");
+        assert_eq!(
+            (names(a), names(b)),
+            (vec!["swap".into(), "floor".into(), "pressure".into()], vec!["pressure".into()])
+        );
+        assert_eq!(
+            (a.saved_net_bytes, b.saved_net_bytes),
+            (None, Some(0.0)),
+            "what keeping takes is not known of the first"
+        );
         assert_eq!((b.memory_bytes, b.working_set_bytes, b.cold_bytes), (100e6, None, None));
         let text = serde_json::to_string(&all).unwrap();
         assert!(text.contains("\"working_set_bytes\":null"));

@@ -234,7 +234,10 @@ mod tests {
             (&format!("exclude = ['[']\n{workload}"), "exclude: \"[\""),
             (&format!("every = '0s'\n{workload}"), "every = 0us: a time"),
             (&format!("ages = ['7s']\n{workload}"), "ages: 7s is none of 1s, 5s, 10s"),
-            (&format!("listen = '0.0.0.0:80'\n{workload}"), "listen = \"0.0.0.0:80\": others can come there; give token_file"),
+            (
+                &format!("listen = '0.0.0.0:80'\n{workload}"),
+                "listen = \"0.0.0.0:80\": others can come there; give token_file",
+            ),
             (&format!("listen = 'here'\n{workload}"), "1:10: listen = \"here\": neither an address"),
             ("listen = 'unix:/x'\n[lifecycle]\nsocket = '/x'", "listen = \"unix:/x\": hints are heard there"),
             (&format!("[serve]\ntoken = 'x'\n{workload}"), "2:1: unknown field `token`"),

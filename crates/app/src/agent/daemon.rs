@@ -346,7 +346,7 @@ impl Agent {
 impl Agent {
     /// Shows how all workloads are.
     fn show(&self, now_s: f64, fresh: bool, stopped: bool, trees: &[Target]) {
-                let turn = Turn {
+        let turn = Turn {
             now_s,
             fresh,
             stopped,

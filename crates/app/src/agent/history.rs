@@ -267,7 +267,8 @@ impl Known {
     #[must_use]
     pub fn samples(&self, now_s: f64) -> Vec<Sample> {
         let newest = self.samples.back().is_none_or(|last| f64::from(last.t_s) < now_s).then(|| self.pending(now_s));
-        self.samples.iter().copied().chain(newest).collect()
+        let recent = self.samples.iter().filter(|sample| now_s - f64::from(sample.t_s) <= SPAN_S);
+        recent.copied().chain(newest).collect()
     }
 
     /// What was done to it, oldest first.

@@ -215,3 +215,6 @@ fn problem(status: StatusCode, why: &str) -> Response {
     let text = serde_json::json!({ "error": why }).to_string();
     (status, [(CONTENT_TYPE, "application/json")], text).into_response()
 }
+
+#[cfg(test)]
+mod tests;
