@@ -14,3 +14,4 @@ pub mod schemes;
 pub mod serve;
 pub mod session;
 pub mod store;
+pub mod top;

@@ -18,7 +18,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 /// What `/metrics` says.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The newest figures of one target. What was not measured in the last tick stays as it was measured last.
 #[derive(Debug, Clone, Default)]
@@ -194,7 +194,7 @@ fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + 
 }
 
 /// The text of one scrape.
-fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Error> {
+pub(crate) fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(shared.clone()));
     let mut text = String::new();

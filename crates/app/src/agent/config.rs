@@ -1,6 +1,5 @@
 //! What the agent shall do, as it stands in its file.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use lowtide_kernel::cgroup::Selection;
@@ -12,6 +11,7 @@ use lowtide_policy::machine::Policy;
 use lowtide_policy::policies::{Policies, Spec};
 use serde::Deserialize;
 
+use super::listen::{Listen, Serve};
 use crate::failure::{self, Failure, code};
 
 /// The file.
@@ -28,8 +28,10 @@ pub struct Config {
     pub stop_file: PathBuf,
     /// Where it keeps what it knows, for the agent that comes after it; empty = nowhere.
     pub state_file: PathBuf,
-    /// Where metrics are served.
-    pub listen: Option<SocketAddr>,
+    /// Where the live page, its data and metrics are served.
+    pub listen: Option<Listen>,
+    /// What is asked of those who come there.
+    pub serve: Serve,
     /// Policies, by name.
     pub policy: Policies,
     /// Workloads. The first that matches a cgroup counts.
@@ -88,6 +90,7 @@ impl Default for Config {
             // Gone with the boot, as what is in it is of no use after that; and no disk is woken for it.
             state_file: undo::folder().join("agent.state"),
             listen: None,
+            serve: Serve::default(),
             policy: Policies::new(),
             workload: Vec::new(),
             lifecycle: None,
@@ -121,8 +124,12 @@ impl Config {
         if !(self.state_file.as_os_str().is_empty() || self.state_file.is_absolute()) {
             return Err(format!("state_file = {:?}: a path from / on; or \"\", to keep nothing", self.state_file));
         }
-        if let Some(address) = self.listen.filter(|address| !address.ip().is_loopback()) {
-            return Err(format!("listen = \"{address}\": only on this machine; 127.0.0.1 or [::1]"));
+        if let Some(listen) = &self.listen {
+            let is_same = |of: &LifeCycle| matches!(listen, Listen::Socket(path) if *path == of.socket);
+            if self.lifecycle.as_ref().is_some_and(is_same) {
+                return Err(format!("listen = \"{listen}\": hints are heard there; give another path"));
+            }
+            self.serve.terms(listen)?;
         }
         if self.workload.is_empty() && self.lifecycle.is_none() {
             return Err("there is no [[workload]]; give at least one, with cgroup = \"system.slice/*\"".to_owned());
@@ -236,7 +243,13 @@ mod tests {
             (&format!("every = '0s'\n{workload}"), "every = 0us: a time"),
             (&format!("ages = ['7s']\n{workload}"), "ages: 7s is none of 1s, 5s, 10s"),
             (&format!("state_file = 'here'\n{workload}"), "state_file = \"here\": a path from / on"),
-            (&format!("listen = '0.0.0.0:80'\n{workload}"), "listen = \"0.0.0.0:80\": only on this machine"),
+            (
+                &format!("listen = '0.0.0.0:80'\n{workload}"),
+                "listen = \"0.0.0.0:80\": others can come there; give token_file",
+            ),
+            (&format!("listen = 'here'\n{workload}"), "1:10: listen = \"here\": neither an address"),
+            ("listen = 'unix:/x'\n[lifecycle]\nsocket = '/x'", "listen = \"unix:/x\": hints are heard there"),
+            (&format!("[serve]\ntoken = 'x'\n{workload}"), "2:1: unknown field `token`"),
             (&format!("[policy.p.schemes]\nuse = ['prcl']\n{workload}"), "policy p: the agent does not carry out"),
             (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),
             ("[policy.p.age]\nanon = '1m'\n[[workload]]\ncgroup = 'a'\npolicy = 'p'", "workload 1: policy \"p\" wants"),

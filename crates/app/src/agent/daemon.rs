@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
@@ -14,13 +14,17 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 
 use super::act::{Actor, Outcome, learn};
+use super::api::LIFECYCLE;
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
 use super::heed;
 use super::lifecycle::{Phases, Reach, Stowed};
+use super::listen::{Listen, Serve};
 use super::log;
+use super::seen::{Seen, Turn};
 use super::socket::{Answer, Socket};
-use super::watch::{Watch, pause_s};
+use super::watch::{Watch, bytes, pause_s};
+use crate::calibration;
 use keeping::Keeper;
 
 mod keeping;
@@ -62,6 +66,7 @@ pub struct Agent {
     phases: Phases,
     socket: Option<Socket>,
     shared: Shared,
+    seen: Seen,
     start: Instant,
     cpu_s: f64,
     dry_run: bool,
@@ -73,8 +78,6 @@ pub struct Agent {
 const PEERS: usize = 4;
 /// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn looks at everything.
 const SOON_S: f64 = 0.5;
-/// The name of what is done to the background, in the log and the metrics.
-const LIFECYCLE: &str = "lifecycle";
 
 impl Agent {
     /// An agent that does what a file says.
@@ -83,6 +86,9 @@ impl Agent {
     /// If the file has a mistake.
     pub fn new(kernel: &Kernel, file: &Path, dry_run: bool) -> anyhow::Result<Self> {
         let config = Config::load(file, kernel)?;
+        let shared = Shared::default();
+        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        let costs = calibration::load().or_usual();
         let mut agent = Self {
             kernel: kernel.clone(),
             file: file.to_path_buf(),
@@ -92,7 +98,8 @@ impl Agent {
             lifecycle: None,
             phases: Phases::new(kernel, None),
             socket: None,
-            shared: Shared::default(),
+            seen: Seen::new(kernel, shared.clone(), costs, started_unix_s, dry_run),
+            shared,
             start: Instant::now(),
             cpu_s: sys::own_cpu_s(),
             dry_run,
@@ -110,10 +117,10 @@ impl Agent {
         self.config.workload.iter().any(|workload| workload.policy != NONE)
     }
 
-    /// Where metrics are to be served, and what of.
+    /// What others may see, and where it is to be served.
     #[must_use]
-    pub fn served(&self) -> Option<(std::net::SocketAddr, Shared)> {
-        self.config.listen.map(|address| (address, self.shared.clone()))
+    pub fn served(&self) -> (Option<&Listen>, &Serve, Seen) {
+        (self.config.listen.as_ref(), &self.config.serve, self.seen.clone())
     }
 
     /// Makes the policies that workloads ask for. One whose settings are as they were goes on as it was.
@@ -307,6 +314,7 @@ impl Agent {
         let given_up = self.watch.ranges().map(|ranges| ranges.give_up(|id| told.contains(&id))).unwrap_or_default();
         given_up.into_iter().for_each(|ended| self.ended(Some(ended)));
         for text in self.watch.take_notes() {
+            self.seen.note(&text);
             log::line("note", &[("text", text)]);
         }
         let stopped = self.actor.is_stopped();
@@ -318,6 +326,7 @@ impl Agent {
         let first = self.recall(now_s);
         let trees = self.phases.trees();
         self.tell(stopped);
+        self.show(now_s, !told.is_empty(), stopped, &trees);
         // Of the time before the first turn nothing is known, pressure neither: it only looks.
         if stopped || first {
             return;
@@ -340,6 +349,7 @@ impl Agent {
                 phases: &mut self.phases,
                 reclaimed: Vec::new(),
                 shared: &self.shared,
+                told: &self.seen,
             };
             group.turn(name, node);
         }
@@ -368,6 +378,7 @@ impl Agent {
             phases: &mut self.phases,
             reclaimed: Vec::new(),
             shared: &self.shared,
+            told: &self.seen,
         };
         group.turn(LIFECYCLE, node);
     }
@@ -391,6 +402,21 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Shows how all workloads are.
+    fn show(&self, now_s: f64, fresh: bool, stopped: bool, trees: &[Target]) {
+        let turn = Turn {
+            now_s,
+            fresh,
+            stopped,
+            every_s: self.config.every.0.as_secs_f64(),
+            stop_file: self.config.stop_file.display().to_string(),
+            trees: trees.iter().filter_map(|tree| Some((self.phases.name(tree.id)?, tree))).collect(),
+        };
+        self.seen.look(&turn, self.watch.found().iter());
+    }
+}
+
 /// The machine as one policy sees it.
 struct Node<'a> {
     now_s: f64,
@@ -400,6 +426,7 @@ struct Node<'a> {
     phases: &'a mut Phases,
     reclaimed: Vec<Reclaimed>,
     shared: &'a Shared,
+    told: &'a Seen,
 }
 
 impl Machine for Node<'_> {
@@ -432,6 +459,7 @@ impl Machine for Node<'_> {
             let outcome = self.actor.reclaim(watched, &wanted, zram);
             log::reclaim(watched, &wanted, &outcome);
             self.shared.with(|figures| figures.took(wanted.target, &outcome));
+            self.told.reclaimed(&wanted, &outcome);
             self.reclaimed.push(outcome.reclaimed);
         }
     }
@@ -457,6 +485,11 @@ impl Node<'_> {
         if !away {
             self.phases.forget(id);
         }
+        let took_s = start.elapsed().as_secs_f64();
+        let failed = done.as_ref().err().map(ToString::to_string);
+        let went = done.as_ref().map_or([0.0; 2], |done| [bytes(done.anon), bytes(done.file)]);
+        let stopped = if dry_run { Some("dry run") } else { failed.as_deref() };
+        self.told.turned_over(id, away, (went, took_s), reason, stopped);
         let mut figures = vec![("target", name.unwrap_or_default())];
         match done {
             Ok(Stowed { anon, file, processes }) => figures.extend([
@@ -466,7 +499,7 @@ impl Node<'_> {
             ]),
             Err(error) => figures.push(("error", error.to_string())),
         }
-        figures.push(("took_s", format!("{:.3}", start.elapsed().as_secs_f64())));
+        figures.push(("took_s", format!("{took_s:.3}")));
         figures.push(("reason", reason.to_owned()));
         if dry_run {
             figures.push(("stopped", "dry run".to_owned()));

@@ -12,9 +12,9 @@ use rustix::process::Signal;
 
 use crate::agent::config::Config;
 use crate::agent::daemon::Agent;
-use crate::agent::ranges;
+use crate::agent::{http, ranges};
 use crate::failure::{Failure, code};
-use crate::{serve, session};
+use crate::session;
 
 /// `lowtide agent`
 #[derive(Debug, clap::Args)]
@@ -52,9 +52,10 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     agent.listen()?;
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
     // After the signals: a thread that was started before would die of them.
-    if let Some((address, shared)) = agent.served() {
-        let bound = serve::start(address, shared)?;
-        eprintln!("listening address=http://{bound}/metrics");
+    let (listen, serve, seen) = agent.served();
+    let server = listen.map(|listen| http::start(listen, serve, seen)).transpose()?;
+    if let Some(server) = &server {
+        eprintln!("listening address={}", server.name);
     }
     agent.run(&signals)?;
     Ok(0)

@@ -13,3 +13,4 @@ pub mod report;
 pub mod run;
 pub mod schemes;
 pub mod simulate;
+pub mod top;

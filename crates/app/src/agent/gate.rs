@@ -1,0 +1,138 @@
+//! Whom the agent's server answers: the decisions, apart from HTTP.
+
+use subtle::ConstantTimeEq as _;
+
+/// Fewer bytes of a token can be guessed.
+const SHORTEST: usize = 16;
+
+/// A secret that a peer must know.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Token(Vec<u8>);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// The first line of a file.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let line = text.lines().next().unwrap_or_default().trim();
+        if line.len() < SHORTEST || !line.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("its first line must be {SHORTEST} visible ASCII characters or more"));
+        }
+        Ok(Self(line.as_bytes().to_vec()))
+    }
+
+    /// Whether a header says it. How long the comparison takes tells only how long the token is.
+    fn is_in(&self, authorization: &[u8]) -> bool {
+        let scheme = b"bearer ";
+        let said = authorization.split_at_checked(scheme.len());
+        said.is_some_and(|(kind, said)| kind.eq_ignore_ascii_case(scheme) && bool::from(said.ct_eq(&self.0)))
+    }
+}
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It was meant for a name that is not this machine's: a page of somebody else's had that name point here.
+    Host,
+    /// It lacks the token.
+    Token,
+}
+
+/// What is asked of peers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Gate {
+    /// Names by which it must be asked for; `None` = any.
+    pub hosts: Option<Vec<String>>,
+    /// What a peer must know to see figures.
+    pub token: Option<Token>,
+}
+
+impl Gate {
+    /// Whether a request is refused. `host`: as the request says it; `bare`: what is asked for holds no figures.
+    pub(super) fn refuses(&self, host: Option<&str>, authorization: Option<&[u8]>, bare: bool) -> Option<Refusal> {
+        let is_ours = |hosts: &Vec<String>| {
+            let name = host.and_then(name_of);
+            name.is_some_and(|name| hosts.iter().any(|own| own.eq_ignore_ascii_case(name)))
+        };
+        if self.hosts.as_ref().is_some_and(|hosts| !is_ours(hosts)) {
+            return Some(Refusal::Host);
+        }
+        let knows = |token: &Token| authorization.is_some_and(|said| token.is_in(said));
+        (!bare && self.token.as_ref().is_some_and(|token| !knows(token))).then_some(Refusal::Token)
+    }
+}
+
+/// A host without its port; `None` if it is none.
+fn name_of(host: &str) -> Option<&str> {
+    let end = if host.starts_with('[') { host.find(']')? + 1 } else { host.find(':').unwrap_or(host.len()) };
+    let (name, port) = host.split_at_checked(end)?;
+    let is_port = |port: &str| port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit());
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> Gate {
+        Gate { hosts: Some(["localhost", "127.0.0.1", "[::1]"].map(String::from).into()), token: None }
+    }
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        for host in ["localhost", "LOCALHOST:9465", "127.0.0.1:9465", "[::1]:1", "[::1]"] {
+            assert_eq!(gate().refuses(Some(host), None, false), None, "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9465",
+            "localhost.evil.example",
+            "localhost:9465.evil.example",
+            "127.0.0.1@evil.example",
+            "localhost:9465@evil.example",
+            "[::1",
+            "[::1]x",
+            "::1",
+            "localhost.",
+        ] {
+            assert_eq!(gate().refuses(Some(host), None, true), Some(Refusal::Host), "{host}");
+        }
+        assert_eq!(gate().refuses(None, None, true), Some(Refusal::Host));
+        assert_eq!(Gate::default().refuses(None, None, false), None);
+    }
+
+    #[test]
+    fn figures_take_the_token() {
+        let token = Some(Token::new("0123456789abcdef\n# a remark\n").unwrap());
+        let gate = Gate { hosts: None, token };
+        assert_eq!(gate.refuses(None, Some(b"Bearer 0123456789abcdef"), false), None);
+        assert_eq!(gate.refuses(None, Some(b"bearer 0123456789abcdef"), false), None);
+        let wrong: [&[u8]; 7] = [
+            b"",
+            b"Bearer",
+            b"Bearer ",
+            b"Bearer 0123456789abcdeg",
+            b"Bearer 0123456789abcde",
+            b"Bearer 0123456789abcdef0",
+            b"0123456789abcdef",
+        ];
+        for said in wrong {
+            assert_eq!(gate.refuses(None, Some(said), false), Some(Refusal::Token), "{said:?}");
+        }
+        assert_eq!(gate.refuses(None, None, false), Some(Refusal::Token));
+        assert_eq!(gate.refuses(None, None, true), None, "a page without figures is for all");
+    }
+
+    #[test]
+    fn a_token_is_no_guess_and_is_not_told() {
+        for text in ["", "short", "0123456789abcde\n0123456789abcdef", "0123456789 abcdef", "0123456789abcdeä"] {
+            assert!(Token::new(text).is_err(), "{text:?}");
+        }
+        assert_eq!(format!("{:?}", Token::new("0123456789abcdef").unwrap()), "Token");
+    }
+}
