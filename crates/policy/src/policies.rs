@@ -59,6 +59,15 @@ pub struct Schemes {
     pub swap_free: Option<Size>,
 }
 
+/// Schemes for whoever carries them out on one workload at a time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Regions {
+    /// The schemes.
+    pub schemes: Vec<Scheme>,
+    /// Bounds that hold for all of them.
+    pub limits: Limits,
+}
+
 /// Why a policy cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -106,7 +115,7 @@ impl Spec {
             }
             Self::Auto(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
             Self::Lifecycle(settings) => Box::new(Lifecycle::new(settings.clone())),
-            Self::Schemes(schemes) => Box::new(Operator::new(&schemes.schemes()?, schemes.limits(), seed)),
+            Self::Schemes(schemes) => Box::new(Operator::new(&schemes.simulated()?, schemes.limits(), seed)),
         })
     }
 
@@ -119,6 +128,16 @@ impl Spec {
         }
     }
 
+    /// Its schemes, if it is made of schemes.
+    ///
+    /// # Errors
+    /// What makes no sense in them.
+    #[must_use]
+    pub fn regions(&self) -> Option<Result<Regions, PolicyError>> {
+        let Self::Schemes(schemes) = self else { return None };
+        Some(schemes.parsed().map(|parsed| Regions { schemes: parsed, limits: schemes.limits() }))
+    }
+
     /// Whether it looks at regions rather than histograms.
     #[must_use]
     pub fn wants_regions(&self) -> bool {
@@ -127,12 +146,17 @@ impl Spec {
 }
 
 impl Schemes {
-    fn schemes(&self) -> Result<Vec<Scheme>, PolicyError> {
+    fn parsed(&self) -> Result<Vec<Scheme>, PolicyError> {
         let mut schemes = Vec::new();
         for text in &self.schemes {
             let some = builtin::named(text).map_or_else(|| line::parse(text), Ok);
             schemes.extend(some.map_err(|error| PolicyError(format!("`{text}`: {}", error.message)))?);
         }
+        Ok(schemes)
+    }
+
+    fn simulated(&self) -> Result<Vec<Scheme>, PolicyError> {
+        let schemes = self.parsed()?;
         // Huge pages and what is near which node are no part of the simulated machine.
         if let Some(scheme) = schemes.iter().find(|scheme| !simulated(scheme.action)) {
             let why = "pageout, cold, willneed and stat are simulated";

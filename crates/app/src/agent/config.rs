@@ -1,14 +1,16 @@
 //! What the agent shall do, as it stands in its file.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lowtide_kernel::cgroup::Selection;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
 use lowtide_model::WINDOWS_S;
+use lowtide_model::scheme::Scheme;
 use lowtide_model::units::Span;
 use lowtide_policy::machine::Policy;
-use lowtide_policy::policies::{Policies, Spec};
+use lowtide_policy::policies::{Policies, Regions, Spec};
 use serde::Deserialize;
 
 use super::listen::{Listen, Serve};
@@ -165,7 +167,11 @@ impl Config {
             }
         }
         for (name, spec) in &self.policy {
-            build(name, spec, 0).map_err(|why| format!("policy {name}: {why}"))?;
+            let right = match spec.regions() {
+                Some(regions) => regions.map_err(|error| error.to_string()).and_then(|regions| check_regions(&regions)),
+                None => build(name, spec, 0).map(|_| ()),
+            };
+            right.map_err(|why| format!("policy {name}: {why}"))?;
         }
         Ok(())
     }
@@ -185,6 +191,13 @@ impl Config {
         })
     }
 
+    /// Schemes of those policies that have some, by name.
+    #[must_use]
+    pub fn schemes(&self) -> BTreeMap<String, Regions> {
+        let named = self.policy.iter().filter_map(|(name, spec)| Some((name.clone(), spec.regions()?.ok()?)));
+        named.collect()
+    }
+
     /// Idle ages in whole seconds.
     #[must_use]
     pub fn windows_s(&self) -> Vec<u32> {
@@ -193,13 +206,23 @@ impl Config {
     }
 }
 
+/// What schemes may do here: what a process can be advised on by another.
+fn check_regions(regions: &Regions) -> Result<(), String> {
+    use lowtide_model::scheme::Action::{Cold, Collapse, Pageout, Stat, Willneed};
+    let known = |scheme: &&Scheme| !matches!(scheme.action, Cold | Collapse | Pageout | Stat | Willneed);
+    regions.schemes.iter().find(known).map_or(Ok(()), |scheme| {
+        let why = "the agent can collapse, pageout, cold, willneed and stat";
+        Err(format!("`{}`: {} can only be told to one's own memory; {why}", scheme.title(), scheme.action.name()))
+    })
+}
+
 /// The policy itself.
 ///
 /// # Errors
 /// What makes no sense in its settings, or that the agent cannot carry it out.
 pub fn build(name: &str, spec: &Spec, seed: u64) -> Result<Box<dyn Policy>, String> {
     if spec.wants_regions() {
-        return Err(format!("the agent does not carry out schemes; `lowtide schemes apply` does ({name})"));
+        return Err(format!("{name}: schemes are carried out for each workload, not for all together"));
     }
     spec.build(seed).map_err(|error| error.to_string())
 }
@@ -250,7 +273,7 @@ mod tests {
             (&format!("listen = 'here'\n{workload}"), "1:10: listen = \"here\": neither an address"),
             ("listen = 'unix:/x'\n[lifecycle]\nsocket = '/x'", "listen = \"unix:/x\": hints are heard there"),
             (&format!("[serve]\ntoken = 'x'\n{workload}"), "2:1: unknown field `token`"),
-            (&format!("[policy.p.schemes]\nuse = ['prcl']\n{workload}"), "policy p: the agent does not carry out"),
+            (&format!("[policy.p.schemes]\nuse = ['ethp']\n{workload}"), "policy p: `ethp`: hugepage can only"),
             (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),
             ("[policy.p.age]\nanon = '1m'\n[[workload]]\ncgroup = 'a'\npolicy = 'p'", "workload 1: policy \"p\" wants"),
             ("[lifecycle]\nidle_after = '0s'", "lifecycle: idle_after"),

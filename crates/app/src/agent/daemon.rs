@@ -21,6 +21,7 @@ use super::heed;
 use super::lifecycle::{Phases, Reach, Stowed};
 use super::listen::{Listen, Serve};
 use super::log;
+use super::schemed::Advised;
 use super::seen::{Seen, Turn};
 use super::socket::{Answer, Socket};
 use super::watch::{Watch, bytes, pause_s};
@@ -131,6 +132,9 @@ impl Agent {
                 continue;
             }
             let spec = self.config.policy(name).map_err(anyhow::Error::msg)?;
+            if spec.wants_regions() {
+                continue;
+            }
             let group = match before.remove(name).filter(|group| group.spec == spec) {
                 Some(group) => group,
                 None => Group::new(name, spec)?,
@@ -272,9 +276,18 @@ impl Agent {
         let (facts, zram) = (self.watch.facts(), self.watch.zram_reader());
         let (stored, cpu_s) = (zram(), sys::thread_cpu_s());
         let Some(ranges) = self.watch.ranges() else { return };
+        let advised = ranges.apply(now_s, facts, &self.config.stop_file, self.dry_run);
         let steps = ranges.step(now_s, facts, &self.config.stop_file);
-        if steps.is_empty() {
+        if steps.is_empty() && advised.is_empty() {
             return;
+        }
+        for (id, Advised { applied, huge, .. }) in advised {
+            let Some(watched) = self.watch.get_mut(id) else { continue };
+            watched.huge = huge.or(watched.huge);
+            for (scheme, bytes) in applied {
+                let figures = [("cgroup", watched.path.clone()), ("scheme", scheme), ("bytes", format!("{bytes:.0}"))];
+                log::line("advise", &figures);
+            }
         }
         self.actor.cpu_s += sys::thread_cpu_s() - cpu_s;
         let stored = stored.zip(zram()).filter(|_| steps.len() == 1);

@@ -116,7 +116,7 @@ const fn metric(
 }
 
 /// What is told of each workload.
-const METRICS: [Metric; 9] = [
+const METRICS: [Metric; 11] = [
     metric("resident", "Memory of the workload", true, false, |_, of| by_type(of.now.resident.map(bytes))),
     metric("swapped", "Memory of the workload that is paged out", true, false, |_, of| plain(bytes(of.now.swapped))),
     metric("kept", "What keeping it takes, as far as that is known", true, false, |_, of| {
@@ -124,6 +124,12 @@ const METRICS: [Metric; 9] = [
     }),
     metric("saved_net", "What paging out saves, without what keeping it takes", true, false, |_, of| {
         of.kept_bytes().map_or_else(Vec::new, |kept| plain(bytes(of.now.swapped) - kept))
+    }),
+    metric("huge", "Memory in huge pages, where the policy makes them", true, false, |_, of| {
+        of.huge.map_or_else(Vec::new, |huge| plain(huge.bytes))
+    }),
+    metric("huge_zero", "Memory in huge pages that holds nothing but zeros, by a sample", true, false, |_, of| {
+        of.huge.map_or_else(Vec::new, |huge| plain(huge.zero))
     }),
     metric("workingset", "Memory used within the window", true, false, |_, of| ages(of, false)),
     metric("idle", "Memory not used for at least the age", true, false, |_, of| ages(of, true)),

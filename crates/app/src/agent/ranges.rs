@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lowtide_kernel::advise::Adviser;
-use lowtide_kernel::cgroup::{Cgroup, Version, is_below};
+use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::smaps::{Look, SmapsMonitor};
 use lowtide_kernel::root::{Kernel, Result};
@@ -19,13 +19,16 @@ use lowtide_model::curve::SIDES;
 use lowtide_model::scheme::{Action as Advice, Bounds, Filter, Kind, Quota, Scheme};
 use lowtide_model::units::{Share, Size, Span};
 use lowtide_model::{PAGE, WINDOWS_S};
-use lowtide_policy::machine::{Action, Block, Done, Machine, Observation, Order, Reclaim, Reclaimed, turn};
+use lowtide_policy::machine::{Done, Observation, Reclaim, Reclaimed, turn};
+use lowtide_policy::policies::Regions;
 use lowtide_policy::schemes::{Limits, Operator};
 
 use super::act::Outcome;
+use super::schemed::{Advised, Schemed};
+use super::site::Site;
 use super::watch::bytes;
 use crate::schemes::acting::candidates;
-use crate::schemes::worker::{Brake, Job, Turn, work};
+use crate::schemes::worker::{Brake, Turn};
 
 /// Share of one CPU that looking may take, all workloads together; rounds wait where it takes more.
 const PRICE: f64 = 0.01;
@@ -65,7 +68,9 @@ struct Walk {
     adviser: Adviser,
     turns: [Turn; SIDES],
     goal: Option<Goal>,
-    /// The next step towards it.
+    /// Schemes that are its policy.
+    schemed: Option<Schemed>,
+    /// The next step towards it, or of the schemes.
     step_s: f64,
     /// Anonymous pages that had come back at the last step.
     refaults: Option<u64>,
@@ -117,13 +122,13 @@ impl Ranges {
         self.walks.get(&id).is_some_and(|walk| walk.cgroup.version == Version::V1)
     }
 
-    /// Looks at these cgroups from now on. What is known of those that stay is kept.
+    /// Looks at these cgroups from now on, some of them for schemes. What is known of those that stay is kept.
     ///
     /// # Errors
     /// If a process does not let itself be looked at.
-    pub fn follow(&mut self, cgroups: &[Cgroup], now_s: f64) -> Result<()> {
-        self.walks.retain(|id, _| cgroups.iter().any(|cgroup| cgroup.inode == *id));
-        for cgroup in cgroups {
+    pub fn follow(&mut self, cgroups: &[(Cgroup, Option<Regions>)], now_s: f64) -> Result<()> {
+        self.walks.retain(|id, _| cgroups.iter().any(|(cgroup, _)| cgroup.inode == *id));
+        for (cgroup, schemes) in cgroups {
             if !self.walks.contains_key(&cgroup.inode) {
                 let monitor = SmapsMonitor::new(&self.kernel, &Target::default())?.of_windows(&self.windows_s);
                 let walk = Walk {
@@ -136,10 +141,15 @@ impl Ranges {
                     adviser: Adviser::new(&self.kernel),
                     turns: [Turn::default(), Turn::default()],
                     goal: None,
+                    schemed: None,
                     step_s: now_s,
                     refaults: None,
                 };
                 self.walks.insert(cgroup.inode, walk);
+            }
+            if let Some(walk) = self.walks.get_mut(&cgroup.inode) {
+                let same = walk.schemed.take().filter(|schemed| Some(schemed.regions()) == schemes.as_ref());
+                walk.schemed = same.or_else(|| schemes.as_ref().map(|schemes| Schemed::new(schemes, cgroup.inode)));
             }
         }
         Ok(())
@@ -151,10 +161,35 @@ impl Ranges {
         self.walks.values().map(Walk::due_s).fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether a step towards some goal is to be taken.
+    /// Whether a step towards some goal, or of schemes, is to be taken.
     #[must_use]
     pub fn is_looking(&self, now_s: f64) -> bool {
-        self.walks.values().any(|walk| walk.goal.is_some() && now_s >= walk.step_s)
+        self.walks.values().any(|walk| walk.is_looking() && now_s >= walk.step_s)
+    }
+
+    /// Lets the schemes of those whose time it is decide and act. What each did, by workload.
+    pub fn apply(&mut self, now_s: f64, facts: Facts, stop_file: &Path, dry_run: bool) -> Vec<(u64, Advised)> {
+        let due = self.walks.iter_mut().filter(|(_, walk)| walk.schemed.is_some() && now_s >= walk.step_s);
+        let mut all = Vec::new();
+        for (id, walk) in due {
+            walk.step_s = now_s + STEP_S;
+            if dry_run {
+                continue;
+            }
+            // The youngest look: what is in use, and what is not.
+            let Some((window, look)) = walk.looks.first_key_value() else { continue };
+            let Some(schemed) = &mut walk.schemed else { continue };
+            let site = Site {
+                kernel: &self.kernel,
+                cgroup: &walk.cgroup,
+                adviser: &mut walk.adviser,
+                brake: brake(&self.kernel, stop_file),
+                seen: None,
+                turn: Turn::default(),
+            };
+            all.extend(schemed.step(site, (f64::from(*window), look), now_s, facts).map(|advised| (*id, advised)));
+        }
+        all
     }
 
     /// Looks where it is time. Idle ages of those whose round is over, and what could not be looked at.
@@ -207,8 +242,12 @@ impl Walk {
     }
 
     fn due_s(&self) -> f64 {
-        let step_s = if self.goal.is_some() { self.step_s } else { f64::INFINITY };
+        let step_s = if self.is_looking() { self.step_s } else { f64::INFINITY };
         self.look_due_s().min(step_s)
+    }
+
+    fn is_looking(&self) -> bool {
+        self.goal.is_some() || self.schemed.is_some()
     }
 
     /// The workload as the monitor wants it: its processes and what they have mapped.
@@ -272,8 +311,6 @@ impl Walk {
             // A look comes a little early or late.
             seen.iter_mut().for_each(|candidate| candidate.age_s = f64::from(*window));
             self.operators[side].set(0, scheme(side, f64::from(*window), goal.left[side]));
-            let stop = stop_file.to_path_buf();
-            let stopped = move || start.elapsed() > STEP || !matches!(stop.try_exists(), Ok(false));
             let Turn { reports, back: watched, .. } = std::mem::take(&mut self.turns[side]);
             let observation = Observation {
                 now_s,
@@ -289,7 +326,7 @@ impl Walk {
                 kernel,
                 cgroup: &self.cgroup,
                 adviser: &mut self.adviser,
-                brake: Brake::new(kernel, PRESSURE_FILE, Limits::default().pressure, stopped),
+                brake: brake(kernel, stop_file),
                 seen: Some(observation),
                 turn: Turn::default(),
             };
@@ -315,44 +352,11 @@ impl Walk {
     }
 }
 
-/// The workload's memory as the schemes' operator sees it.
-struct Site<'a> {
-    kernel: &'a Kernel,
-    cgroup: &'a Cgroup,
-    adviser: &'a mut Adviser,
-    brake: Brake,
-    seen: Option<Observation>,
-    turn: Turn,
-}
-
-impl Site<'_> {
-    /// Whether a process is held, and still one of the workload's: numbers are given again.
-    fn is_own(&mut self, pid: u32) -> bool {
-        let path = |cgroup: &Cgroup| cgroup.hierarchy_path(self.kernel).ok();
-        let held = self.adviser.hold(pid).is_ok();
-        let of = Cgroup::of(self.kernel, pid).ok().flatten();
-        let below = of.as_ref().and_then(path).zip(path(self.cgroup)).is_some_and(|(of, own)| is_below(&of, &own));
-        held && below && self.cgroup.is_alive(self.kernel) && pid != std::process::id()
-    }
-}
-
-impl Machine for Site<'_> {
-    fn observe(&mut self) -> Option<Observation> {
-        self.seen.take()
-    }
-
-    fn act(&mut self, actions: Vec<Action>, look_at: Vec<Block>) {
-        let mut orders: Vec<Order> = Vec::new();
-        for action in actions {
-            // An operator gives advice and nothing else.
-            if let Action::Advise(order) = action
-                && self.is_own(order.pid)
-            {
-                orders.push(order);
-            }
-        }
-        self.turn = work(self.adviser, Job { orders, look_at, targets: Vec::new() }, &mut self.brake);
-    }
+/// What ends a step: stalls, its time, somebody who wants that nothing is taken.
+fn brake(kernel: &Kernel, stop_file: &Path) -> Brake {
+    let (start, stop) = (Instant::now(), stop_file.to_path_buf());
+    let stopped = move || start.elapsed() > STEP || !matches!(stop.try_exists(), Ok(false));
+    Brake::new(kernel, PRESSURE_FILE, Limits::default().pressure, stopped)
 }
 
 fn operator(side: usize, seed: u64) -> Operator {

@@ -14,10 +14,12 @@ use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::generations::CgroupUse;
 use lowtide_policy::machine::{Observation, Target};
+use lowtide_policy::policies::Regions;
 
 use super::config::{Config, NONE};
 use super::others::Others;
 use super::ranges::{Facts, Ranges};
+use super::schemed::Huge;
 use crate::calibration;
 
 /// Cgroups are searched for so often, seconds.
@@ -47,6 +49,8 @@ pub struct Watched {
     pub ages: Vec<AgeBin>,
     /// They were told since they were last acted on: old ones would be acted on twice.
     told: bool,
+    /// Its huge pages, where its policy makes them.
+    pub huge: Option<Huge>,
     /// Who else makes it smaller.
     others: Others,
     /// What it takes to keep a byte that was paged out, as far as that is known.
@@ -75,6 +79,8 @@ pub struct Watch {
     kernel: Kernel,
     rules: Vec<(Selection, String)>,
     exclude: Vec<Selection>,
+    /// Schemes of policies that look at regions, by the policy's name.
+    schemes: BTreeMap<String, Regions>,
     windows_s: Vec<u32>,
     costs: RefaultCosts,
     monitor: Option<MglruMonitor>,
@@ -103,6 +109,7 @@ impl Watch {
         Ok(Self {
             rules: rules.collect::<Result<_>>()?,
             exclude: config.exclude.iter().map(selection).collect::<Result<_>>()?,
+            schemes: config.schemes(),
             windows_s: config.windows_s(),
             costs: calibration::load().or_usual(),
             ..Self::empty(kernel)
@@ -116,6 +123,7 @@ impl Watch {
             kernel: kernel.clone(),
             rules: Vec::new(),
             exclude: Vec::new(),
+            schemes: BTreeMap::new(),
             windows_s: Vec::new(),
             costs: RefaultCosts::default(),
             monitor: None,
@@ -224,6 +232,7 @@ impl Watch {
                 ages: Vec::new(),
                 told: false,
                 others: Others::default(),
+                huge: None,
                 kept: None,
                 seen_s: f64::NAN,
             };
@@ -232,7 +241,8 @@ impl Watch {
         }
         // What only the life cycle is for needs no ages.
         let aged = self.found.values().filter(|watched| watched.policy != NONE);
-        let aged: Vec<Cgroup> = aged.map(|watched| watched.cgroup.clone()).collect();
+        let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
+        let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
         self.follow(&aged, now_s);
         self.notes.retain(|note| !note.starts_with('/') || paths.iter().any(|path| note.starts_with(path.as_str())));
     }
@@ -244,23 +254,22 @@ impl Watch {
     }
 
     /// Has these looked at.
-    fn follow(&mut self, aged: &[Cgroup], now_s: f64) {
-        let of = |version: Version| -> Vec<Cgroup> {
-            aged.iter().filter(|cgroup| cgroup.version == version).cloned().collect()
-        };
-        let (mut by_address, whole) = (of(Version::V1), of(Version::V2));
+    fn follow(&mut self, aged: &[(Cgroup, Option<Regions>)], now_s: f64) {
+        let by_address =
+            |(cgroup, schemes): &&(Cgroup, Option<Regions>)| cgroup.version == Version::V1 || schemes.is_some();
+        let (mut by_address, whole): (Vec<_>, Vec<_>) = aged.iter().cloned().partition(|of| by_address(&of));
+        let whole: Vec<Cgroup> = whole.into_iter().map(|(cgroup, _)| cgroup).collect();
         if let Some(monitor) = &mut self.monitor {
-            let paths = self.found.values().filter(|watched| watched.policy != NONE);
+            let ids: BTreeSet<u64> = whole.iter().map(|cgroup| cgroup.inode).collect();
+            let paths = self.found.values().filter(|watched| ids.contains(&watched.cgroup.inode));
             monitor.follow(paths.map(|watched| watched.path.clone()).collect());
         } else if !whole.is_empty() {
             let target = Watching { cgroups: whole.clone(), ..Watching::default() };
             match MglruMonitor::new(&self.kernel, &target, &self.windows_s) {
                 Ok(monitor) => self.monitor = Some(monitor),
                 Err(error) => {
-                    self.note(format!(
-                        "no generations: {error}; ages by accessed bits, eviction by ranges of addresses"
-                    ));
-                    by_address.extend(whole);
+                    self.note(format!("no generations: {error}; ages are told by accessed bits"));
+                    by_address.extend(whole.into_iter().map(|cgroup| (cgroup, None)));
                 }
             }
         }

@@ -1,0 +1,118 @@
+//! Operation schemes as a workload's policy: huge pages where they are used, and what they waste.
+
+use lowtide_kernel::huge::zero_share;
+use lowtide_kernel::monitor::smaps::{Look, MappingUse};
+use lowtide_kernel::root::Kernel;
+use lowtide_model::PAGE;
+use lowtide_policy::machine::{Observation, turn};
+use lowtide_policy::policies::Regions;
+use lowtide_policy::schemes::Operator;
+
+use super::ranges::Facts;
+use super::site::Site;
+use super::watch::bytes;
+use crate::schemes::acting::candidates;
+use crate::schemes::worker::Turn;
+
+/// Huge pages are looked into so often, seconds: what is looked at counts as used.
+const WASTE_EVERY_S: f64 = 60.0;
+
+/// Huge pages of a workload.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Huge {
+    /// Bytes in huge pages.
+    pub bytes: f64,
+    /// Of them, bytes in pages that hold nothing but zeros, by a sample: what nobody would have asked for.
+    pub zero: f64,
+}
+
+/// What schemes did in one step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Advised {
+    /// By scheme: its title, and bytes that something came of.
+    pub applied: Vec<(String, f64)>,
+    /// What huge pages waste, where it was looked into.
+    pub huge: Option<Huge>,
+    /// CPU seconds.
+    pub cpu_s: f64,
+}
+
+/// Schemes of one workload.
+#[derive(Debug)]
+pub struct Schemed {
+    regions: Regions,
+    operator: Operator,
+    turn: Turn,
+    wasted_s: Option<f64>,
+    seed: u64,
+}
+
+impl Schemed {
+    /// These schemes, of which nothing was carried out yet.
+    #[must_use]
+    pub fn new(regions: &Regions, seed: u64) -> Self {
+        let operator = Operator::new(&regions.schemes, regions.limits, seed);
+        Self { regions: regions.clone(), operator, turn: Turn::default(), wasted_s: None, seed }
+    }
+
+    /// The schemes.
+    #[must_use]
+    pub fn regions(&self) -> &Regions {
+        &self.regions
+    }
+
+    /// One step: decides by the last look, and acts; `None` if nothing came of it.
+    pub(super) fn step(
+        &mut self,
+        mut site: Site<'_>,
+        (window_s, look): (f64, &Look),
+        now_s: f64,
+        facts: Facts,
+    ) -> Option<Advised> {
+        let mut seen = candidates(look);
+        // A look comes a little early or late.
+        seen.iter_mut().for_each(|candidate| candidate.age_s = window_s);
+        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
+        site.seen = Some(Observation {
+            now_s,
+            candidates: seen,
+            back,
+            done: reports.into_iter().map(|report| report.done).collect(),
+            pressure: facts.pressure,
+            swap_free: facts.swap_free,
+            ..Observation::default()
+        });
+        let kernel = site.kernel.clone();
+        turn(&mut site, &mut self.operator);
+        let mut advised = Advised { cpu_s: site.turn.cpu_s, ..Advised::default() };
+        for (index, scheme) in self.regions.schemes.iter().enumerate() {
+            let of = site.turn.reports.iter().filter(|report| report.order.scheme == index);
+            let applied: u64 = of.map(|report| report.applied_bytes).sum();
+            if applied > 0 {
+                advised.applied.push((scheme.title().to_owned(), bytes(applied)));
+            }
+        }
+        self.turn = site.turn;
+        if self.wasted_s.is_none_or(|at_s| !(at_s..at_s + WASTE_EVERY_S).contains(&now_s)) {
+            self.wasted_s = Some(now_s);
+            advised.huge = Some(waste(&kernel, look, self.seed));
+        }
+        (!advised.applied.is_empty() || advised.huge.is_some()).then_some(advised)
+    }
+}
+
+/// Huge pages of all its processes, and what of them holds nothing.
+fn waste(kernel: &Kernel, look: &Look, seed: u64) -> Huge {
+    let mut huge = Huge::default();
+    for same in look.mappings.chunk_by(|a, b| a.0 == b.0) {
+        let mappings: Vec<MappingUse> =
+            same.iter().filter(|(_, mapping)| mapping.huge >= PAGE).map(|(_, mapping)| *mapping).collect();
+        let size = bytes(mappings.iter().map(|mapping| mapping.huge).sum());
+        // A process that ended meanwhile says nothing.
+        if let Ok(Some(share)) = zero_share(kernel, same[0].0, &mappings, seed) {
+            huge.zero += share * size;
+        }
+        huge.bytes += size;
+    }
+    huge
+}
