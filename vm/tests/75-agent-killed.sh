@@ -82,6 +82,8 @@ agent
 check "it keeps what it knows" wait_for 20 test -s state
 equals "what another one left was taken back" "$(cat "$knob")" "$old"
 check "a hint is heard" "$LOWTIDE" hint background --cgroup "$name/hinted" --socket "$tmp/socket"
+kept() { grep -q '"hints":{"' state; }
+check "and kept" wait_for 5 kept
 
 # Killed at any instant, from its start on.
 for ((death = 0; death < deaths; death++)); do

@@ -30,9 +30,19 @@ use crate::machine::{Policy, turn};
 
 /// Runs a machine to its end under a policy, or under none.
 #[must_use]
-pub fn run(mut machine: Simulated, mut policy: Option<Box<dyn Policy>>) -> Outcome {
+pub fn run(mut machine: Simulated, policy: Option<Box<dyn Policy>>) -> Outcome {
+    if let Some(mut policy) = policy {
+        return under(machine, policy.as_mut());
+    }
+    while machine.step() {}
+    machine.outcome()
+}
+
+/// Runs a machine to its end under a policy that may have run before.
+#[must_use]
+pub fn under(mut machine: Simulated, policy: &mut dyn Policy) -> Outcome {
     while machine.step() {
-        if let Some(policy) = policy.as_deref_mut().filter(|_| machine.is_due()) {
+        if machine.is_due() {
             turn(&mut machine, policy);
         }
     }

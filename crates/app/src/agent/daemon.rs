@@ -255,6 +255,9 @@ impl Agent {
             }
             let now_s = self.now_s();
             let hinted = self.hear();
+            if hinted {
+                self.keep_hints();
+            }
             let before_s = self.watching_cpu_s();
             let fresh = self.watch.look(now_s);
             self.find(now_s);
@@ -342,6 +345,9 @@ impl Agent {
         self.show(now_s, !told.is_empty(), stopped, &trees);
         // Of the time before the first turn nothing is known, pressure neither: it only looks.
         if stopped || first {
+            if !first {
+                self.keep(false);
+            }
             return;
         }
         self.actor.begin();

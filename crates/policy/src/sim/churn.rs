@@ -4,8 +4,8 @@ use super::load::{Load, Part, Use};
 use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::{Setup, Simulated};
-use super::{Faults, turn};
-use crate::machine::{Action, Block, Observation, Policy};
+use super::{Faults, under};
+use crate::machine::Policy;
 use crate::saved::Saved;
 
 /// An hour of it.
@@ -32,27 +32,8 @@ pub struct Stand {
     pub remembered: usize,
     /// Bytes of that, in a file.
     pub bytes: usize,
-    /// Requests to reclaim in this hour.
-    pub requests: usize,
-}
-
-/// A policy on the machine of one hour of many, each with a clock of its own.
-struct Later<'a> {
-    policy: &'a mut dyn Policy,
-    from_s: f64,
-    requests: usize,
-}
-
-impl Policy for Later<'_> {
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
-        let actions = self.policy.decide(&Observation { now_s: self.from_s + seen.now_s, ..seen.clone() });
-        self.requests += actions.len();
-        actions
-    }
-
-    fn watched(&self) -> Vec<Block> {
-        self.policy.watched()
-    }
+    /// Pages reclaimed in this hour.
+    pub reclaimed: u64,
 }
 
 impl Churn {
@@ -70,19 +51,15 @@ impl Churn {
             // One after the other, each for a twelfth of the hour; the last ones end with it.
             #[expect(clippy::cast_precision_loss, reason = "a count")]
             let step_s = 11.0 / 12.0 * HOUR_S / self.come as f64;
-            load.start_s = f64::from(number) * step_s;
+            load.start_s = from_s + f64::from(number) * step_s;
             load.stop_s = load.start_s + HOUR_S / 12.0;
             loads.push(load);
         }
-        let mut machine = Simulated::new(setup(u64::from(hour), self.turn_s, loads));
-        let mut later = Later { policy, from_s, requests: 0 };
-        while machine.step() {
-            turn(&mut machine, &mut later);
-        }
-        let requests = later.requests;
+        let machine = Simulated::new(setup(u64::from(hour), from_s, self.turn_s, loads)).from(from_s);
+        let reclaimed = under(machine, policy).workloads.iter().map(|load| load.reclaimed.iter().sum::<u64>()).sum();
         let saved: Saved = policy.save(from_s + HOUR_S);
         let bytes = serde_json::to_vec(&saved).map_or(0, |text| text.len());
-        Stand { seen: first + self.come - 1, remembered: saved.targets.len(), bytes, requests }
+        Stand { seen: first + self.come - 1, remembered: saved.targets.len(), bytes, reclaimed }
     }
 }
 
@@ -92,13 +69,13 @@ fn load(id: u64) -> Load {
     Load::new(id, "some", uses.into_iter().map(|uses| Part::new(true, uses, 1024, 1)).collect())
 }
 
-fn setup(seed: u64, turn_s: f64, loads: Vec<Load>) -> Setup {
+fn setup(seed: u64, from_s: f64, turn_s: f64, loads: Vec<Load>) -> Setup {
     let swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
     let memory = Memory { total: 1024.0 * 1024.0 * MIB, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 };
     Setup {
         seed,
         step_s: turn_s,
-        duration_s: HOUR_S,
+        duration_s: from_s + HOUR_S,
         cpus: 1e6,
         memory,
         loads,

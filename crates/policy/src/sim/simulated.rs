@@ -97,6 +97,13 @@ impl Simulated {
         }
     }
 
+    /// The same at another time of its clock, at which it goes on until the end that was set.
+    #[must_use]
+    pub fn from(mut self, now_s: f64) -> Self {
+        (self.now_s, self.turn_s) = (now_s, now_s);
+        self
+    }
+
     /// Seconds since the start.
     #[must_use]
     pub fn now_s(&self) -> f64 {

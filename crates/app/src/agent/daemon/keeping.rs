@@ -12,6 +12,9 @@ const EVERY_S: f64 = 60.0;
 /// Where other brakes hold than before it is kept at once: a kill must not undo a pause. Not more often than this, seconds.
 const SOON_S: f64 = 5.0;
 
+/// Hints are kept at once, as whoever gave them was told that they were heard; but not more often than this, seconds.
+const HINTED_S: f64 = 1.0;
+
 /// When it was kept, and how that went.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
@@ -21,6 +24,8 @@ pub(super) struct Keeper {
     kept_s: Option<f64>,
     /// What held policies then.
     held: Vec<(Option<u64>, Brake)>,
+    /// There are hints that are not in the file.
+    hinted: bool,
     /// Why it could not be kept, each said once.
     said: Option<String>,
 }
@@ -91,6 +96,12 @@ impl Agent {
         (there.len(), learnt)
     }
 
+    /// Keeps hints that were just heard.
+    pub(super) fn keep_hints(&mut self) {
+        self.keeper.hinted = true;
+        self.keep(false);
+    }
+
     /// Keeps what is known, if it is time, or this is the end.
     pub(super) fn keep(&mut self, end: bool) {
         // What was not taken up yet must not be lost.
@@ -101,10 +112,11 @@ impl Agent {
         let held: Vec<_> =
             self.groups.values().chain(&self.lifecycle).flat_map(|group| group.held.iter().copied()).collect();
         let since_s = self.keeper.kept_s.map_or(f64::INFINITY, |kept_s| at_s - kept_s);
-        if !end && since_s < EVERY_S && (held == self.keeper.held || since_s < SOON_S) {
+        let soon = (held != self.keeper.held && since_s >= SOON_S) || (self.keeper.hinted && since_s >= HINTED_S);
+        if !end && since_s < EVERY_S && !soon {
             return;
         }
-        (self.keeper.kept_s, self.keeper.held) = (Some(at_s), held);
+        (self.keeper.kept_s, self.keeper.held, self.keeper.hinted) = (Some(at_s), held, false);
         let state = self.state(at_s);
         let kept = state::encode(&state).and_then(|(bytes, left_out)| {
             state::store(&self.config.state_file, &bytes)?;

@@ -222,7 +222,7 @@ fn gone(outcome: &Outcome) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 6, ..Config::default() })]
+    #![proptest_config(Config { cases: 4, ..Config::default() })]
 
     /// Once nobody kills it any more, the machine comes to where it would have been, and loses no more time than it may.
     #[test]
