@@ -43,7 +43,7 @@ for ((round = 1; round <= ${ROUNDS:-1}; round++)); do
       python3 "$trials/phone.py" run --order "$order" --groups "$groups" --path "$group_path" --folder "$work" \
         --lowtide "$LOWTIDE" "${options[@]}" >>"$tmp/results" || exit 1
       [ "$agent_too" -eq 0 ] || stop "$agent"
-      [ -z "${TRIAL_LOGS:-}" ] || cp "$tmp/agent.log" "$TRIAL_LOGS/phone-$order-$round.log"
+      [ -z "${TRIAL_LOGS:-}" ] || { mkdir -p "$TRIAL_LOGS" && cp "$tmp/agent.log" "$TRIAL_LOGS/phone-$order-$round.log"; }
     done
   done
 done

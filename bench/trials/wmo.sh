@@ -85,7 +85,7 @@ one() {
   if [ -n "$agent" ]; then
     cpu=$(cpu_of "$agent")
     # Why there was not more or less, for whoever wants to know.
-    [ -z "${TRIAL_LOGS:-}" ] || cp "$tmp/agent.log" "$TRIAL_LOGS/$3-$2-$1.log"
+    [ -z "${TRIAL_LOGS:-}" ] || { mkdir -p "$TRIAL_LOGS" && cp "$tmp/agent.log" "$TRIAL_LOGS/$3-$2-$1.log"; }
     stop "$agent"
   fi
   wait_for 20 rmdir "$groups/job" 2>/dev/null
