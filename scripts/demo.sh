@@ -78,7 +78,7 @@ fi
 # Job control gives lowtide its own process group, and its children do not start with SIGINT ignored. Outside of the
 # terminal's foreground it must not read the terminal.
 set -m
-DEMO_SECONDS=${DEMO_SECONDS:-20} "$target/release/lowtide" run --out "$record" -- scripts/demo-workload.sh </dev/null &
+"$target/release/lowtide" run --out "$record" -- scripts/demo-workload.sh </dev/null &
 lowtide_pid=$!
 set +m
 status=0
