@@ -29,6 +29,7 @@ config() {
   cat <<END
 ages = ["10s"]
 stop_file = "$tmp/stop"
+state_file = "$tmp/state"
 [policy.wmo.age]
 anon = "10s"
 file = "10s"
