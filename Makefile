@@ -4,7 +4,7 @@
 help: ## Say what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: ## Measure a redis that uses a twentieth of its keys
+demo: ## Measure a redis that uses a twentieth of its keys, and take back the rest
 	@scripts/demo.sh
 
 test: ## Format, lints, all tests; ends with a count

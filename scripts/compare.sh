@@ -31,12 +31,15 @@ status=0
   --configs "${CONFIGS:-orig,rec,thp,ethp-tuned,prcl,prcl-tuned}" --runs "${RUNS:-2}" --swap zram:2G \
   --published --out "target/compare-$(date +%Y%m%d-%H%M%S)" --format markdown >"$tables" || status=$?
 [ -s "$tables" ] || exit "$status"
+# What other measurements wrote below the tables stays.
+rest=$(sed -n '/^## /,$p' docs/evaluation.md)
 {
   printf '# Evaluation\n\n'
   printf 'Written by `make compare` on Linux %s, %s CPUs, %s MiB. Every configuration has the same zram swap of 2 GiB. ' \
     "$(uname -r)" "$(nproc)" "$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)"
   printf 'What the configurations are: [schemes.md](schemes.md).\n\n'
   cat "$tables"
+  [ -z "$rest" ] || printf '\n%s\n' "$rest"
 } >docs/evaluation.md
 echo "written: docs/evaluation.md"
 exit "$status"

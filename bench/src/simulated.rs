@@ -93,6 +93,7 @@ fn setup(seed: u64, loads: Vec<Load>, total: f64, step_s: f64, duration_s: f64) 
         turn_s: step_s,
         monitors: Monitors::default(),
         faults: Faults::default(),
+        spare: 0.0,
     }
 }
 

@@ -20,6 +20,7 @@ echo 100 >/proc/sys/vm/swappiness
 cat >"$tmp/agent.toml" <<END
 every = "1s"
 stop_file = "$tmp/stop"
+state_file = "$tmp/state"
 [[workload]]
 cgroup = "$group_path/app-*"
 policy = "none"
@@ -43,7 +44,7 @@ for ((round = 1; round <= ${ROUNDS:-1}; round++)); do
       python3 "$trials/phone.py" run --order "$order" --groups "$groups" --path "$group_path" --folder "$work" \
         --lowtide "$LOWTIDE" "${options[@]}" >>"$tmp/results" || exit 1
       [ "$agent_too" -eq 0 ] || stop "$agent"
-      [ -z "${TRIAL_LOGS:-}" ] || cp "$tmp/agent.log" "$TRIAL_LOGS/phone-$order-$round.log"
+      [ -z "${TRIAL_LOGS:-}" ] || { mkdir -p "$TRIAL_LOGS" && cp "$tmp/agent.log" "$TRIAL_LOGS/phone-$order-$round.log"; }
     done
   done
 done

@@ -29,6 +29,7 @@ config() {
   cat <<END
 ages = ["10s"]
 stop_file = "$tmp/stop"
+state_file = "$tmp/state"
 [policy.wmo.age]
 anon = "10s"
 file = "10s"
@@ -85,7 +86,7 @@ one() {
   if [ -n "$agent" ]; then
     cpu=$(cpu_of "$agent")
     # Why there was not more or less, for whoever wants to know.
-    [ -z "${TRIAL_LOGS:-}" ] || cp "$tmp/agent.log" "$TRIAL_LOGS/$3-$2-$1.log"
+    [ -z "${TRIAL_LOGS:-}" ] || { mkdir -p "$TRIAL_LOGS" && cp "$tmp/agent.log" "$TRIAL_LOGS/$3-$2-$1.log"; }
     stop "$agent"
   fi
   wait_for 20 rmdir "$groups/job" 2>/dev/null

@@ -170,6 +170,7 @@ fn recorded(args: &Args, dir: &Path) -> anyhow::Result<(String, Setup)> {
         turn_s: 1.0,
         monitors: Monitors::default(),
         faults: Faults::default(),
+        spare: 0.0,
     };
     Ok((name, setup))
 }

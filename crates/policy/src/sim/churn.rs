@@ -82,5 +82,6 @@ fn setup(seed: u64, from_s: f64, turn_s: f64, loads: Vec<Load>) -> Setup {
         turn_s,
         monitors: Monitors::default(),
         faults: Faults::default(),
+        spare: 0.0,
     }
 }

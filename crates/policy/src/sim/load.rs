@@ -147,7 +147,12 @@ pub struct Foreground {
 
 impl Foreground {
     fn holds(&self, t_s: f64) -> bool {
-        t_s >= self.from_s && (t_s - self.from_s) % self.every_s.max(1e-9) < self.lasts_s
+        t_s >= self.from_s && self.since_s(t_s) < self.lasts_s
+    }
+
+    /// Seconds since it came to the foreground.
+    fn since_s(&self, t_s: f64) -> f64 {
+        (t_s - self.from_s) % self.every_s.max(1e-9)
     }
 }
 
@@ -247,11 +252,36 @@ impl Load {
         self.foreground.is_some_and(|foreground| !foreground.holds(now_s - self.start_s))
     }
 
+    /// For how long it has been in the background, seconds; `None` while it is not, or has nothing in memory.
+    pub(super) fn away_s(&self, now_s: f64) -> Option<f64> {
+        let foreground = self.foreground.filter(|_| self.is_background(now_s) && self.bytes() > 0.0)?;
+        Some(foreground.since_s(now_s - self.start_s) - foreground.lasts_s)
+    }
+
+    /// Whether it was killed and is to be in the foreground: somebody starts it anew.
+    pub(super) fn is_wanted(&self, now_s: f64) -> bool {
+        self.gone && self.foreground.is_some_and(|foreground| foreground.holds(now_s - self.start_s))
+    }
+
+    /// Starts it anew: all is as when it ran for the first time.
+    pub(super) fn start_anew(&mut self) {
+        let new = Self::new(self.id, "", std::mem::take(&mut self.parts));
+        (self.parts, self.groups) = (new.parts, new.groups);
+        (self.clock_s, self.debt_s, self.due_s, self.ends_s, self.gone) = (0.0, 0.0, 0.0, 0.0, false);
+    }
+
     /// Bytes in memory.
     #[must_use]
     pub fn bytes(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "pages")]
         let pages = (self.resident[0] + self.resident[1]) as f64;
+        pages * PAGE_F
+    }
+
+    /// Bytes of files in memory.
+    pub(super) fn file_bytes(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "pages")]
+        let pages = self.resident[1] as f64;
         pages * PAGE_F
     }
 

@@ -29,6 +29,8 @@ pub struct WorkloadOutcome {
     pub reclaimed: [u64; 2],
     /// It was killed for want of memory.
     pub killed: bool,
+    /// How often: one that has a foreground is started anew when it is its turn again.
+    pub kills: usize,
     /// The policy was not to touch it.
     pub protected: bool,
 }
@@ -95,10 +97,10 @@ impl Outcome {
         if runtime_s > waited_s { waited_s / (runtime_s - waited_s) } else { 0.0 }
     }
 
-    /// Workloads that were killed.
+    /// How often workloads were killed.
     #[must_use]
     pub fn killed(&self) -> usize {
-        self.workloads.iter().filter(|load| load.killed).count()
+        self.workloads.iter().map(|load| load.kills).sum()
     }
 }
 
@@ -146,6 +148,7 @@ impl Recorder {
 
     pub(super) fn killed(&mut self, at: usize) {
         self.sums[at].run.killed = true;
+        self.sums[at].run.kills += 1;
     }
 
     pub(super) fn waited(&mut self, at: usize, waited_s: f64, available_s: f64) {

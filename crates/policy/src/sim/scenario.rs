@@ -55,6 +55,9 @@ pub struct MachineSpec {
     /// Time until a page of a file is read.
     #[serde(default = "disk")]
     pub disk: Span,
+    /// While less than this is free or a file's, whoever is in the background for longest is killed; started anew when it
+    /// is its turn again.
+    pub spare: Option<Size>,
     /// CPU time that evicting a page takes.
     #[serde(default = "evicting")]
     pub evict: Span,
@@ -257,6 +260,7 @@ impl Scenario {
             turn_s: seconds(self.turn),
             monitors: self.monitors,
             faults: self.faults,
+            spare: self.machine.spare.map_or(0.0, bytes),
         })
     }
 }

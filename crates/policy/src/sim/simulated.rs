@@ -37,6 +37,9 @@ pub struct Setup {
     pub monitors: Monitors,
     /// What goes wrong.
     pub faults: Faults,
+    /// While less bytes than this are free or a file's, whoever is in the background for longest is killed, as Android does
+    /// by its `minfree` levels; 0 = nobody.
+    pub spare: f64,
 }
 
 /// The simulated machine.
@@ -138,6 +141,9 @@ impl Simulated {
         let share = self.cpu_share(step_s);
         let mut used = Vec::new();
         for at in 0..self.loads.len() {
+            if self.setup.spare > 0.0 && self.loads[at].is_wanted(self.now_s) {
+                self.loads[at].start_anew();
+            }
             if self.loads[at].runs(self.now_s) {
                 if self.loads[at].is_background(self.now_s) {
                     continue;
@@ -148,6 +154,7 @@ impl Simulated {
             }
         }
         self.reclaim_for_all();
+        self.make_room();
         self.recorder.step(self.now_s, step_s, &self.loads, &self.memory);
         true
     }
@@ -269,6 +276,15 @@ impl Simulated {
             }
         }
         all
+    }
+
+    /// Kills who has been in the background for longest, until there is as much room as is wanted.
+    fn make_room(&mut self) {
+        while self.memory.free() + self.loads.iter().map(Load::file_bytes).sum::<f64>() < self.setup.spare {
+            let away = self.loads.iter().enumerate().filter_map(|(at, load)| Some((at, load.away_s(self.now_s)?)));
+            let Some((victim, _)) = away.max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
+            self.kill(victim);
+        }
     }
 
     fn kill(&mut self, at: usize) {

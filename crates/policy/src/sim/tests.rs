@@ -30,6 +30,7 @@ fn setup(memory: Memory, loads: Vec<Load>, duration_s: f64) -> Setup {
         turn_s: 1.0,
         monitors: Monitors::default(),
         faults: Faults::default(),
+        spare: 0.0,
     }
 }
 
@@ -124,6 +125,7 @@ fn starved_of_cpu_everyone_runs_slower_and_waits_no_longer() {
 mod churn;
 mod killed;
 mod laws;
+mod phone;
 
 #[test]
 fn a_process_id_that_was_given_to_another_is_not_acted_on() {

@@ -6,6 +6,7 @@ use lowtide_model::scheme::{Action as Advice, builtin};
 use lowtide_model::units::{Share, Size, Span};
 use proptest::prelude::*;
 
+use super::phone::phone;
 use super::*;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Block, Observation};
@@ -245,6 +246,18 @@ proptest! {
                 prop_assert_eq!(load.reclaimed, [0, 0], "{}: {}", name, &load.name);
             }
         }
+    }
+
+    /// Where swap has room for what is stowed, on no phone are more apps killed for it, and none waits much longer.
+    #[test]
+    fn stowing_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 3.0f64..20.0) {
+        let machine = phone(apps, mib, total_mib, u64::from(apps * mib), lasts_s);
+        let nothing = run(Simulated::new(machine.clone()), None);
+        let policy = Box::new(Lifecycle::new(lifecycle::Settings::default()));
+        let stowed = run(Simulated::new(machine), Some(policy));
+        prop_assert!(stowed.killed() <= nothing.killed(), "{} instead of {}", stowed.killed(), nothing.killed());
+        let allowed = nothing.slowdown() + 0.03;
+        prop_assert!(stowed.slowdown() < allowed, "{} after {}", stowed.slowdown(), nothing.slowdown());
     }
 
     /// Where the use does not change, no policy goes on taking and giving back: in the end it loses less time than it may
