@@ -42,7 +42,11 @@ policy = \"none\"
 [lifecycle]
 socket = \"$tmp/hints\""
 config() { printf 'listen = "%s"\n%s\n' "$1" "$workloads" >agent.toml; cat >>agent.toml; }
-agent() { start "$LOWTIDE" agent --config agent.toml "$@" 2>log; running=$started; wait_for 10 grep -q '^listening' log; }
+agent() {
+  start "$LOWTIDE" agent --config agent.toml "$@" 2>log
+  running=$started
+  wait_for 10 grep -q '^listening' log || { not_ok "the agent starts" "$(cat log)"; exit 1; }
+}
 url() { sed -n 's/^listening address=//p' log; }
 status() { curl -sS --output answer --write-out '%{http_code}' "$@"; }
 
