@@ -2,9 +2,11 @@
 
 use lowtide_model::units::{Span, human_bytes};
 
+use unicode_width::UnicodeWidthStr;
+
 use super::table::{Table, fit};
 use crate::agent::api::{Action, Detail, Overview, Row, Status};
-use crate::report::text::{bytes, figure, printable};
+use crate::report::text::{bytes, figure, printable, wrap};
 
 /// By what rows are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -94,14 +96,16 @@ pub fn about(agent: &Status, workloads: usize) -> Vec<String> {
     };
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     let own = human_bytes(agent.rss_bytes as f64);
-    let mut lines = vec![format!(
-        "lowtide agent {}: {mode}; CPU {} ({:.1} s watching, {:.1} s evicting), memory {own}, up for {}; {workloads} workloads",
-        agent.version,
-        figure(agent.cpu_percent, 2, " %"),
-        agent.cpu_watching_s,
-        agent.cpu_evicting_s,
-        lowtide_model::units::human_seconds(agent.now_s),
-    )];
+    let mut lines = vec![
+        format!("lowtide agent {}: {mode}; {workloads} workloads", agent.version),
+        format!(
+            "CPU {} ({:.1} s watching, {:.1} s evicting), memory {own}, up for {}",
+            figure(agent.cpu_percent, 2, " %"),
+            agent.cpu_watching_s,
+            agent.cpu_evicting_s,
+            lowtide_model::units::human_seconds(agent.now_s),
+        ),
+    ];
     let held = agent.brakes.iter().map(|held| format!("policy {} is held by brake {}", held.policy, held.brake));
     lines.extend(held);
     lines.into_iter().map(|line| printable(&line)).collect()
@@ -145,9 +149,9 @@ fn action(action: &Action, now_s: f64) -> String {
     format!("{ago:>7} ago  {:<7}  {got:>8}{asked}: {}{stopped}", action.what, action.reason)
 }
 
-/// One workload, in lines.
+/// One workload, in lines; words are broken at that width, tables are not.
 #[must_use]
-pub fn of_one(detail: &Detail) -> Vec<String> {
+pub fn of_one(detail: &Detail, width: usize) -> Vec<String> {
     let row = &detail.workload;
     let window = row.working_set_window_s.map_or_else(String::new, |window| format!(" (last {window} s)"));
     let mut lines = vec![
@@ -167,14 +171,23 @@ pub fn of_one(detail: &Detail) -> Vec<String> {
     ];
     lines.extend(row.brakes.iter().map(|held| format!("held by brake {} of policy {}", held.brake, held.policy)));
     lines.push(String::new());
+    let about = lines.len();
     lines.extend(curve(detail));
+    let curve = about..lines.len();
     lines.push(String::new());
     lines.push("Actions, newest first".to_owned());
     if detail.actions.is_empty() {
         lines.push("nothing was done to it yet".to_owned());
     }
     lines.extend(detail.actions.iter().map(|of| action(of, detail.now_s)));
-    lines.iter().map(|line| printable(line)).collect()
+    let broken = |(at, line): (usize, &String)| -> Vec<String> {
+        let line = printable(line);
+        if curve.contains(&at) || line.width() <= width {
+            return vec![line];
+        }
+        wrap(&line, width, "    ").lines().map(str::to_owned).collect()
+    };
+    lines.iter().enumerate().flat_map(broken).collect()
 }
 
 /// A key.
@@ -323,7 +336,7 @@ impl View {
         lines.extend(self.lost.iter().map(|why| (format!("no answer: {why}"), Look::Bad)));
         let room = height.saturating_sub(lines.len() + 1);
         if self.open {
-            self.one(&mut lines, room)
+            self.one(&mut lines, width, room)
         } else {
             self.all(&mut lines, width, room)
         }
@@ -332,12 +345,12 @@ impl View {
         lines.into_iter().map(|(line, look)| (fit(&line, width), look)).collect()
     }
 
-    fn one(&mut self, lines: &mut Vec<(String, Look)>, room: usize) {
+    fn one(&mut self, lines: &mut Vec<(String, Look)>, width: usize, room: usize) {
         let Some(detail) = &self.detail else {
             lines.push(("asking the agent …".to_owned(), Look::Plain));
             return;
         };
-        let mut all: Vec<(String, Look)> = of_one(detail).into_iter().map(|line| (line, Look::Plain)).collect();
+        let mut all: Vec<(String, Look)> = of_one(detail, width).into_iter().map(|line| (line, Look::Plain)).collect();
         if let Some(name) = all.first_mut() {
             name.1 = Look::Head;
         }
