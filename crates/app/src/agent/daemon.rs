@@ -286,7 +286,7 @@ impl Agent {
         }
         for (id, Advised { applied, huge, .. }) in advised {
             let Some(watched) = self.watch.get_mut(id) else { continue };
-            watched.huge = huge.or(watched.huge);
+            watched.huge = Some(huge);
             for (scheme, bytes) in applied {
                 let figures = [("cgroup", watched.path.clone()), ("scheme", scheme), ("bytes", format!("{bytes:.0}"))];
                 log::line("advise", &figures);

@@ -187,7 +187,7 @@ impl Ranges {
                 seen: None,
                 turn: Turn::default(),
             };
-            all.extend(schemed.step(site, (f64::from(*window), look), now_s, facts).map(|advised| (*id, advised)));
+            all.push((*id, schemed.step(site, (f64::from(*window), look), now_s, facts)));
         }
         all
     }

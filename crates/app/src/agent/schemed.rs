@@ -31,8 +31,8 @@ pub struct Huge {
 pub struct Advised {
     /// By scheme: its title, and bytes that something came of.
     pub applied: Vec<(String, f64)>,
-    /// What huge pages waste, where it was looked into.
-    pub huge: Option<Huge>,
+    /// Huge pages, and what they waste.
+    pub huge: Huge,
     /// CPU seconds.
     pub cpu_s: f64,
 }
@@ -43,7 +43,8 @@ pub struct Schemed {
     regions: Regions,
     operator: Operator,
     turn: Turn,
-    wasted_s: Option<f64>,
+    /// The share of huge pages that held nothing when it was looked into, and when that was.
+    wasted: Option<(f64, f64)>,
     seed: u64,
 }
 
@@ -52,7 +53,7 @@ impl Schemed {
     #[must_use]
     pub fn new(regions: &Regions, seed: u64) -> Self {
         let operator = Operator::new(&regions.schemes, regions.limits, seed);
-        Self { regions: regions.clone(), operator, turn: Turn::default(), wasted_s: None, seed }
+        Self { regions: regions.clone(), operator, turn: Turn::default(), wasted: None, seed }
     }
 
     /// The schemes.
@@ -61,14 +62,14 @@ impl Schemed {
         &self.regions
     }
 
-    /// One step: decides by the last look, and acts; `None` if nothing came of it.
+    /// One step: decides by the last look, and acts; what came of it.
     pub(super) fn step(
         &mut self,
         mut site: Site<'_>,
         (window_s, look): (f64, &Look),
         now_s: f64,
         facts: Facts,
-    ) -> Option<Advised> {
+    ) -> Advised {
         let mut seen = candidates(look);
         // A look comes a little early or late.
         seen.iter_mut().for_each(|candidate| candidate.age_s = window_s);
@@ -93,16 +94,18 @@ impl Schemed {
             }
         }
         self.turn = site.turn;
-        if self.wasted_s.is_none_or(|at_s| !(at_s..at_s + WASTE_EVERY_S).contains(&now_s)) {
-            self.wasted_s = Some(now_s);
-            advised.huge = Some(waste(&kernel, look, self.seed));
+        let huge = bytes(look.mappings.iter().map(|(_, mapping)| mapping.huge).sum());
+        let is_fresh = |(_, at_s): &(f64, f64)| (*at_s..at_s + WASTE_EVERY_S).contains(&now_s);
+        if huge > 0.0 && self.wasted.filter(is_fresh).is_none() {
+            self.wasted = Some((waste(&kernel, look, self.seed), now_s));
         }
-        (!advised.applied.is_empty() || advised.huge.is_some()).then_some(advised)
+        advised.huge = Huge { bytes: huge, zero: self.wasted.map_or(0.0, |(share, _)| share * huge) };
+        advised
     }
 }
 
-/// Huge pages of all its processes, and what of them holds nothing.
-fn waste(kernel: &Kernel, look: &Look, seed: u64) -> Huge {
+/// The share of the huge pages of all its processes that holds nothing.
+fn waste(kernel: &Kernel, look: &Look, seed: u64) -> f64 {
     let mut huge = Huge::default();
     for same in look.mappings.chunk_by(|a, b| a.0 == b.0) {
         let mappings: Vec<MappingUse> =
@@ -114,5 +117,5 @@ fn waste(kernel: &Kernel, look: &Look, seed: u64) -> Huge {
         }
         huge.bytes += size;
     }
-    huge
+    if huge.bytes > 0.0 { huge.zero / huge.bytes } else { 0.0 }
 }
