@@ -123,7 +123,9 @@ fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -
     for run in records(config) {
         measured.extend(outcome(&open(run)?));
     }
-    let runtime = |config| stats::mean(&records(config).map(|(_, run)| run.runtime_s).collect::<Vec<f64>>());
+    // One that works for a given time says how much it did.
+    let time = |run: &Outcome| run.figure.map_or(run.runtime_s, |figure| 1.0 / figure);
+    let runtime = |config| stats::mean(&records(config).map(|(_, run)| time(run)).collect::<Vec<f64>>());
     let slower = runtime(config).zip(runtime("orig")).map(|(taken, original)| taken / original - 1.0);
     let (Some(predicted), Some(measured)) = (mean(&predicted), mean(&measured)) else { return Ok(None) };
     Ok(Some(cells(program, age_s, (predicted, measured), slower)))

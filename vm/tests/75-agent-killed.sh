@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 mib=1048576
-deaths=30
+deaths=${DEATHS:-15}
 switch=/sys/kernel/mm/lru_gen/enabled
 was=$(cat "$switch" 2>/dev/null) || { skip "an agent that is killed" "a kernel with CONFIG_LRU_GEN"; exit; }
 [ -e /sys/fs/cgroup/memory.reclaim ] || { skip "an agent that is killed" "memory.reclaim"; exit; }
@@ -94,7 +94,7 @@ for ((death = 0; death < deaths; death++)); do
 done
 sleep 4
 check "after $deaths kills it is at work" kill -0 "$running"
-between "lives that went on from what was known" "$(grep -c '^restored' log)" 10 "$deaths"
+between "lives that went on from what was known" "$(grep -c '^restored' log)" $((deaths / 3)) "$deaths"
 contains "with all workloads" "$(grep '^restored' log | tail -1)" "workloads=3"
 equals "no file was torn" "$(grep -c 'left out' log)" 0
 equals "and every one could be written" "$(grep -c 'not kept' log)" 0

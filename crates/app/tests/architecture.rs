@@ -48,7 +48,7 @@ fn policies_are_asked_in_one_place_for_real_and_simulated_machines() {
         names
     };
     assert_eq!(with(".decide("), ["machine.rs"]);
-    assert_eq!(with("impl Machine for "), ["acting.rs", "daemon.rs", "obeying.rs", "site.rs"]);
+    assert_eq!(with("impl Machine for "), ["acting.rs", "node.rs", "obeying.rs", "site.rs"]);
     // Both are asked by it, and nothing goes around it.
     assert_eq!(with("turn(self, &mut "), ["acting.rs"]);
     assert_eq!(with("turn(&mut machine, "), ["sim.rs"]);

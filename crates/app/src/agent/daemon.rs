@@ -7,27 +7,28 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_policy::machine::{Action, Block, Brake, Machine, Observation, Policy, Reclaim, Reclaimed, Target, turn};
+use lowtide_policy::machine::{Brake, Observation, Policy, Reclaimed, Target, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 
-use super::act::{Actor, Outcome, learn};
+use super::act::Actor;
 use super::api::LIFECYCLE;
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
 use super::heed;
-use super::lifecycle::{Phases, Reach, Stowed};
+use super::lifecycle::Phases;
 use super::listen::{Listen, Serve};
 use super::log;
-use super::schemed::Advised;
+use super::node::Node;
 use super::seen::{Seen, Turn};
 use super::socket::{Answer, Socket};
-use super::watch::{Watch, bytes, pause_s};
+use super::watch::{Watch, pause_s};
 use crate::calibration;
 use keeping::Keeper;
 
+mod finding;
 mod keeping;
 
 /// A policy with the workloads that are its own.
@@ -271,51 +272,6 @@ impl Agent {
         }
     }
 
-    /// A step towards what is looked for by its addresses.
-    fn find(&mut self, now_s: f64) {
-        if self.watch.ranges().is_none_or(|ranges| !ranges.is_looking(now_s)) {
-            return;
-        }
-        let (facts, zram) = (self.watch.facts(), self.watch.zram_reader());
-        let (stored, cpu_s) = (zram(), sys::thread_cpu_s());
-        let Some(ranges) = self.watch.ranges() else { return };
-        let advised = ranges.apply(now_s, facts, &self.config.stop_file, self.dry_run);
-        let steps = ranges.step(now_s, facts, &self.config.stop_file);
-        if steps.is_empty() && advised.is_empty() {
-            return;
-        }
-        for (id, Advised { applied, huge, .. }) in advised {
-            let Some(watched) = self.watch.get_mut(id) else { continue };
-            watched.huge = Some(huge);
-            for (scheme, bytes) in applied {
-                let figures = [("cgroup", watched.path.clone()), ("scheme", scheme), ("bytes", format!("{bytes:.0}"))];
-                log::line("advise", &figures);
-            }
-        }
-        self.actor.cpu_s += sys::thread_cpu_s() - cpu_s;
-        let stored = stored.zip(zram()).filter(|_| steps.len() == 1);
-        for (reclaimed, ended) in steps {
-            if let Some(watched) = self.watch.get_mut(reclaimed.target) {
-                if let Some((before, after)) = stored {
-                    learn(&mut watched.kept, before, after);
-                }
-                if let Some(group) = self.groups.get_mut(&watched.policy) {
-                    group.reclaimed.push(reclaimed);
-                }
-            }
-            self.ended(ended);
-        }
-    }
-
-    /// Makes known what came of a request that took several steps.
-    fn ended(&self, ended: Option<(Reclaim, Outcome)>) {
-        let Some((wanted, outcome)) = ended else { return };
-        if let Some(watched) = self.watch.found().get(&wanted.target) {
-            log::reclaim(watched, &wanted, &outcome);
-        }
-        self.shared.with(|figures| figures.took(wanted.target, &outcome));
-    }
-
     /// CPU seconds of looking and deciding so far.
     fn watching_cpu_s(&self) -> f64 {
         sys::own_cpu_s() - self.actor.cpu_s
@@ -433,96 +389,5 @@ impl Agent {
             trees: trees.iter().filter_map(|tree| Some((self.phases.name(tree.id)?, tree))).collect(),
         };
         self.seen.look(&turn, self.watch.found().iter());
-    }
-}
-
-/// The machine as one policy sees it.
-struct Node<'a> {
-    now_s: f64,
-    seen: Option<Observation>,
-    watch: &'a mut Watch,
-    actor: &'a mut Actor,
-    phases: &'a mut Phases,
-    reclaimed: Vec<Reclaimed>,
-    shared: &'a Shared,
-    told: &'a Seen,
-}
-
-impl Machine for Node<'_> {
-    fn observe(&mut self) -> Option<Observation> {
-        self.seen.take()
-    }
-
-    fn act(&mut self, actions: Vec<Action>, _: Vec<Block>) {
-        for action in actions {
-            let wanted = match action {
-                Action::Reclaim(wanted) => wanted,
-                Action::Stow { target, reason } => {
-                    self.turn_over(target, true, &reason);
-                    continue;
-                }
-                Action::Fetch { target, reason } => {
-                    self.turn_over(target, false, &reason);
-                    continue;
-                }
-                // Only schemes ask for it, and these are not for the agent.
-                Action::Advise(_) => continue,
-            };
-            let dry_run = self.actor.is_dry_run();
-            if let Some(ranges) = self.watch.ranges().filter(|ranges| !dry_run && ranges.evicts(wanted.target)) {
-                ranges.want(&wanted, self.now_s);
-                continue;
-            }
-            let zram = self.watch.zram_reader();
-            let Some(watched) = self.watch.get_mut(wanted.target) else { continue };
-            let outcome = self.actor.reclaim(watched, &wanted, zram);
-            log::reclaim(watched, &wanted, &outcome);
-            self.shared.with(|figures| figures.took(wanted.target, &outcome));
-            self.told.reclaimed(&wanted, &outcome);
-            self.reclaimed.push(outcome.reclaimed);
-        }
-    }
-}
-
-impl Node<'_> {
-    /// Stows what went to the background, or fetches it again.
-    fn turn_over(&mut self, id: u64, away: bool, reason: &str) {
-        let watched = self.watch.found().get(&id);
-        let name = watched.map(|watched| watched.path.clone()).or_else(|| self.phases.name(id));
-        let cgroup = watched.map(|watched| watched.cgroup.clone());
-        let (start, cpu_s) = (Instant::now(), sys::thread_cpu_s());
-        let actor = &*self.actor;
-        let watch = &*self.watch;
-        let reach = Reach { may: &|path| !watch.is_excluded(path), go_on: &|| actor.may_go_on_processes() };
-        let done = match (actor.is_dry_run(), away) {
-            (true, _) => Ok(Stowed::default()),
-            (false, true) => self.phases.stow(id, cgroup.as_ref(), &reach),
-            (false, false) => self.phases.fetch(id, cgroup.as_ref(), &reach),
-        };
-        let dry_run = actor.is_dry_run();
-        self.actor.cpu_s += sys::thread_cpu_s() - cpu_s;
-        if !away {
-            self.phases.forget(id);
-        }
-        let took_s = start.elapsed().as_secs_f64();
-        let failed = done.as_ref().err().map(ToString::to_string);
-        let went = done.as_ref().map_or([0.0; 2], |done| [bytes(done.anon), bytes(done.file)]);
-        let stopped = if dry_run { Some("dry run") } else { failed.as_deref() };
-        self.told.turned_over(id, away, (went, took_s), reason, stopped);
-        let mut figures = vec![("target", name.unwrap_or_default())];
-        match done {
-            Ok(Stowed { anon, file, processes }) => figures.extend([
-                ("processes", processes.to_string()),
-                ("anon_bytes", anon.to_string()),
-                ("file_bytes", file.to_string()),
-            ]),
-            Err(error) => figures.push(("error", error.to_string())),
-        }
-        figures.push(("took_s", format!("{took_s:.3}")));
-        figures.push(("reason", reason.to_owned()));
-        if dry_run {
-            figures.push(("stopped", "dry run".to_owned()));
-        }
-        log::line(if away { "stow" } else { "fetch" }, &figures);
     }
 }
