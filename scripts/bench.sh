@@ -124,7 +124,7 @@ trial_in_guest() {
     # The TLB flusher makes hot memory seen; here it would only take time from what is measured.
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
-  for name in ROUNDS CONFIGS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
+  for name in ROUNDS CONFIGS JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
     SWAP SECONDS_EACH HELD_KIB TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
