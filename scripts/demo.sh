@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make demo`: measures a redis of which clients use only a twentieth of the keys, and prints what lowtide found. Then such
-# a redis fills up with and without lowtide's agent, which takes back what is idle. Some three minutes.
+# a redis fills up with and without lowtide's agent, which takes back what is idle. Some four minutes.
 
 set -euo pipefail
 export LC_ALL=C
@@ -51,9 +51,9 @@ compare() {
 reclaim() {
   local status=0
   echo "Now a redis that fills up as it serves, on a zram swap: without the agent (none), with WMO's rule (age: what is colder"
-  echo "than 10 s goes, every 40 s), and with the agent's own (auto). Two minutes."
+  echo "than 10 s goes, every 40 s), and with the agent's own (auto). A minute each."
   set -m
-  as_root env LOWTIDE="$(realpath -- "$target/release/lowtide")" SECONDS_OF_REDIS="${DEMO_RECLAIM_SECONDS:-40}" KEYS="${DEMO_KEYS:-400000}" \
+  as_root env LOWTIDE="$(realpath -- "$target/release/lowtide")" SECONDS_OF_REDIS="${DEMO_RECLAIM_SECONDS:-60}" AGES='"5s", "10s"' KEYS="${DEMO_KEYS:-400000}" \
     FIGURES=resident_peak,net_peak,net_avg,reads,p50,p99,agent_cpu bench/trials/wmo.sh redis </dev/null &
   lowtide_pid=$!
   set +m

@@ -17,7 +17,7 @@ trap 'ended=$?; rm -rf -- "$work"; end_groups; (exit "$ended"); finish_test' EXI
 make_groups || exit 1
 cat >"$tmp/agent.toml" <<END
 stop_file = "$tmp/stop"
-state_file = "$tmp/state"
+state_file = ""
 [[workload]]
 cgroup = "$group_path/*"
 END

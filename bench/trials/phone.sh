@@ -20,7 +20,7 @@ echo 100 >/proc/sys/vm/swappiness
 cat >"$tmp/agent.toml" <<END
 every = "1s"
 stop_file = "$tmp/stop"
-state_file = "$tmp/state"
+state_file = ""
 [[workload]]
 cgroup = "$group_path/app-*"
 policy = "none"
