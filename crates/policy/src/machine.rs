@@ -51,6 +51,8 @@ pub struct Target {
     pub stored: Option<f64>,
     /// It is in the background: nobody waits for it.
     pub background: bool,
+    /// How it fares by a measure of its own, as it was told last; higher is worse.
+    pub metric: Option<f64>,
 }
 
 /// What became of one order.
@@ -167,6 +169,8 @@ pub enum Brake {
     Pressure,
     /// What comes back costs too much time.
     Slowdown,
+    /// It fares worse by a measure of its own than while nothing was taken.
+    Metric,
     /// What is left shall stay.
     Floor,
     /// What goes takes nearly as much where it is kept.
@@ -186,6 +190,7 @@ impl Brake {
         match self {
             Self::Pressure => "pressure",
             Self::Slowdown => "slowdown",
+            Self::Metric => "metric",
             Self::Floor => "floor",
             Self::Incompressible => "incompressible",
             Self::Swap => "swap",

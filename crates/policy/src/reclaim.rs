@@ -5,6 +5,7 @@
 pub mod age;
 pub mod auto;
 pub mod brakes;
+mod metric;
 pub mod pressure;
 pub mod promotion;
 mod threshold;

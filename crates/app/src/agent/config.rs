@@ -14,6 +14,7 @@ use lowtide_policy::policies::{Policies, Regions, Spec};
 use serde::Deserialize;
 
 use super::listen::{Listen, Serve};
+use super::metric::Measure;
 use crate::failure::{self, Failure, code};
 
 /// The file.
@@ -72,6 +73,8 @@ pub struct Workload {
     /// Name of a policy of the file, or one that is built in; or [`NONE`].
     #[serde(default = "auto")]
     pub policy: String,
+    /// How it fares; what goes is less where that gets worse.
+    pub metric: Option<Measure>,
 }
 
 /// The policy of workloads that are watched and not reclaimed from: only what holds in the background is done to them.
@@ -142,6 +145,7 @@ impl Config {
         for (number, workload) in (1..).zip(&self.workload) {
             let place = |why: String| format!("workload {number}: {why}");
             Selection::new(kernel, &workload.cgroup).map_err(|error| place(error.to_string()))?;
+            workload.metric.as_ref().map_or(Ok(()), Measure::check).map_err(place)?;
             if workload.policy == NONE {
                 continue;
             }
@@ -276,6 +280,7 @@ mod tests {
             (&format!("[policy.p.schemes]\nuse = ['ethp']\n{workload}"), "policy p: `ethp`: hugepage can only"),
             (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),
             ("[policy.p.age]\nanon = '1m'\n[[workload]]\ncgroup = 'a'\npolicy = 'p'", "workload 1: policy \"p\" wants"),
+            (&format!("{workload}metric = {{ command = [] }}"), "workload 1: metric: command is empty"),
             ("[lifecycle]\nidle_after = '0s'", "lifecycle: idle_after"),
             ("[lifecycle]\npolicy = 'auto'", "lifecycle: policy \"auto\" is of another kind"),
         ] {

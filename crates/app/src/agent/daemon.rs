@@ -21,6 +21,7 @@ use super::heed;
 use super::lifecycle::Phases;
 use super::listen::{Listen, Serve};
 use super::log;
+use super::metric::Metrics;
 use super::node::Node;
 use super::seen::{Seen, Turn};
 use super::socket::{Answer, Socket};
@@ -67,6 +68,7 @@ pub struct Agent {
     lifecycle: Option<Group>,
     phases: Phases,
     socket: Option<Socket>,
+    metrics: Metrics,
     shared: Shared,
     seen: Seen,
     start: Instant,
@@ -101,6 +103,7 @@ impl Agent {
             phases: Phases::new(kernel, None),
             socket: None,
             seen: Seen::new(kernel, shared.clone(), costs, started_unix_s, dry_run),
+            metrics: Metrics::default(),
             shared,
             start: Instant::now(),
             cpu_s: sys::own_cpu_s(),
@@ -263,6 +266,7 @@ impl Agent {
             let fresh = self.watch.look(now_s);
             self.find(now_s);
             if fresh || now_s >= next_s {
+                self.watch.measure(now_s, &mut self.metrics, signals);
                 self.turn(now_s);
                 next_s = now_s + pause_s(self.config.every.0.as_secs_f64(), self.watching_cpu_s() - before_s);
                 let _ = sd_notify::notify(&[NotifyState::Watchdog]);

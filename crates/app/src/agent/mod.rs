@@ -18,6 +18,7 @@ pub mod http;
 pub mod lifecycle;
 pub mod listen;
 mod log;
+pub mod metric;
 mod node;
 mod others;
 pub mod ranges;

@@ -8,6 +8,7 @@ use lowtide_kernel::monitor::Target as Watching;
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::Swap;
+use lowtide_kernel::sys::Signals;
 use lowtide_kernel::{pressure, swap, system, zram};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
@@ -15,7 +16,8 @@ use lowtide_policy::machine::Observation;
 use lowtide_policy::policies::Regions;
 
 use self::sight::{by_path, share, target};
-use super::config::{Config, NONE};
+use super::config::{Config, NONE, Workload};
+use super::metric::{Measure, Metrics};
 use super::others::Others;
 use super::ranges::{Facts, Ranges};
 use super::schemed::Huge;
@@ -52,6 +54,10 @@ pub struct Watched {
     told: bool,
     /// Its huge pages, where its policy makes them.
     pub huge: Option<Huge>,
+    /// What tells how it fares, and what that told last: higher is worse.
+    pub measure: Option<Measure>,
+    /// See above.
+    pub metric: Option<f64>,
     /// Who else makes it smaller.
     others: Others,
     /// What it takes to keep a byte that was paged out, as far as that is known.
@@ -78,7 +84,7 @@ impl Watched {
 #[derive(Debug)]
 pub struct Watch {
     kernel: Kernel,
-    rules: Vec<(Selection, String)>,
+    rules: Vec<(Selection, Workload)>,
     exclude: Vec<Selection>,
     /// Schemes of policies that look at regions, by the policy's name.
     schemes: BTreeMap<String, Regions>,
@@ -106,7 +112,7 @@ impl Watch {
     /// If a pattern of the file makes no sense.
     pub fn new(kernel: &Kernel, config: &Config) -> Result<Self> {
         let selection = |name: &String| Selection::new(kernel, name);
-        let rules = config.workload.iter().map(|workload| Ok((selection(&workload.cgroup)?, workload.policy.clone())));
+        let rules = config.workload.iter().map(|workload| Ok((selection(&workload.cgroup)?, workload.clone())));
         Ok(Self {
             rules: rules.collect::<Result<_>>()?,
             exclude: config.exclude.iter().map(selection).collect::<Result<_>>()?,
@@ -205,10 +211,10 @@ impl Watch {
         let mut before = std::mem::take(&mut self.found);
         let mut paths = BTreeSet::new();
         let mut all = Vec::new();
-        for (selection, policy) in &self.rules {
-            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, policy.clone())));
+        for (selection, rule) in &self.rules {
+            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
         }
-        for (cgroup, policy) in all {
+        for (cgroup, Workload { policy, metric: measure, .. }) in all {
             let path = cgroup.path_below(&point);
             if overlaps(&paths, &path) {
                 continue;
@@ -234,10 +240,12 @@ impl Watch {
                 told: false,
                 others: Others::default(),
                 huge: None,
+                measure: None,
+                metric: None,
                 kept: None,
                 seen_s: f64::NAN,
             };
-            let watched = Watched { policy, ..known.unwrap_or_else(new) };
+            let watched = Watched { policy, measure, ..known.unwrap_or_else(new) };
             self.found.insert(watched.cgroup.inode, watched);
         }
         // What only the life cycle is for needs no ages.
@@ -317,6 +325,16 @@ impl Watch {
                 false
             }
         }
+    }
+
+    /// Asks how workloads fare, where somebody can tell.
+    pub fn measure(&mut self, now_s: f64, metrics: &mut Metrics, signals: &Signals) {
+        let measured = self.found.iter().filter_map(|(id, of)| Some((*id, of.path.as_str(), of.measure.as_ref()?)));
+        let (values, wrong) = metrics.step(now_s, signals, measured);
+        for (id, watched) in &mut self.found {
+            watched.metric = values.get(id).copied();
+        }
+        wrong.into_iter().for_each(|text| self.note(text));
     }
 
     /// What is known now. Idle ages are in it only where they were told since it was asked last.

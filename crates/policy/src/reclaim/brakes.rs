@@ -5,6 +5,7 @@ use std::time::Duration;
 use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
+use super::metric::{Metric, Says};
 use crate::machine::{Brake, Observation, Target};
 use crate::saved::{Kept, ROUNDED_S, moved};
 use crate::schemes::Limits;
@@ -30,6 +31,9 @@ pub struct Brakes {
     pub writes: Option<Size>,
     /// Anonymous memory that takes more than this share of its size where it is kept is not worth it.
     pub kept: Share,
+    /// By how much a target may fare worse, by a measure of its own, than while nothing is taken. Beyond it, it is left alone
+    /// as it is for time lost.
+    pub metric: Share,
 }
 
 impl Default for Brakes {
@@ -46,6 +50,7 @@ impl Default for Brakes {
             cpu: Share(0.1),
             writes: None,
             kept: Share(0.75),
+            metric: Share(0.1),
         }
     }
 }
@@ -82,6 +87,11 @@ pub(super) struct Held {
     since: (f64, f64),
     /// When memory that hardly compresses was tried last.
     tried_s: Option<f64>,
+    /// How it fares by a measure of its own, and whether that is why it was left alone last.
+    #[serde(default)]
+    metric: Metric,
+    #[serde(default)]
+    by_metric: bool,
     /// What holds it now.
     #[serde(skip)]
     pub(super) by: Option<Brake>,
@@ -96,6 +106,7 @@ impl Kept for Held {
     fn resume(&mut self, now_s: f64) -> bool {
         (0.0..=LONGEST_S).contains(&self.for_s)
             && self.until_s <= now_s + self.for_s + ROUNDED_S
+            && self.metric.makes_sense()
             && self.tried_s.resume(now_s)
     }
 }
@@ -114,19 +125,29 @@ impl Held {
         let lost_s: f64 = target.refaults.iter().zip(costs).map(|(pages, cost_s)| pages * cost_s).sum();
         self.since = (self.since.0 + elapsed_s.max(0.0), self.since.1 + lost_s);
         let seconds = self.since.0;
-        if seconds < JUDGED_S {
+        let taken = seen.reclaimed.iter().filter(|of| of.target == target.id).any(|of| of.bytes != [0.0; 2]);
+        if taken {
+            self.metric.taken(now_s);
+        }
+        let says = self.metric.see(target.metric, brakes.metric.0, now_s);
+        let judged = seconds >= JUDGED_S;
+        let slow = judged && std::mem::take(&mut self.since).1 > brakes.slowdown.0 * seconds;
+        if !judged && says != Says::Worse {
             // Too early to say.
-        } else if std::mem::take(&mut self.since).1 > brakes.slowdown.0 * seconds {
+        } else if slow || says == Says::Worse {
             // What happens while it is left alone was not caused meanwhile.
             if now_s >= self.until_s {
                 self.for_s = (2.0 * self.for_s).clamp(FIRST_S, LONGEST_S);
                 self.until_s = now_s + self.for_s;
+                self.by_metric = !slow;
             }
         } else if now_s > self.until_s + 2.0 * self.for_s {
             (self.for_s, self.until_s) = (0.5 * self.for_s, now_s);
         }
         let pressed = target.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
-        let left_alone = (now_s < self.until_s).then_some(Brake::Slowdown);
+        let why = if self.by_metric { Brake::Metric } else { Brake::Slowdown };
+        let early = (says == Says::TooEarly).then_some(Brake::Metric);
+        let left_alone = (now_s < self.until_s).then_some(why).or(early);
         self.by = if pressed { Some(Brake::Pressure) } else { left_alone };
         if self.by.is_some() {
             return NOTHING;

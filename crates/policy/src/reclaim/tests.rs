@@ -280,3 +280,21 @@ fn what_makes_no_sense_is_not_taken_up() {
     }
     assert_eq!(restored(&|value| *value = serde_json::json!(["x", null])), 0);
 }
+
+#[test]
+fn a_workload_that_fares_worse_is_left_alone_for_longer_each_time() {
+    let mut policy = always(Brakes::default());
+    let mut acted = |now_s: u32, value: f64, took: bool| {
+        let target = Target { metric: Some(value), ..target() };
+        let reclaimed = if took { vec![Reclaimed { target: 1, bytes: [4096.0, 0.0], cpu_s: 0.0 }] } else { Vec::new() };
+        !policy.decide(&Observation { reclaimed, ..seen(f64::from(now_s), target) }).is_empty()
+    };
+    // First it must be known how it fares without.
+    let first: Vec<bool> = [0, 5, 10].map(|now_s| acted(now_s, 100.0, false)).into();
+    assert_eq!(first, [false, false, true]);
+    assert!(acted(15, 105.0, true));
+    assert!(!acted(20, 150.0, true), "it fares worse");
+    assert!(!acted(29, 100.0, false) && acted(31, 100.0, false), "ten seconds later it is tried again");
+    assert!(!acted(35, 150.0, true));
+    assert!(!acted(46, 100.0, false) && acted(56, 100.0, false), "the next pause is longer");
+}

@@ -30,6 +30,7 @@ pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64) ->
         io_pressure: stalled(1),
         refaults: [back(0), back(1)],
         stored: watched.kept_of(vitals),
+        metric: watched.metric,
         ..Target::default()
     }
 }
