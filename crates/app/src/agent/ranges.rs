@@ -36,6 +36,8 @@ const PRICE: f64 = 0.01;
 const STEP_S: f64 = 1.0;
 /// A goal that is not reached after so many seconds is given up: its figures are old.
 const LONGEST_S: f64 = 60.0;
+/// What could not be looked at is looked at again after so many seconds.
+const RETRY_S: f64 = 10.0;
 /// One step takes no longer.
 const STEP: Duration = Duration::from_secs(1);
 /// Less than a block is not looked for.
@@ -61,6 +63,8 @@ struct Walk {
     round: (f64, f64),
     /// No new round before.
     rest_s: f64,
+    /// No look before, as the last one failed.
+    retry_s: f64,
     /// What was seen last, by window.
     looks: BTreeMap<u32, Look>,
     /// For anonymous memory, and for files.
@@ -136,6 +140,7 @@ impl Ranges {
                     monitor,
                     round: (0.0, now_s),
                     rest_s: now_s,
+                    retry_s: now_s,
                     looks: BTreeMap::new(),
                     operators: [0, 1].map(|side| operator(side, cgroup.inode)),
                     adviser: Adviser::new(&self.kernel),
@@ -198,7 +203,15 @@ impl Ranges {
         let price = PRICE / self.walks.len().max(1) as f64;
         let kernel = &self.kernel;
         let due = self.walks.iter_mut().filter(|(_, walk)| now_s >= walk.look_due_s());
-        due.filter_map(|(id, walk)| Some((*id, walk.look(kernel, now_s, price).transpose()?))).collect()
+        let mut all = Vec::new();
+        for (id, walk) in due {
+            let told = walk.look(kernel, now_s, price);
+            if told.is_err() {
+                walk.retry_s = now_s + RETRY_S;
+            }
+            all.extend(told.transpose().map(|told| (*id, told)));
+        }
+        all
     }
 
     /// Takes on a request; the goal before it, if it was not reached, is given up. `now_s`: when.
@@ -230,7 +243,12 @@ impl Ranges {
                 () if now_s >= goal.until_s => Some("it was not found in time"),
                 () => None,
             };
-            all.push((reclaimed, why.and_then(|why| walk.end(why))));
+            let ended = why.and_then(|why| walk.end(why));
+            if ended.is_some() {
+                // Descriptors of processes are few.
+                walk.adviser = Adviser::new(&self.kernel);
+            }
+            all.push((reclaimed, ended));
         }
         all
     }
@@ -238,7 +256,8 @@ impl Ranges {
 
 impl Walk {
     fn look_due_s(&self) -> f64 {
-        if self.monitor.is_between_rounds() { self.rest_s } else { self.monitor.due_s() }
+        let due_s = if self.monitor.is_between_rounds() { self.rest_s } else { self.monitor.due_s() };
+        due_s.max(self.retry_s)
     }
 
     fn due_s(&self) -> f64 {
