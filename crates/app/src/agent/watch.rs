@@ -1,10 +1,8 @@
 //! Workloads as the agent sees them: which there are, what they hold, how they fare.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals, is_below};
-use lowtide_kernel::monitor::Target as Watching;
+use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals};
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::Swap;
@@ -16,17 +14,15 @@ use lowtide_policy::machine::Observation;
 use lowtide_policy::policies::Regions;
 
 use self::sight::{by_path, share, target};
-use super::config::{Config, NONE, Workload};
+use super::config::{Config, Workload};
 use super::metric::{Measure, Metrics};
 use super::others::Others;
 use super::ranges::{Facts, Ranges};
 use super::schemed::Huge;
 use crate::calibration;
 
+mod search;
 mod sight;
-
-/// Cgroups are searched for so often, seconds.
-const SEARCH_S: f64 = 10.0;
 
 /// Looking and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
 const MOST: f64 = 0.02;
@@ -98,6 +94,8 @@ pub struct Watch {
     searched_s: Option<f64>,
     /// Seconds since the start, and seconds that some task of the machine has stalled on memory.
     before: Option<(f64, f64)>,
+    /// systemd-oomd is at work.
+    killer: bool,
     /// Share of the time that some task stalled between the last two looks.
     pressure: Option<f64>,
     /// Things that cannot be seen, each said once.
@@ -138,6 +136,7 @@ impl Watch {
             found: BTreeMap::new(),
             searched_s: None,
             before: None,
+            killer: false,
             pressure: None,
             notes: BTreeSet::new(),
             fresh: Vec::new(),
@@ -148,6 +147,7 @@ impl Watch {
     #[must_use]
     pub fn succeeding(mut self, other: Self) -> Self {
         (self.found, self.before, self.notes) = (other.found, other.before, other.notes);
+        self.killer = other.killer;
         self.ranges = other.ranges.filter(|ranges| ranges.windows_s() == self.windows_s);
         self
     }
@@ -196,100 +196,6 @@ impl Watch {
     #[must_use]
     pub fn is_excluded(&self, path: &str) -> bool {
         self.exclude.iter().any(|selection| selection.holds(path))
-    }
-
-    /// Looks for cgroups that came and went, now and then.
-    fn search(&mut self, now_s: f64) {
-        if self.searched_s.is_some_and(|searched_s| (0.0..SEARCH_S).contains(&(now_s - searched_s))) {
-            return;
-        }
-        self.searched_s = Some(now_s);
-        let Ok(point) = Cgroup::mount_point(&self.kernel) else { return };
-        let excluded = self.excluded(&point);
-        let own = Cgroup::of(&self.kernel, std::process::id()).ok().flatten();
-        let own = own.map(|own| own.path_below(&point));
-        let mut before = std::mem::take(&mut self.found);
-        let mut paths = BTreeSet::new();
-        let mut all = Vec::new();
-        for (selection, rule) in &self.rules {
-            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
-        }
-        for (cgroup, Workload { policy, metric: measure, .. }) in all {
-            let path = cgroup.path_below(&point);
-            if overlaps(&paths, &path) {
-                continue;
-            }
-            if own.as_ref().is_some_and(|own| is_below(own, &path)) {
-                self.note(format!("{path}: left alone, as the agent itself is in it"));
-                continue;
-            }
-            if overlaps(&excluded, &path) {
-                if !excluded.iter().any(|other| is_below(&path, other)) {
-                    self.note(format!("{path}: left alone, as something below it is excluded"));
-                }
-                continue;
-            }
-            paths.insert(path.clone());
-            let known = before.remove(&cgroup.inode).filter(|known| known.path == path);
-            let new = || Watched {
-                cgroup: cgroup.clone(),
-                path,
-                policy: String::new(),
-                now: Vitals::default(),
-                ages: Vec::new(),
-                told: false,
-                others: Others::default(),
-                huge: None,
-                measure: None,
-                metric: None,
-                kept: None,
-                seen_s: f64::NAN,
-            };
-            let watched = Watched { policy, measure, ..known.unwrap_or_else(new) };
-            self.found.insert(watched.cgroup.inode, watched);
-        }
-        // What only the life cycle is for needs no ages.
-        let aged = self.found.values().filter(|watched| watched.policy != NONE);
-        let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
-        let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
-        self.follow(&aged, now_s);
-        self.notes.retain(|note| !note.starts_with('/') || paths.iter().any(|path| note.starts_with(path.as_str())));
-    }
-
-    /// Paths that are left alone, with all that is below them.
-    fn excluded(&self, point: &Path) -> BTreeSet<String> {
-        let excluded = self.exclude.iter().flat_map(|selection| selection.find(&self.kernel).unwrap_or_default());
-        excluded.map(|cgroup| cgroup.path_below(point)).collect()
-    }
-
-    /// Has these looked at.
-    fn follow(&mut self, aged: &[(Cgroup, Option<Regions>)], now_s: f64) {
-        let by_address =
-            |(cgroup, schemes): &&(Cgroup, Option<Regions>)| cgroup.version == Version::V1 || schemes.is_some();
-        let (mut by_address, whole): (Vec<_>, Vec<_>) = aged.iter().cloned().partition(|of| by_address(&of));
-        let whole: Vec<Cgroup> = whole.into_iter().map(|(cgroup, _)| cgroup).collect();
-        if let Some(monitor) = &mut self.monitor {
-            let ids: BTreeSet<u64> = whole.iter().map(|cgroup| cgroup.inode).collect();
-            let paths = self.found.values().filter(|watched| ids.contains(&watched.cgroup.inode));
-            monitor.follow(paths.map(|watched| watched.path.clone()).collect());
-        } else if !whole.is_empty() {
-            let target = Watching { cgroups: whole.clone(), ..Watching::default() };
-            match MglruMonitor::new(&self.kernel, &target, &self.windows_s) {
-                Ok(monitor) => self.monitor = Some(monitor),
-                Err(error) => {
-                    self.note(format!("no generations: {error}; ages are told by accessed bits"));
-                    by_address.extend(whole.into_iter().map(|cgroup| (cgroup, None)));
-                }
-            }
-        }
-        if by_address.is_empty() {
-            self.ranges = None;
-            return;
-        }
-        let ranges = self.ranges.get_or_insert_with(|| Ranges::new(&self.kernel, &self.windows_s));
-        if let Err(error) = ranges.follow(&by_address, now_s) {
-            self.note(format!("idle ages are not known: {error}"));
-        }
     }
 
     /// Looks at idle ages, where it is time; true if something new is known.
@@ -373,7 +279,7 @@ impl Watch {
             targets,
             pressure,
             free: memory.map(|memory| bytes(memory.free) / bytes(memory.total.max(1))),
-            swap_free: Some(devices.iter().map(Swap::free).sum()),
+            swap_free: Some(self.room(&devices)),
             swap_on_disk: devices.iter().any(|device| device.zram_name().is_none()),
             costs: self.costs,
             ..Observation::default()
@@ -383,7 +289,17 @@ impl Watch {
     /// Bytes of swap that are free.
     #[must_use]
     pub fn swap_free(&self) -> Option<u64> {
-        Some(swap::devices(&self.kernel).ok()?.iter().map(Swap::free).sum())
+        Some(self.room(&swap::devices(&self.kernel).ok()?))
+    }
+
+    /// Bytes of swap that may be filled: not so many that somebody kills for it.
+    fn room(&self, devices: &[Swap]) -> u64 {
+        let free: u64 = devices.iter().map(Swap::free).sum();
+        let spared =
+            if self.killer { search::SPARED * bytes(devices.iter().map(|device| device.bytes).sum()) } else { 0.0 };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of swap")]
+        let spared = spared as u64;
+        free.saturating_sub(spared)
     }
 
     /// Reads the bytes that zram holds, before compression, and takes.
@@ -393,40 +309,7 @@ impl Watch {
     }
 }
 
-/// Whether a path, or what is above or below it, is among those.
-fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
-    let below = format!("{}/", path.trim_end_matches('/'));
-    let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
-    paths.contains(path)
-        || above.into_iter().any(|above| paths.contains(above))
-        || paths.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below))
-}
-
 #[expect(clippy::cast_precision_loss, reason = "sizes and counts")]
 pub(super) fn bytes(value: u64) -> f64 {
     value as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn watching_has_a_price_cap() {
-        assert_eq!(pause_s(5.0, 0.001), 5.0);
-        // A fifth of a second for thousands of workloads: the next is ten seconds later.
-        assert_eq!(pause_s(5.0, 0.2), 10.0);
-    }
-
-    #[test]
-    fn nothing_is_acted_on_twice_or_through_its_parent() {
-        let paths: BTreeSet<String> = ["/a/b", "/c"].map(String::from).into();
-        for path in ["/a/b", "/a", "/a/b/c", "/", "/c/d"] {
-            assert!(overlaps(&paths, path), "{path}");
-        }
-        for path in ["/a/bc", "/a/c", "/d", "/ab"] {
-            assert!(!overlaps(&paths, path), "{path}");
-        }
-        assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a", "/") && !is_below("/ab", "/a"));
-    }
 }

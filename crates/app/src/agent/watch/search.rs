@@ -1,0 +1,177 @@
+//! Which workloads there are, who looks at them, and who else is at work.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use lowtide_kernel::cgroup::{Cgroup, Version, Vitals, is_below};
+use lowtide_kernel::monitor::Target as Watching;
+use lowtide_kernel::monitor::mglru::MglruMonitor;
+use lowtide_policy::policies::Regions;
+
+use super::super::config::{NONE, Workload};
+use super::super::others::Others;
+use super::super::ranges::Ranges;
+use super::{Watch, Watched};
+
+/// Cgroups are searched for so often, seconds.
+const SEARCH_S: f64 = 10.0;
+/// Where systemd-oomd is, if it is at work; it kills at nine tenths of the swap (`SwapUsedLimit=`, oomd.conf(5)), so that the
+/// share below is left free.
+const KILLER: &str = "/system.slice/systemd-oomd.service";
+pub(super) const SPARED: f64 = 0.2;
+
+impl Watch {
+    /// Looks for cgroups that came and went, now and then.
+    pub(super) fn search(&mut self, now_s: f64) {
+        if self.searched_s.is_some_and(|searched_s| (0.0..SEARCH_S).contains(&(now_s - searched_s))) {
+            return;
+        }
+        self.searched_s = Some(now_s);
+        let Ok(point) = Cgroup::mount_point(&self.kernel) else { return };
+        let excluded = self.excluded(&point);
+        let own = Cgroup::of(&self.kernel, std::process::id()).ok().flatten();
+        let own = own.map(|own| own.path_below(&point));
+        let killer = Cgroup::named(&self.kernel, KILLER).and_then(|cgroup| cgroup.pids(&self.kernel));
+        self.killer = killer.is_ok_and(|pids| !pids.is_empty());
+        if self.killer {
+            self.note("systemd-oomd kills where swap is nearly full: a fifth of it is left free".to_owned());
+        }
+        let mut before = std::mem::take(&mut self.found);
+        let mut paths = BTreeSet::new();
+        let mut all = Vec::new();
+        for (selection, rule) in &self.rules {
+            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
+        }
+        for (cgroup, Workload { policy, metric: measure, .. }) in all {
+            let path = cgroup.path_below(&point);
+            if overlaps(&paths, &path) {
+                continue;
+            }
+            if own.as_ref().is_some_and(|own| is_below(own, &path)) {
+                self.note(format!("{path}: left alone, as the agent itself is in it"));
+                continue;
+            }
+            if overlaps(&excluded, &path) {
+                if !excluded.iter().any(|other| is_below(&path, other)) {
+                    self.note(format!("{path}: left alone, as something below it is excluded"));
+                }
+                continue;
+            }
+            paths.insert(path.clone());
+            let known = before.remove(&cgroup.inode).filter(|known| known.path == path);
+            let new = || Watched {
+                cgroup: cgroup.clone(),
+                path,
+                policy: String::new(),
+                now: Vitals::default(),
+                ages: Vec::new(),
+                told: false,
+                others: Others::default(),
+                huge: None,
+                measure: None,
+                metric: None,
+                kept: None,
+                seen_s: f64::NAN,
+            };
+            let watched = Watched { policy, measure, ..known.unwrap_or_else(new) };
+            self.found.insert(watched.cgroup.inode, watched);
+        }
+        // What only the life cycle is for needs no ages.
+        let aged = self.found.values().filter(|watched| watched.policy != NONE);
+        let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
+        let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
+        self.follow(&aged, now_s);
+        self.notes.retain(|note| !note.starts_with('/') || paths.iter().any(|path| note.starts_with(path.as_str())));
+    }
+
+    /// Paths that are left alone, with all that is below them.
+    fn excluded(&self, point: &Path) -> BTreeSet<String> {
+        let excluded = self.exclude.iter().flat_map(|selection| selection.find(&self.kernel).unwrap_or_default());
+        excluded.map(|cgroup| cgroup.path_below(point)).collect()
+    }
+
+    /// Has these looked at.
+    fn follow(&mut self, aged: &[(Cgroup, Option<Regions>)], now_s: f64) {
+        let by_address =
+            |(cgroup, schemes): &&(Cgroup, Option<Regions>)| cgroup.version == Version::V1 || schemes.is_some();
+        let (mut by_address, whole): (Vec<_>, Vec<_>) = aged.iter().cloned().partition(|of| by_address(&of));
+        let whole: Vec<Cgroup> = whole.into_iter().map(|(cgroup, _)| cgroup).collect();
+        if let Some(monitor) = &mut self.monitor {
+            let ids: BTreeSet<u64> = whole.iter().map(|cgroup| cgroup.inode).collect();
+            let paths = self.found.values().filter(|watched| ids.contains(&watched.cgroup.inode));
+            monitor.follow(paths.map(|watched| watched.path.clone()).collect());
+        } else if !whole.is_empty() {
+            let target = Watching { cgroups: whole.clone(), ..Watching::default() };
+            match MglruMonitor::new(&self.kernel, &target, &self.windows_s) {
+                Ok(monitor) => self.monitor = Some(monitor),
+                Err(error) => {
+                    self.note(format!("no generations: {error}; ages are told by accessed bits"));
+                    by_address.extend(whole.into_iter().map(|cgroup| (cgroup, None)));
+                }
+            }
+        }
+        if by_address.is_empty() {
+            self.ranges = None;
+            return;
+        }
+        let ranges = self.ranges.get_or_insert_with(|| Ranges::new(&self.kernel, &self.windows_s));
+        if let Err(error) = ranges.follow(&by_address, now_s) {
+            self.note(format!("idle ages are not known: {error}"));
+        }
+    }
+}
+
+/// Whether a path, or what is above or below it, is among those.
+fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
+    let below = format!("{}/", path.trim_end_matches('/'));
+    let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
+    paths.contains(path)
+        || above.into_iter().any(|above| paths.contains(above))
+        || paths.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below))
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_kernel::root::Kernel;
+
+    use super::super::pause_s;
+    use super::*;
+
+    #[test]
+    fn watching_has_a_price_cap() {
+        assert_eq!(pause_s(5.0, 0.001), 5.0);
+        // A fifth of a second for thousands of workloads: the next is ten seconds later.
+        assert_eq!(pause_s(5.0, 0.2), 10.0);
+    }
+
+    #[test]
+    fn nothing_is_acted_on_twice_or_through_its_parent() {
+        let paths: BTreeSet<String> = ["/a/b", "/c"].map(String::from).into();
+        for path in ["/a/b", "/a", "/a/b/c", "/", "/c/d"] {
+            assert!(overlaps(&paths, path), "{path}");
+        }
+        for path in ["/a/bc", "/a/c", "/d", "/ab"] {
+            assert!(!overlaps(&paths, path), "{path}");
+        }
+        assert!(is_below("/a/b", "/a") && is_below("/a", "/a") && is_below("/a", "/") && !is_below("/ab", "/a"));
+    }
+
+    #[test]
+    fn where_somebody_kills_for_full_swap_some_of_it_is_left_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            std::fs::create_dir_all(dir.path().join(path).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(path), text).unwrap();
+        };
+        put("proc/self/mountinfo", "30 29 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+        put("proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/dev/zram0 partition 1000 100 5\n");
+        put("cg/cgroup.controllers", "memory\n");
+        let mut watch = Watch::empty(&Kernel::at(dir.path()));
+        watch.search(0.0);
+        assert_eq!((watch.swap_free(), watch.take_notes().len()), (Some(900 << 10), 0));
+        put("cg/system.slice/systemd-oomd.service/cgroup.procs", "77\n");
+        watch.search(20.0);
+        assert_eq!(watch.swap_free(), Some(700 << 10));
+        assert!(watch.take_notes()[0].contains("systemd-oomd"));
+    }
+}
