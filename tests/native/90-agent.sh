@@ -115,12 +115,18 @@ if have "cgroup v1"; then
   cat >reclaims.toml <<EOF
 every = "1s"
 ages = ["1s", "5s"]
+[policy.eager.age]
+anon = "5s"
+every = "1s"
+[policy.eager.age.brakes]
+slowdown = "20%"
 [[workload]]
 cgroup = "**/lowtide-test-$$/job"
+policy = "eager"
 EOF
   # shellcheck disable=SC2016  # expanded by the inner shell
   start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group/job" \
-    "$PATTERN" "$patterns/fixed.toml" --seconds 120 >/dev/null
+    "$PATTERN" "$patterns/fixed.toml" --seconds 300 >/dev/null
   program=$started
   wait_for 20 grown
   start "$LOWTIDE" agent --config reclaims.toml --dry-run 2>log
@@ -135,7 +141,7 @@ EOF
   between "what comes back is little" \
     "$(awk '$1 == "total_workingset_refault_anon" { print $2 }' "$group/job/memory.stat")" 0 40000
   swapoff "/dev/zram$device"
-  check "that swap is turned off is noticed" wait_for 10 grep -q 'held cgroup=all policy=auto by=swap' log
+  check "that swap is turned off is noticed" wait_for 10 grep -q 'held cgroup=all policy=eager by=swap' log
   sleep 6
   between "and nothing is taken then" "$(resident "$program")" $((500 * mib)) $((600 * mib))
   swapon "/dev/zram$device"
