@@ -1,6 +1,6 @@
 //! Carrying out what a policy asks for: small pieces, with a look at pressure before each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lowtide_kernel::cgroup::Vitals;
@@ -60,8 +60,7 @@ impl Actor {
     /// Whether somebody wants that nothing is taken.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        // One that cannot be looked at may be there.
-        !matches!(std::fs::symlink_metadata(&self.stop_file), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+        is_there(&self.stop_file)
     }
 
     /// Whether nothing may be touched.
@@ -165,6 +164,11 @@ impl Actor {
         }
         Ok(vitals)
     }
+}
+
+/// Whether the file that stops everything is there. One that cannot be looked at may be.
+pub(super) fn is_there(stop_file: &Path) -> bool {
+    !matches!(std::fs::symlink_metadata(stop_file), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// Bytes that went between two looks. What came back meanwhile is not missing in the kernel's count of what it took.

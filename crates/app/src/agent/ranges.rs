@@ -23,7 +23,7 @@ use lowtide_policy::machine::{Done, Observation, Reclaim, Reclaimed, turn};
 use lowtide_policy::policies::Regions;
 use lowtide_policy::schemes::{Limits, Operator};
 
-use super::act::Outcome;
+use super::act::{Outcome, is_there};
 use super::schemed::{Advised, Schemed};
 use super::site::Site;
 use super::watch::bytes;
@@ -374,7 +374,7 @@ impl Walk {
 /// What ends a step: stalls, its time, somebody who wants that nothing is taken.
 fn brake(kernel: &Kernel, stop_file: &Path) -> Brake {
     let (start, stop) = (Instant::now(), stop_file.to_path_buf());
-    let stopped = move || start.elapsed() > STEP || !matches!(stop.try_exists(), Ok(false));
+    let stopped = move || start.elapsed() > STEP || is_there(&stop);
     Brake::new(kernel, PRESSURE_FILE, Limits::default().pressure, stopped)
 }
 

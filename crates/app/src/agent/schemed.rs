@@ -33,8 +33,6 @@ pub struct Advised {
     pub applied: Vec<(String, f64)>,
     /// Huge pages, and what they waste.
     pub huge: Huge,
-    /// CPU seconds.
-    pub cpu_s: f64,
 }
 
 /// Schemes of one workload.
@@ -85,7 +83,7 @@ impl Schemed {
         });
         let kernel = site.kernel.clone();
         turn(&mut site, &mut self.operator);
-        let mut advised = Advised { cpu_s: site.turn.cpu_s, ..Advised::default() };
+        let mut advised = Advised::default();
         for (index, scheme) in self.regions.schemes.iter().enumerate() {
             let of = site.turn.reports.iter().filter(|report| report.order.scheme == index);
             let applied: u64 = of.map(|report| report.applied_bytes).sum();

@@ -294,7 +294,7 @@ pub fn candidates(look: &Look) -> Vec<Candidate> {
 }
 
 /// What has gone is not idle in memory any more, until the next look.
-pub fn gone(candidates: &mut [Candidate], report: &Report) {
+fn gone(candidates: &mut [Candidate], report: &Report) {
     for (pid, start, pages) in &report.done.blocks {
         let holds =
             |candidate: &&mut Candidate| candidate.pid == *pid && (candidate.start..candidate.end).contains(start);

@@ -22,7 +22,7 @@ impl Agent {
         if steps.is_empty() && advised.is_empty() {
             return;
         }
-        for (id, Advised { applied, huge, .. }) in advised {
+        for (id, Advised { applied, huge }) in advised {
             let Some(watched) = self.watch.get_mut(id) else { continue };
             watched.huge = Some(huge);
             for (scheme, bytes) in applied {
