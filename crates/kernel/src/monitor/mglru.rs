@@ -210,11 +210,11 @@ impl MglruMonitor {
 
     /// Numbers are given again: one that means another cgroup by now, or whose generations are counted anew, is not gone.
     fn forget_reused(&mut self, before: &[Lruvec]) {
-        let now: HashMap<(u64, u64), &Lruvec> = self.lruvecs.iter().map(|now| ((now.memcg, now.node), now)).collect();
-        let same = |old: &&Lruvec| {
-            let now = now.get(&(old.memcg, old.node));
-            now.is_some_and(|now| now.path == old.path && now.youngest() >= old.youngest())
-        };
+        // By the path, too: where removed cgroups have lost their number, they all have the same.
+        let key = |of: &Lruvec| (of.memcg, of.node);
+        let now: HashMap<_, Option<u64>> =
+            self.lruvecs.iter().map(|now| ((key(now), now.path.as_str()), now.youngest())).collect();
+        let same = |old: &&Lruvec| now.get(&(key(old), &old.path)).is_some_and(|youngest| *youngest >= old.youngest());
         let still: HashSet<u64> = before.iter().filter(same).map(|old| old.memcg).collect();
         self.gone.retain(|memcg| still.contains(memcg));
     }
@@ -236,9 +236,10 @@ impl MglruMonitor {
     /// Notes where others have made generations in this round. They may have left anonymous memory out, as reclaim does
     /// without swap: what was in the oldest generation is then counted to the youngest, as there are only four slots.
     fn note_disturbed(&mut self, before: &[Lruvec]) {
-        let youngest = |lruvec: &Lruvec| lruvec.generations.last().map_or(0, |generation| generation.seq);
+        let youngest = |lruvec: &Lruvec| lruvec.youngest().unwrap_or_default();
         let before: HashMap<(u64, u64), u64> = before.iter().map(|of| ((of.memcg, of.node), youngest(of))).collect();
-        for now in &self.lruvecs {
+        // Removed cgroups may share one number, so that one's generations seem to be another's.
+        for now in self.lruvecs.iter().filter(|now| !self.gone.contains(&now.memcg)) {
             let key = (now.memcg, now.node);
             if before.get(&key).is_some_and(|seq| youngest(now) > seq + 1) {
                 self.disturbed.insert(key);
@@ -389,6 +390,29 @@ mod tests {
         others.step(4.0).unwrap();
         assert_eq!(others.step(5.0).unwrap().unwrap().picture.working_set[0], None);
         assert_eq!(["/job", "/job/step", "/job/step/a"].map(|path| some.part.holds(path)), [false, true, true]);
+    }
+
+    /// As on 6.12, where removed cgroups all have number 0; the kernel refuses to age them.
+    #[test]
+    fn removed_cgroups_that_share_a_number_hide_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let removed =
+            |path: &str, seq: u64| format!("memcg 0 {path}\n node 0\n {seq} 9000 9 9\n {} 8000 0 0\n", seq + 1);
+        put("sys/kernel/mm/lru_gen/enabled", "0x0007\n");
+        let live = "memcg 1 /\n node 0\n 1 5001 90 0\n 2 5000 0 0\n 3 1000 10 2\n 4 0 0 0\n".to_owned();
+        put("sys/kernel/debug/lru_gen", &[live, removed("/dead", 7), removed("/ran", 0)].concat());
+        let system = Target { system: true, ..Target::default() };
+        let mut monitor = MglruMonitor::new(&Kernel::at(dir.path()).dry_run(), &system, &[]).unwrap();
+        monitor.gone.insert(0);
+        monitor.step(0.0).unwrap();
+        monitor.step(4.0).unwrap();
+        let picture = monitor.step(5.0).unwrap().unwrap().picture;
+        assert_eq!(picture.working_set[0].unwrap().bytes, 12.0 * 4096.0, "what is gone is in nobody's use");
     }
 
     #[test]
