@@ -16,6 +16,8 @@ echo 2G >"/sys/block/zram$device/disksize"
 mkswap "/dev/zram$device" >/dev/null
 swapon "/dev/zram$device"
 echo y >/sys/kernel/mm/lru_gen/enabled
+# In a huge page, all of it counts as used: what of it would be idle without, nobody can tell.
+echo madvise >/sys/kernel/mm/transparent_hugepage/enabled
 lowtide doctor --calibrate >/dev/null
 
 # agent AGE: takes what of anonymous memory was idle for so long, whatever that costs.

@@ -10,6 +10,7 @@ mod grid;
 mod histogram;
 mod loads;
 mod machine;
+mod mixes;
 mod peers;
 mod ranges;
 mod reads;
@@ -44,6 +45,8 @@ enum Command {
     Fidelity(fidelity::Args),
     /// Run the simulated machine: how fast it is, how honest the tide curve's band
     Simulated(simulated::Args),
+    /// Guard random mixes of programs on simulated machines that are short of memory, and healthy ones
+    Mixes(mixes::Args),
     /// Compute for so many rounds (a program for `cost`)
     Spin {
         /// How many
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Reads(args) => reads::run(&args),
         Command::Fidelity(args) => fidelity::run(&args),
         Command::Simulated(args) => simulated::run(&args),
+        Command::Mixes(args) => mixes::run(&args),
         Command::Spin { rounds } => loads::spin(rounds),
         Command::Churn { rounds } => loads::churn(rounds),
         Command::Timed { command } => loads::timed(&command),

@@ -33,6 +33,8 @@ enum Command {
     Simulate(cmd::simulate::Args),
     /// Reclaim from running workloads what they do not need
     Agent(cmd::agent::Args),
+    /// Stop workloads from thrashing: they have the memory one after the other
+    Guard(cmd::guard::Args),
     /// Show what the agent does
     Top(cmd::top::Args),
     /// Tell the agent what went to the background, or came back
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Simulate(args) => cmd::simulate::run(&args),
         Command::Agent(args) => cmd::agent::run(&args),
+        Command::Guard(args) => cmd::guard::run(&args),
         Command::Top(args) => cmd::top::run(&args),
         Command::Hint(args) => cmd::hint::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),

@@ -7,6 +7,7 @@ pub mod advise;
 pub mod caps;
 pub mod cgroup;
 pub mod damon;
+pub mod grant;
 pub mod huge;
 pub mod idle_bitmap;
 pub mod lru_gen;

@@ -9,6 +9,9 @@ use lowtide_model::PAGE;
 /// The file.
 const FILE: &str = "memory.reclaim";
 
+/// Bytes that the kernel takes at once, however few it is asked for (mm/vmscan.c, `MAX_LRU_BATCH` pages).
+pub const BATCH: u64 = 64 * PAGE;
+
 /// Which memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod governor;
+pub mod guard;
 pub mod lifecycle;
 pub mod machine;
 pub mod policies;

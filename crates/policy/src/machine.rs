@@ -45,6 +45,8 @@ pub struct Target {
     pub pressure: Option<f64>,
     /// The same on I/O.
     pub io_pressure: Option<f64>,
+    /// Share of that time that all of its tasks that could have run stalled on memory.
+    pub stalled: Option<f64>,
     /// Pages that came back since the last observation: anonymous, file.
     pub refaults: [f64; 2],
     /// Bytes that what is paged out takes where it is kept in memory; `None` = not known, or not in memory.
@@ -53,6 +55,8 @@ pub struct Target {
     pub background: bool,
     /// How it fares by a measure of its own, as it was told last; higher is worse.
     pub metric: Option<f64>,
+    /// The higher, the sooner it is protected from others.
+    pub priority: i32,
 }
 
 /// What became of one order.
@@ -107,6 +111,12 @@ pub struct Observation {
     pub swap_on_disk: bool,
     /// What a page costs that comes back.
     pub costs: RefaultCosts,
+    /// CPUs.
+    pub cpus: Option<f64>,
+    /// Share of their time since the last observation that they were busy.
+    pub cpu_busy: Option<f64>,
+    /// Memory of a target can be protected from reclaim.
+    pub can_protect: bool,
 }
 
 /// Advice on a process' memory.
@@ -155,6 +165,33 @@ pub enum Action {
     },
     /// Bring back what of a workload is paged out.
     Fetch {
+        /// Which workload.
+        target: u64,
+        /// Why.
+        reason: String,
+    },
+    /// Protect so much of a workload's memory from reclaim. It ends by itself unless it is asked for again.
+    Protect {
+        /// Which workload.
+        target: u64,
+        /// Bytes.
+        bytes: f64,
+        /// For so many seconds from now on.
+        lasts_s: f64,
+        /// Why.
+        reason: String,
+    },
+    /// Have a workload wait. It ends by itself unless it is asked for again.
+    Pause {
+        /// Which workload.
+        target: u64,
+        /// For so many seconds from now on.
+        lasts_s: f64,
+        /// Why.
+        reason: String,
+    },
+    /// End a workload's protection, and have it run.
+    Release {
         /// Which workload.
         target: u64,
         /// Why.

@@ -16,6 +16,7 @@ use lowtide_model::scheme::{Action, Scheme, builtin, line};
 use lowtide_model::units::{Share, Size, Span};
 use serde::Deserialize;
 
+use crate::guard::{self, Guard};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::Policy;
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
@@ -38,6 +39,8 @@ pub enum Spec {
     Auto(auto::Settings),
     /// What is in the background.
     Lifecycle(lifecycle::Settings),
+    /// What thrashes has its memory one after the other.
+    Guard(guard::Settings),
     /// Operation schemes.
     Schemes(Schemes),
 }
@@ -75,7 +78,7 @@ pub struct PolicyError(String);
 
 impl Spec {
     /// Names of policies that need no file: each with its usual settings.
-    pub const BUILT_IN: [&str; 5] = ["age", "auto", "lifecycle", "pressure", "promotion"];
+    pub const BUILT_IN: [&str; 6] = ["age", "auto", "guard", "lifecycle", "pressure", "promotion"];
 
     /// The policy of that name with its usual settings.
     #[must_use]
@@ -83,6 +86,7 @@ impl Spec {
         Some(match name {
             "age" => Self::Age(age::Settings::default()),
             "auto" => Self::Auto(auto::Settings::default()),
+            "guard" => Self::Guard(guard::Settings::default()),
             "lifecycle" => Self::Lifecycle(lifecycle::Settings::default()),
             "pressure" => Self::Pressure(pressure::Settings::default()),
             "promotion" => Self::Promotion(promotion::Settings::default()),
@@ -115,6 +119,7 @@ impl Spec {
             }
             Self::Auto(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
             Self::Lifecycle(settings) => Box::new(Lifecycle::new(settings.clone())),
+            Self::Guard(settings) => Box::new(Guard::new(settings.clone())),
             Self::Schemes(schemes) => Box::new(Operator::new(&schemes.simulated()?, schemes.limits(), seed)),
         })
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lowtide_kernel::cgroup::Vitals;
-use lowtide_kernel::reclaim::{Reclaimer, Side};
+use lowtide_kernel::reclaim::{BATCH, Reclaimer, Side};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys;
 use lowtide_model::PAGE;
@@ -121,6 +121,10 @@ impl Actor {
     ) {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
         let mut left = wanted.max(0.0) as u64 / PAGE * PAGE;
+        // What is in use would go with so little that is idle: it is left until there is more of it.
+        if older_s > 0.0 && left < BATCH {
+            return;
+        }
         while left > 0 {
             let before = match self.may_go_on(watched, start) {
                 Ok(vitals) => vitals,

@@ -7,7 +7,7 @@ use lowtide_policy::machine::Brake;
 use serde::{Deserialize, Serialize};
 
 use super::config::NONE;
-use super::history::{Act, History, Kind, Known, What};
+use super::history::{Act, History, Kind, Known};
 
 /// Number of this form; a change that is no addition counts it up.
 pub const SCHEMA: u32 = 1;
@@ -287,12 +287,7 @@ fn row(id: u64, known: &Known, held: &Brakes) -> Row {
 fn action(act: &Act) -> Action {
     Action {
         t_s: act.t_s,
-        what: match act.what {
-            What::Reclaim => "reclaim",
-            What::Stow => "stow",
-            What::Fetch => "fetch",
-        }
-        .to_owned(),
+        what: act.what.name().to_owned(),
         asked_anon_bytes: act.asked.map(|asked| asked[0]),
         asked_file_bytes: act.asked.map(|asked| asked[1]),
         anon_bytes: act.bytes[0],
@@ -365,6 +360,7 @@ fn ages(known: &Known, now_s: f64) -> Ages {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::What;
     use super::*;
     use crate::agent::history::Seen;
 

@@ -1,6 +1,6 @@
 //! What the agent shall do, as it stands in its file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use lowtide_kernel::cgroup::Selection;
@@ -116,7 +116,11 @@ impl Config {
         Ok(config)
     }
 
-    fn check(&self, kernel: &Kernel) -> Result<(), String> {
+    /// Whether all of it makes sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self, kernel: &Kernel) -> Result<(), String> {
         if !(0.1..=60.0).contains(&self.every.0.as_secs_f64()) {
             return Err(format!("every = {}: a time from 100ms to 1m", self.every));
         }
@@ -200,6 +204,14 @@ impl Config {
     pub fn schemes(&self) -> BTreeMap<String, Regions> {
         let named = self.policy.iter().filter_map(|(name, spec)| Some((name.clone(), spec.regions()?.ok()?)));
         named.collect()
+    }
+
+    /// Policies that need to know of no idle ages: they do without looking, which has its price.
+    #[must_use]
+    pub fn ageless(&self) -> BTreeSet<String> {
+        let names = self.workload.iter().map(|workload| workload.policy.clone());
+        let guards = names.filter(|name| self.policy(name).is_ok_and(|spec| matches!(spec, Spec::Guard(_))));
+        guards.chain([NONE.to_owned()]).collect()
     }
 
     /// Idle ages in whole seconds.

@@ -17,6 +17,7 @@ use super::act::Actor;
 use super::api::LIFECYCLE;
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
+use super::granting::Granting;
 use super::heed;
 use super::lifecycle::Phases;
 use super::listen::{Listen, Serve};
@@ -59,7 +60,8 @@ impl Group {
 /// The agent.
 pub struct Agent {
     kernel: Kernel,
-    file: PathBuf,
+    /// Where that stands; `None` = nowhere.
+    file: Option<PathBuf>,
     config: Config,
     watch: Watch,
     actor: Actor,
@@ -67,6 +69,7 @@ pub struct Agent {
     /// What is done to what is in the background, and who that is.
     lifecycle: Option<Group>,
     phases: Phases,
+    granting: Granting,
     socket: Option<Socket>,
     metrics: Metrics,
     shared: Shared,
@@ -90,17 +93,26 @@ impl Agent {
     /// If the file has a mistake.
     pub fn new(kernel: &Kernel, file: &Path, dry_run: bool) -> anyhow::Result<Self> {
         let config = Config::load(file, kernel)?;
+        Ok(Self { file: Some(file.to_path_buf()), ..Self::with(kernel, config, dry_run)? })
+    }
+
+    /// An agent that does what was decided elsewhere, and has no file to read anew.
+    ///
+    /// # Errors
+    /// If a pattern or a policy makes no sense.
+    pub fn with(kernel: &Kernel, config: Config, dry_run: bool) -> anyhow::Result<Self> {
         let shared = Shared::default();
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         let costs = calibration::load().or_usual();
         let mut agent = Self {
             kernel: kernel.clone(),
-            file: file.to_path_buf(),
+            file: None,
             watch: Watch::new(kernel, &config)?,
             actor: Actor::new(kernel, config.stop_file.clone(), dry_run),
             groups: BTreeMap::new(),
             lifecycle: None,
             phases: Phases::new(kernel, None),
+            granting: Granting::new(kernel, dry_run),
             socket: None,
             seen: Seen::new(kernel, shared.clone(), costs, started_unix_s, dry_run),
             metrics: Metrics::default(),
@@ -203,8 +215,12 @@ impl Agent {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
         }
+        let Some(file) = self.file.clone() else {
+            log::line("note", &[("text", "there is no file to read anew".to_owned())]);
+            return;
+        };
         let loaded =
-            Config::load(&self.file, &self.kernel).and_then(|config| Ok((Watch::new(&self.kernel, &config)?, config)));
+            Config::load(&file, &self.kernel).and_then(|config| Ok((Watch::new(&self.kernel, &config)?, config)));
         match loaded {
             Ok((watch, config)) => {
                 if config.listen != self.config.listen {
@@ -214,7 +230,7 @@ impl Agent {
                 self.actor = Actor::new(&self.kernel, config.stop_file.clone(), self.dry_run);
                 self.config = config;
                 match self.group().and_then(|()| self.listen()) {
-                    Ok(()) => log::line("reloaded", &[("file", self.file.display().to_string())]),
+                    Ok(()) => log::line("reloaded", &[("file", file.display().to_string())]),
                     Err(error) => log::line("error", &[("text", error.to_string())]),
                 }
             }
@@ -235,7 +251,8 @@ impl Agent {
     /// If signals cannot be waited for.
     pub fn run(&mut self, signals: &Signals) -> anyhow::Result<()> {
         let mode = if self.dry_run { "dry run" } else { "acting" };
-        log::line("started", &[("file", self.file.display().to_string()), ("mode", mode.to_owned())]);
+        let file = self.file.as_ref().map_or_else(|| "none".to_owned(), |file| file.display().to_string());
+        log::line("started", &[("file", file), ("mode", mode.to_owned())]);
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let mut next_s = 0.0;
         loop {
@@ -251,6 +268,7 @@ impl Agent {
             while let Some(signal) = signals.next()? {
                 if signal.number != Signal::HUP.as_raw() {
                     let _ = sd_notify::notify(&[NotifyState::Stopping]);
+                    self.granting.end();
                     self.keep(true);
                     log::line("ended", &[("signal", signal.number.to_string())]);
                     return Ok(());
@@ -305,6 +323,7 @@ impl Agent {
         self.show(now_s, !told.is_empty(), stopped, &trees);
         // Of the time before the first turn nothing is known, pressure neither: it only looks.
         if stopped || first {
+            self.granting.end();
             if !first {
                 self.keep(false);
             }
@@ -326,6 +345,7 @@ impl Agent {
                 watch: &mut self.watch,
                 actor: &mut self.actor,
                 phases: &mut self.phases,
+                granting: &mut self.granting,
                 reclaimed: Vec::new(),
                 shared: &self.shared,
                 told: &self.seen,
@@ -355,6 +375,7 @@ impl Agent {
             watch: &mut self.watch,
             actor: &mut self.actor,
             phases: &mut self.phases,
+            granting: &mut self.granting,
             reclaimed: Vec::new(),
             shared: &self.shared,
             told: &self.seen,
@@ -374,6 +395,7 @@ impl Agent {
                 row.cgroup.clone_from(&watched.path);
                 row.policy.clone_from(&watched.policy);
                 row.watched = Some(watched.clone());
+                row.granted = self.granting.of(*id);
             }
             figures.cpu_s = (cpu_s - evicting_s, evicting_s);
             figures.stopped = stopped || self.dry_run;

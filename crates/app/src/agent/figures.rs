@@ -26,6 +26,8 @@ pub struct Row {
     pub reclaimed: [f64; SIDES],
     /// Requests so far, and those that were cut short.
     pub requests: (f64, f64),
+    /// Bytes that are protected, and whether it waits.
+    pub granted: (u64, bool),
 }
 
 /// All of them.
@@ -116,7 +118,7 @@ const fn metric(
 }
 
 /// What is told of each workload.
-const METRICS: [Metric; 11] = [
+const METRICS: [Metric; 13] = [
     metric("resident", "Memory of the workload", true, false, |_, of| by_type(of.now.resident.map(bytes))),
     metric("swapped", "Memory of the workload that is paged out", true, false, |_, of| plain(bytes(of.now.swapped))),
     metric("kept", "What keeping it takes, as far as that is known", true, false, |_, of| {
@@ -135,6 +137,8 @@ const METRICS: [Metric; 11] = [
     metric("idle", "Memory not used for at least the age", true, false, |_, of| ages(of, true)),
     metric("refaults", "Pages that came back", false, true, |_, of| by_type(of.now.refaults.map(bytes))),
     metric("reclaimed", "Memory that the agent had evicted", true, true, |row, _| by_type(row.reclaimed)),
+    metric("protected", "Memory that is protected for a time", true, false, |row, _| plain(bytes(row.granted.0))),
+    metric("paused", "Whether it waits for its turn", false, false, |row, _| plain(f64::from(u8::from(row.granted.1)))),
     metric("requests", "Requests to reclaim, and those that were cut short", false, true, |row, _| {
         vec![
             (vec![("result", "done".to_owned())], row.requests.0 - row.requests.1),

@@ -81,6 +81,27 @@ pub enum What {
     Stow,
     /// It came back and was fetched.
     Fetch,
+    /// Its memory was protected for a time.
+    Protect,
+    /// It had to wait for a time.
+    Pause,
+    /// It is not protected any more, and need not wait.
+    Release,
+}
+
+impl What {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reclaim => "reclaim",
+            Self::Stow => "stow",
+            Self::Fetch => "fetch",
+            Self::Protect => "protect",
+            Self::Pause => "pause",
+            Self::Release => "release",
+        }
+    }
 }
 
 /// One thing that was done, and why.

@@ -12,6 +12,7 @@ pub mod config;
 pub mod daemon;
 pub mod figures;
 mod gate;
+mod granting;
 mod heed;
 pub mod history;
 pub mod http;

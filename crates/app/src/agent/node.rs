@@ -7,6 +7,7 @@ use lowtide_policy::machine::{Action, Block, Machine, Observation, Reclaimed};
 
 use super::act::Actor;
 use super::figures::Shared;
+use super::granting::Granting;
 use super::lifecycle::{Phases, Reach, Stowed};
 use super::log;
 use super::seen::Seen;
@@ -19,6 +20,7 @@ pub(super) struct Node<'a> {
     pub watch: &'a mut Watch,
     pub actor: &'a mut Actor,
     pub phases: &'a mut Phases,
+    pub granting: &'a mut Granting,
     pub reclaimed: Vec<Reclaimed>,
     pub shared: &'a Shared,
     pub told: &'a Seen,
@@ -30,6 +32,7 @@ impl Machine for Node<'_> {
     }
 
     fn act(&mut self, actions: Vec<Action>, _: Vec<Block>) {
+        self.granting.expire(self.now_s);
         for action in actions {
             let wanted = match action {
                 Action::Reclaim(wanted) => wanted,
@@ -39,6 +42,10 @@ impl Machine for Node<'_> {
                 }
                 Action::Fetch { target, reason } => {
                     self.turn_over(target, false, &reason);
+                    continue;
+                }
+                Action::Protect { target, .. } | Action::Pause { target, .. } | Action::Release { target, .. } => {
+                    self.grant(target, &action);
                     continue;
                 }
                 // Only schemes ask for it, and these are not for the agent.
@@ -61,6 +68,28 @@ impl Machine for Node<'_> {
 }
 
 impl Node<'_> {
+    /// Has one protected, or wait, or be as it was.
+    fn grant(&mut self, id: u64, action: &Action) {
+        let Some(watched) = self.watch.found().get(&id) else { return };
+        let Some(granted) = self.granting.act(watched, action, self.now_s) else { return };
+        let (Action::Protect { reason, .. } | Action::Pause { reason, .. } | Action::Release { reason, .. }) = action
+        else {
+            return;
+        };
+        let mut figures = vec![
+            ("cgroup", watched.path.clone()),
+            ("resident_bytes", watched.now.resident.iter().sum::<u64>().to_string()),
+            ("swapped_bytes", watched.now.swapped.to_string()),
+        ];
+        if granted.bytes > 0.0 {
+            figures.push(("bytes", format!("{:.0}", granted.bytes)));
+        }
+        figures.push(("reason", reason.clone()));
+        figures.extend(granted.stopped.clone().map(|why| ("stopped", why)));
+        log::line(granted.what.name(), &figures);
+        self.told.granted(id, &granted, reason);
+    }
+
     /// Stows what went to the background, or fetches it again.
     fn turn_over(&mut self, id: u64, away: bool, reason: &str) {
         let watched = self.watch.found().get(&id);

@@ -10,6 +10,7 @@ use lowtide_policy::machine::{Reclaim, Target};
 use super::act::Outcome;
 use super::api::{self, Detail, Overview, Status};
 use super::figures;
+use super::granting::Granted;
 use super::history::{Act, History, Kind, Seen as Look, What, cut};
 use super::watch::{Watched, bytes};
 
@@ -135,6 +136,12 @@ impl Seen {
     /// Something went to the background, or came back: `done` = bytes and seconds.
     pub(super) fn turned_over(&self, id: u64, away: bool, done: ([f64; 2], f64), reason: &str, stopped: Option<&str>) {
         self.act(id, if away { What::Stow } else { What::Fetch }, None, done, reason, stopped.map(cut));
+    }
+
+    /// Something was granted, or taken back.
+    pub(super) fn granted(&self, id: u64, granted: &Granted, reason: &str) {
+        let asked = (granted.what == What::Protect).then_some([granted.bytes, 0.0]);
+        self.act(id, granted.what, asked, ([0.0; 2], 0.0), reason, granted.stopped.as_deref().map(cut));
     }
 
     fn act(

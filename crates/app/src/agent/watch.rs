@@ -7,14 +7,14 @@ use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::Swap;
 use lowtide_kernel::sys::Signals;
-use lowtide_kernel::{pressure, swap, system, zram};
+use lowtide_kernel::{grant, pressure, swap, system, zram};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_policy::machine::Observation;
 use lowtide_policy::policies::Regions;
 
 use self::sight::{by_path, share, target};
-use super::config::{Config, Workload};
+use super::config::{Config, NONE, Workload};
 use super::metric::{Measure, Metrics};
 use super::others::Others;
 use super::ranges::{Facts, Ranges};
@@ -94,6 +94,12 @@ pub struct Watch {
     searched_s: Option<f64>,
     /// Seconds since the start, and seconds that some task of the machine has stalled on memory.
     before: Option<(f64, f64)>,
+    /// CPU ticks: busy, and of all.
+    ticks: Option<(u64, u64)>,
+    /// Policies that need no idle ages.
+    ageless: BTreeSet<String>,
+    /// Seconds from one search for cgroups to the next.
+    search_s: f64,
     /// systemd-oomd is at work.
     killer: bool,
     /// Share of the time that some task stalled between the last two looks.
@@ -116,6 +122,8 @@ impl Watch {
             exclude: config.exclude.iter().map(selection).collect::<Result<_>>()?,
             schemes: config.schemes(),
             windows_s: config.windows_s(),
+            ageless: config.ageless(),
+            search_s: search::often_s(config.every.0.as_secs_f64()),
             costs: calibration::load().or_usual(),
             ..Self::empty(kernel)
         })
@@ -136,6 +144,9 @@ impl Watch {
             found: BTreeMap::new(),
             searched_s: None,
             before: None,
+            ticks: None,
+            ageless: BTreeSet::from([NONE.to_owned()]),
+            search_s: search::SEARCH_S,
             killer: false,
             pressure: None,
             notes: BTreeSet::new(),
@@ -274,6 +285,11 @@ impl Watch {
         }
         let devices = swap::devices(&kernel).unwrap_or_default();
         let memory = system::memory(&kernel).ok();
+        let ticks = system::cpu(&kernel).ok().map(|ticks| (ticks.busy, ticks.total));
+        let cpu_busy = self.ticks.zip(ticks).and_then(|(before, now)| {
+            share(bytes(now.0.saturating_sub(before.0)), bytes(now.1.saturating_sub(before.1)))
+        });
+        self.ticks = ticks;
         Observation {
             now_s,
             targets,
@@ -282,6 +298,9 @@ impl Watch {
             swap_free: Some(self.room(&devices)),
             swap_on_disk: devices.iter().any(|device| device.zram_name().is_none()),
             costs: self.costs,
+            cpus: std::thread::available_parallelism().ok().map(|cpus| bytes(cpus.get() as u64)),
+            cpu_busy,
+            can_protect: self.found.values().all(|watched| grant::can_protect(&kernel, &watched.cgroup)),
             ..Observation::default()
         }
     }

@@ -74,7 +74,7 @@ fn possible(kernel: &Kernel) -> anyhow::Result<()> {
 }
 
 /// One agent at a time: held as long as the file is open.
-fn lock(folder: &Path) -> anyhow::Result<File> {
+pub(super) fn lock(folder: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let path = folder.join("agent.lock");
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

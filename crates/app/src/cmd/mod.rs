@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod doctor;
 pub mod export;
+pub mod guard;
 pub mod hint;
 pub mod import;
 pub mod record;

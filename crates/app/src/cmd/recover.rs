@@ -14,6 +14,9 @@ pub struct Args {
     /// Records to finish
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
+    /// Wait until standard input is closed, then take everything back: a watchdog
+    #[arg(long, hide = true)]
+    when_closed: bool,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
@@ -24,6 +27,10 @@ pub struct Args {
 /// # Errors
 /// If the journals cannot be read.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
+    if args.when_closed {
+        // Whoever holds the other end is gone, however that came about.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    }
     let mut lines = Vec::new();
     let mut failed = false;
     for recovered in undo::recover(&Kernel::default(), &undo::folder())? {

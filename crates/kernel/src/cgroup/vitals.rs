@@ -27,6 +27,8 @@ pub struct Vitals {
     pub high: Option<u64>,
     /// Seconds that some task has stalled so far, on memory and on I/O.
     pub stalled_s: [Option<f64>; 2],
+    /// Seconds that all tasks that could have run have stalled so far on memory.
+    pub all_stalled_s: Option<f64>,
 }
 
 impl Cgroup {
@@ -45,10 +47,13 @@ impl Cgroup {
         // The root has neither.
         vitals.floor = number("memory.min").unwrap_or(0).max(number("memory.low").unwrap_or(0));
         vitals.high = number("memory.high");
-        vitals.stalled_s = ["memory", "io"].map(|resource| {
+        let stalled = |resource: &str| {
             let path = self.path.join(format!("{resource}.pressure"));
-            pressure::read(kernel, &path.to_string_lossy()).ok().map(|pressure| pressure.some_s)
-        });
+            pressure::read(kernel, &path.to_string_lossy()).ok()
+        };
+        let (memory, io) = (stalled("memory"), stalled("io"));
+        vitals.stalled_s = [memory, io].map(|pressure| pressure.map(|pressure| pressure.some_s));
+        vitals.all_stalled_s = memory.and_then(|pressure| pressure.full_s);
         Ok(vitals)
     }
 }

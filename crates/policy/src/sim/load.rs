@@ -175,6 +175,14 @@ pub struct Load {
     pub start_s: f64,
     /// See above.
     pub stop_s: f64,
+    /// Seconds of its own clock after which its work is done, and when that was by the machine's.
+    pub work_s: f64,
+    /// See above.
+    pub done_s: Option<f64>,
+    /// What was granted of it for a time: bytes that are protected, until when; and until when it waits.
+    pub granted: (f64, f64),
+    /// See above.
+    pub paused_until_s: f64,
     /// When it is in the foreground; in the background it does nothing. `None` = always.
     pub foreground: Option<Foreground>,
     /// Its memory.
@@ -227,6 +235,10 @@ impl Load {
             protected: false,
             start_s: 0.0,
             stop_s: f64::INFINITY,
+            work_s: f64::INFINITY,
+            done_s: None,
+            granted: (0.0, 0.0),
+            paused_until_s: 0.0,
             foreground: None,
             parts,
             groups,
@@ -243,7 +255,19 @@ impl Load {
     /// Whether it runs at that time.
     #[must_use]
     pub fn runs(&self, now_s: f64) -> bool {
-        !self.gone && (self.start_s..self.stop_s).contains(&now_s)
+        !self.gone && self.done_s.is_none() && (self.start_s..self.stop_s).contains(&now_s)
+    }
+
+    /// Whether it waits for its turn at that time.
+    #[must_use]
+    pub fn is_paused(&self, now_s: f64) -> bool {
+        now_s < self.paused_until_s
+    }
+
+    /// Bytes that are never reclaimed from it at that time: memory.min.
+    pub(super) fn min_at(&self, now_s: f64) -> f64 {
+        let (bytes, until_s) = self.granted;
+        if now_s < until_s { self.limits.min.max(bytes) } else { self.limits.min }
     }
 
     /// Whether it is in the background at that time.

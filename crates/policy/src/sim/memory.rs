@@ -7,6 +7,9 @@ use super::load::{Load, PAGE_F, Used};
 const LOW: f64 = 0.01;
 const HIGH: f64 = 0.02;
 
+/// Pages that are read at once where it is known which are wanted (vm.page-cluster: two to the power of three).
+const READ_AHEAD: f64 = 8.0;
+
 /// CPU seconds to page out a page to zram where nothing else is said: of the order of compressing 4 KiB.
 pub const EVICT_S: f64 = 5e-6;
 
@@ -125,7 +128,8 @@ impl Memory {
         Taken { pages, cpu_s: if of.anon { pages_f(taken) * self.out_s } else { 0.1 * pages_f(taken) * self.out_s } }
     }
 
-    /// Brings back at most so many pages that are paged out, whole groups. CPU seconds that it takes.
+    /// Brings back at most so many pages that are paged out, whole groups. Seconds that it takes: a disk is asked for many at
+    /// once.
     pub(super) fn fetch(&mut self, load: &mut Load, pages: u64) -> f64 {
         let places: Vec<(usize, usize)> = places(load);
         let mut left = pages;
@@ -137,7 +141,7 @@ impl Memory {
                 cpu_s += self.bring(load, Used { group, part, idle_s: None, back, new: 0 });
             }
         }
-        cpu_s
+        if self.swap.zram { cpu_s } else { cpu_s / READ_AHEAD }
     }
 
     /// A group's memory is given back, wherever it is.

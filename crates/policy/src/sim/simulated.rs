@@ -56,6 +56,8 @@ pub struct Simulated {
     /// CPU seconds of reclaim in this step, which workloads lack in the next.
     reclaim_cpu_s: f64,
     turn_s: f64,
+    /// CPU seconds that were used since the last turn.
+    busy_cpu_s: f64,
     /// Seconds that each workload waited since the last turn.
     waited_s: Vec<f64>,
     /// Pages that came back to each workload since the last turn.
@@ -85,6 +87,7 @@ impl Simulated {
             misfortune: Misfortune::new(setup.faults, setup.seed),
             recorder: Recorder::new(loads.len(), setup.duration_s),
             reclaim_cpu_s: 0.0,
+            busy_cpu_s: 0.0,
             turn_s: 0.0,
             waited_s: vec![0.0; loads.len()],
             refaults: vec![[0; 2]; loads.len()],
@@ -145,7 +148,7 @@ impl Simulated {
                 self.loads[at].start_anew();
             }
             if self.loads[at].runs(self.now_s) {
-                if self.loads[at].is_background(self.now_s) {
+                if self.loads[at].is_background(self.now_s) || self.loads[at].is_paused(self.now_s) {
                     continue;
                 }
                 self.run(at, step_s, share, &mut used);
@@ -162,8 +165,13 @@ impl Simulated {
     /// The part of the time that everyone gets a CPU: workloads and reclaim share what there is.
     fn cpu_share(&mut self, step_s: f64) -> f64 {
         let reclaim = std::mem::take(&mut self.reclaim_cpu_s) / step_s;
-        let busy = |load: &&Load| load.runs(self.now_s) && !load.is_background(self.now_s);
-        let wanted: f64 = self.loads.iter().filter(busy).map(|load| load.cpus).sum();
+        let now_s = self.now_s;
+        let runs = |load: &&Load| load.runs(now_s) && !load.is_background(now_s) && !load.is_paused(now_s);
+        let wanted: f64 = self.loads.iter().filter(runs).map(|load| load.cpus).sum();
+        // Who waits for a disk leaves its CPU idle.
+        let waits = |load: &&Load| runs(load) && load.debt_s >= step_s && !self.memory.swap.zram;
+        let idle: f64 = self.loads.iter().filter(waits).map(|load| load.cpus).sum();
+        self.busy_cpu_s += (wanted - idle + reclaim).clamp(0.0, self.setup.cpus) * step_s;
         (self.setup.cpus / (wanted + reclaim).max(1e-9)).min(1.0)
     }
 
@@ -175,6 +183,9 @@ impl Simulated {
         load.debt_s -= waited_s;
         self.waited_s[at] += waited_s;
         load.run(available_s - waited_s, self.now_s, &mut self.random, used);
+        if load.clock_s >= load.work_s {
+            load.done_s = Some(self.now_s);
+        }
         self.recorder.waited(at, waited_s, available_s);
         let mut debt_s = 0.0;
         let mut back = [0; 2];
@@ -262,9 +273,9 @@ impl Simulated {
     /// Takes from all in proportion to what each holds above its protection: first memory.low, then memory.min.
     fn take_from_all(&mut self, bytes: f64) -> Taken {
         let mut all = Taken::default();
-        for floor in [(|load: &Load| load.limits.low.max(load.limits.min)) as fn(&Load) -> f64, |load| load.limits.min]
-        {
-            let spare: Vec<f64> = self.loads.iter().map(|load| (load.bytes() - floor(load)).max(0.0)).collect();
+        let now_s = self.now_s;
+        for floor in [(|load, now_s| load.limits.low.max(load.min_at(now_s))) as fn(&Load, f64) -> f64, Load::min_at] {
+            let spare: Vec<f64> = self.loads.iter().map(|load| (load.bytes() - floor(load, now_s)).max(0.0)).collect();
             let sum: f64 = spare.iter().sum();
             let wanted = bytes - pages_f(all.all()) * PAGE_F;
             if sum <= 0.0 || wanted <= 0.0 {

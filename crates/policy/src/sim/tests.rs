@@ -123,6 +123,7 @@ fn starved_of_cpu_everyone_runs_slower_and_waits_no_longer() {
 }
 
 mod churn;
+mod guard;
 mod killed;
 mod laws;
 mod phone;

@@ -8,13 +8,19 @@ use lowtide_kernel::monitor::Target as Watching;
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_policy::policies::Regions;
 
-use super::super::config::{NONE, Workload};
+use super::super::config::Workload;
 use super::super::others::Others;
 use super::super::ranges::Ranges;
 use super::{Watch, Watched};
 
-/// Cgroups are searched for so often, seconds.
-const SEARCH_S: f64 = 10.0;
+/// Cgroups are searched for so often, seconds; more often by whoever looks at them every second.
+pub(super) const SEARCH_S: f64 = 10.0;
+
+/// Seconds between two searches where there is a turn so often.
+pub(super) fn often_s(every_s: f64) -> f64 {
+    (2.0 * every_s).min(SEARCH_S)
+}
+
 /// Where systemd-oomd is, if it is at work; it kills at nine tenths of the swap (`SwapUsedLimit=`, oomd.conf(5)), so that the
 /// share below is left free.
 const KILLER: &str = "/system.slice/systemd-oomd.service";
@@ -23,7 +29,7 @@ pub(super) const SPARED: f64 = 0.2;
 impl Watch {
     /// Looks for cgroups that came and went, now and then.
     pub(super) fn search(&mut self, now_s: f64) {
-        if self.searched_s.is_some_and(|searched_s| (0.0..SEARCH_S).contains(&(now_s - searched_s))) {
+        if self.searched_s.is_some_and(|searched_s| (0.0..self.search_s).contains(&(now_s - searched_s))) {
             return;
         }
         self.searched_s = Some(now_s);
@@ -76,8 +82,7 @@ impl Watch {
             let watched = Watched { policy, measure, ..known.unwrap_or_else(new) };
             self.found.insert(watched.cgroup.inode, watched);
         }
-        // What only the life cycle is for needs no ages.
-        let aged = self.found.values().filter(|watched| watched.policy != NONE);
+        let aged = self.found.values().filter(|watched| !self.ageless.contains(&watched.policy));
         let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
         let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
         self.follow(&aged, now_s);

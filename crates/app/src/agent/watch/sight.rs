@@ -28,6 +28,7 @@ pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64) ->
         ages: if watched.told { of_living(&watched.ages, vitals.resident.map(bytes)) } else { Vec::new() },
         pressure: stalled(0),
         io_pressure: stalled(1),
+        stalled: before.and_then(|before| share(vitals.all_stalled_s? - before.all_stalled_s?, elapsed_s)),
         refaults: [back(0), back(1)],
         stored: watched.kept_of(vitals),
         metric: watched.metric,

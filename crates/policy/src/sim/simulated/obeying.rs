@@ -86,6 +86,16 @@ impl Simulated {
         self.reclaim_cpu_s += cpu_s;
     }
 
+    /// Protects so many bytes of a workload, or has it wait, for so many seconds.
+    fn grant(&mut self, id: u64, bytes: Option<f64>, lasts_s: f64) {
+        let until_s = self.now_s + lasts_s;
+        let Some(at) = self.find(id) else { return };
+        match bytes {
+            Some(bytes) => self.loads[at].granted = (bytes, until_s),
+            None => self.loads[at].paused_until_s = until_s,
+        }
+    }
+
     /// Pages of a block that are in memory.
     fn in_memory(&self, (pid, (start, end)): &Block) -> Option<(u32, u64, u32)> {
         let id = self.known.get(pid)?;
@@ -120,6 +130,10 @@ impl Machine for Simulated {
             free: Some((self.memory.free() / self.memory.total).clamp(0.0, 1.0)),
             swap_free: Some(self.memory.swap_free() * PAGE),
             swap_on_disk: !self.memory.swap.zram,
+            cpus: Some(self.setup.cpus),
+            cpu_busy: (since_s > 0.0)
+                .then(|| (std::mem::take(&mut self.busy_cpu_s) / (since_s * self.setup.cpus)).min(1.0)),
+            can_protect: true,
             costs: RefaultCosts { swap_s: self.memory.swap.in_s, disk_s: self.memory.disk_s },
             ..Observation::default()
         };
@@ -133,7 +147,7 @@ impl Machine for Simulated {
                 let pressure = Some(pressure(*waited_s));
                 let target = target(load, self.now_s, pressure, &monitors, &mut self.random);
                 let stored = target.stored.filter(|_| self.memory.swap.zram);
-                seen.targets.push(Target { refaults, stored, ..target });
+                seen.targets.push(Target { refaults, stored, stalled: pressure, ..target });
             }
             if monitors.regions > 0 {
                 candidates(load, self.now_s, &monitors, &mut self.random, &mut seen.candidates);
@@ -177,6 +191,12 @@ impl Machine for Simulated {
                 Action::Reclaim(reclaim) => self.reclaim(&reclaim, share),
                 Action::Stow { target, .. } => self.stow(target, share),
                 Action::Fetch { target, .. } => self.fetch(target, share),
+                Action::Protect { target, bytes, lasts_s, .. } => self.grant(target, Some(bytes), lasts_s),
+                Action::Pause { target, lasts_s, .. } => self.grant(target, None, lasts_s),
+                Action::Release { target, .. } => {
+                    self.grant(target, Some(0.0), 0.0);
+                    self.grant(target, None, 0.0);
+                }
             }
         }
     }

@@ -45,6 +45,8 @@ impl Policy for Checked {
                     }
                 }
                 Action::Advise(_) | Action::Fetch { .. } => {}
+                // The guard has laws of its own: it acts where there is pressure.
+                Action::Protect { .. } | Action::Pause { .. } | Action::Release { .. } => {}
                 Action::Stow { target, .. } => {
                     let target = seen.targets.iter().find(|of| of.id == *target);
                     bytes += target.map_or(0.0, |target| target.resident[0]);

@@ -1,0 +1,138 @@
+//! What the guard grants: carried out, written down, and taken back in time, also after a kill.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context;
+use lowtide_kernel::grant::Grants;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::undo::{self, Journal};
+use lowtide_policy::machine::Action;
+
+use super::history::What;
+use super::log;
+use super::watch::Watched;
+
+/// Takes back what this process has granted as soon as it is gone: it waits for the other end of its input to close. In a
+/// group of its own, as Ctrl-C is for all of a group.
+#[derive(Debug)]
+struct Watchdog(Child);
+
+impl Watchdog {
+    fn start() -> anyhow::Result<Self> {
+        use std::os::unix::process::CommandExt;
+        let program = std::env::current_exe().context("the watchdog cannot be started")?;
+        let mut command = Command::new(program);
+        command.args(["recover", "--when-closed"]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        Ok(Self(command.spawn().context("the watchdog cannot be started")?))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// What is granted now.
+#[derive(Debug)]
+pub struct Granting {
+    kernel: Kernel,
+    dry_run: bool,
+    // Dropped in this order: what was granted is taken back before the watchdog is told to go.
+    grants: Option<Grants>,
+    watchdog: Option<Watchdog>,
+    /// In a dry run: what would be granted now, by the cgroup's inode.
+    would: BTreeMap<u64, What>,
+    /// What could not be granted, each said once.
+    said: BTreeSet<String>,
+}
+
+/// What came of an action, if it is worth a line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Granted {
+    /// What was done.
+    pub what: What,
+    /// Bytes that are protected.
+    pub bytes: f64,
+    /// Why it was not done.
+    pub stopped: Option<String>,
+}
+
+impl Granting {
+    /// Nothing is granted yet.
+    #[must_use]
+    pub fn new(kernel: &Kernel, dry_run: bool) -> Self {
+        let (would, said) = (BTreeMap::new(), BTreeSet::new());
+        Self { kernel: kernel.clone(), dry_run, grants: None, watchdog: None, would, said }
+    }
+
+    /// The grants; made when there is something to grant, with somebody who takes it back if this process cannot.
+    fn grants(&mut self) -> anyhow::Result<&mut Grants> {
+        if self.grants.is_none() {
+            let journal = Journal::open(self.kernel.clone(), &undo::folder()).context("nothing can be granted")?;
+            self.watchdog = Some(Watchdog::start()?);
+            self.grants = Some(Grants::new(&self.kernel, journal));
+        }
+        self.grants.as_mut().context("nothing can be granted")
+    }
+
+    /// Carries out one action on a workload; what is new, or could not be done.
+    pub fn act(&mut self, watched: &Watched, action: &Action, now_s: f64) -> Option<Granted> {
+        let (what, wanted) = match action {
+            Action::Protect { bytes, .. } => (What::Protect, *bytes),
+            Action::Pause { .. } => (What::Pause, 0.0),
+            _ => (What::Release, 0.0),
+        };
+        let id = watched.cgroup.inode;
+        if self.dry_run {
+            let before = if what == What::Release { self.would.remove(&id) } else { self.would.insert(id, what) };
+            let new = if what == What::Release { before.is_some() } else { before != Some(what) };
+            return new.then(|| Granted { what, bytes: wanted, stopped: Some("dry run".to_owned()) });
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
+        let bytes = wanted.max(0.0) as u64;
+        let done: anyhow::Result<bool> = match action {
+            Action::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
+                // Who was paused before runs now.
+                let waited = grants.of(id).1 && grants.release(id);
+                Ok(grants.protect(&watched.cgroup, bytes, now_s + lasts_s)? || waited)
+            }),
+            Action::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
+                let protected = grants.of(id).0 > 0 && grants.release(id);
+                Ok(grants.pause(&watched.cgroup, now_s + lasts_s)? || protected)
+            }),
+            _ => Ok(self.grants.as_mut().is_some_and(|grants| grants.release(id))),
+        };
+        match done {
+            Ok(true) => Some(Granted { what, bytes: wanted, stopped: None }),
+            Ok(false) => None,
+            Err(error) => {
+                let text = crate::failure::words(&error);
+                let new = self.said.insert(format!("{}: {text}", watched.path));
+                new.then_some(Granted { what, bytes: wanted, stopped: Some(text) })
+            }
+        }
+    }
+
+    /// Takes back what was not granted again in time.
+    pub fn expire(&mut self, now_s: f64) {
+        let over = self.grants.as_mut().map(|grants| grants.expire(now_s)).unwrap_or_default();
+        if !over.is_empty() {
+            log::line("expired", &[("cgroups", over.len().to_string())]);
+        }
+    }
+
+    /// Bytes of a workload that are protected, and whether it waits.
+    #[must_use]
+    pub fn of(&self, id: u64) -> (u64, bool) {
+        self.grants.as_ref().map_or((0, false), |grants| grants.of(id))
+    }
+
+    /// Takes everything back.
+    pub fn end(&mut self) {
+        (self.grants, self.watchdog) = (None, None);
+        self.would.clear();
+    }
+}

@@ -1,0 +1,292 @@
+//! What a workload is granted at the expense of others, for a time: memory that is not reclaimed (`memory.min` along the
+//! chain of its cgroups), or that others wait (the freezer). Every grant is a lease in the undo journal.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::cgroup::{Cgroup, Version};
+use crate::root::{Error, Kernel, Result};
+use crate::undo::{Journal, Lease, Undo};
+
+/// Memory of a cgroup that is not reclaimed.
+#[derive(Debug)]
+struct Protection {
+    bytes: u64,
+    /// Its `memory.min` and those above, with what they held before.
+    files: Vec<(PathBuf, u64)>,
+    _leases: Vec<Lease>,
+    until_s: f64,
+}
+
+/// A cgroup whose processes wait.
+#[derive(Debug)]
+struct Pause {
+    // Given back in this order: thawed first, then moved back.
+    _frozen: Lease,
+    _moved: Option<Lease>,
+    until_s: f64,
+}
+
+/// All that is granted, by the cgroup's inode.
+#[derive(Debug)]
+pub struct Grants {
+    kernel: Kernel,
+    journal: Journal,
+    protections: BTreeMap<u64, Protection>,
+    pauses: BTreeMap<u64, Pause>,
+}
+
+/// Whether memory of a cgroup can be protected: version 2 only.
+#[must_use]
+pub fn can_protect(kernel: &Kernel, cgroup: &Cgroup) -> bool {
+    cgroup.version == Version::V2 && kernel.path(&cgroup.path).join("memory.min").exists()
+}
+
+/// Why a process must not wait: people or devices wait for it.
+fn must_run(kernel: &Kernel, pid: u32) -> Result<Option<&'static str>> {
+    let text = kernel.read_text(format!("/proc/{pid}/stat"))?;
+    let Some((_, rest)) = text.rsplit_once(") ") else { return Ok(None) };
+    // Numbered from 1 in proc(5); `state` is field 3.
+    let fields: Vec<i64> = rest.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
+    let (session, terminal, policy) = (field(6), field(7), field(41));
+    if terminal != 0 && session == i64::from(pid) {
+        return Ok(Some("it holds the session of a terminal"));
+    }
+    // SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
+    Ok([1, 2, 6].contains(&policy).then_some("it has a real-time process"))
+}
+
+impl Grants {
+    /// Nothing is granted yet.
+    #[must_use]
+    pub fn new(kernel: &Kernel, journal: Journal) -> Self {
+        Self { kernel: kernel.clone(), journal, protections: BTreeMap::new(), pauses: BTreeMap::new() }
+    }
+
+    /// Protects so many bytes of a cgroup until then. True if that is new.
+    ///
+    /// What is protected is bounded by every cgroup above (Documentation/admin-guide/cgroup-v2.rst, "memory.min"), so each of
+    /// them is granted as much more.
+    pub fn protect(&mut self, cgroup: &Cgroup, bytes: u64, until_s: f64) -> Result<bool> {
+        if let Some(protection) = self.protections.get_mut(&cgroup.inode) {
+            protection.until_s = until_s;
+            // A little more or less is not worth a write in every cgroup above.
+            if protection.bytes.abs_diff(bytes) > protection.bytes / 20 {
+                for (path, before) in &protection.files {
+                    self.kernel.write(path, &before.saturating_add(bytes).to_string())?;
+                }
+                protection.bytes = bytes;
+            }
+            return Ok(false);
+        }
+        let point = Cgroup::mount_point(&self.kernel)?;
+        let mut files = Vec::new();
+        for folder in cgroup.path.ancestors().take_while(|folder| **folder != *point) {
+            let path = folder.join("memory.min");
+            // `max` is as much as there is.
+            if let Ok(before) = self.kernel.read_text(&path)?.trim().parse::<u64>() {
+                files.push((path, before));
+            }
+        }
+        let mut leases = Vec::new();
+        // From the top on: below, it has no effect before.
+        for (path, before) in files.iter().rev() {
+            leases.push(self.journal.write(path, &before.saturating_add(bytes).to_string())?);
+        }
+        leases.reverse();
+        self.protections.insert(cgroup.inode, Protection { bytes, files, _leases: leases, until_s });
+        Ok(true)
+    }
+
+    /// Has the processes of a cgroup wait until then. True if that is new.
+    ///
+    /// # Errors
+    /// If one of them must not wait, or there is no freezer for them.
+    pub fn pause(&mut self, cgroup: &Cgroup, until_s: f64) -> Result<bool> {
+        if let Some(pause) = self.pauses.get_mut(&cgroup.inode) {
+            pause.until_s = until_s;
+            return Ok(false);
+        }
+        let refuse = |why: &str| Error::new("pause", &cgroup.path, std::io::Error::other(why.to_owned()));
+        for pid in cgroup.pids(&self.kernel)? {
+            match must_run(&self.kernel, pid) {
+                Ok(Some(why)) => return Err(refuse(why)),
+                Err(error) if !error.is_gone() => return Err(error),
+                _ => {}
+            }
+        }
+        let (moved, file, word) = match cgroup.version {
+            Version::V2 => (None, cgroup.path.join("cgroup.freeze"), "1"),
+            Version::V1 => {
+                let (folder, lease) = self.gather(cgroup)?;
+                (Some(lease), folder.join("freezer.state"), "FROZEN")
+            }
+        };
+        if self.kernel.read_text(&file)?.trim() == word {
+            return Err(refuse("somebody else has frozen it"));
+        }
+        let frozen = self.journal.write(&file, word)?;
+        self.pauses.insert(cgroup.inode, Pause { _frozen: frozen, _moved: moved, until_s });
+        Ok(true)
+    }
+
+    /// Moves the processes of a version 1 memory cgroup into a freezer cgroup of their own: that is another hierarchy, in
+    /// which they may be with others.
+    fn gather(&self, cgroup: &Cgroup) -> Result<(PathBuf, Lease)> {
+        let refuse = |why: &str| Error::new("pause", &cgroup.path, std::io::Error::other(why.to_owned()));
+        let mounts = self.kernel.read_text("/proc/self/mountinfo")?;
+        let point = freezer(&mounts).ok_or_else(|| refuse("no freezer is mounted"))?;
+        let pids = cgroup.pids(&self.kernel)?;
+        let within = |pid: &u32| membership(&self.kernel.read_text(format!("/proc/{pid}/cgroup")).ok()?);
+        let mut folders: Vec<String> = pids.iter().filter_map(within).collect();
+        folders.sort_unstable();
+        folders.dedup();
+        let [folder] = folders.as_slice() else {
+            return Err(refuse("its processes are in several freezer cgroups, or in none"));
+        };
+        let parent = point.join(folder.trim_start_matches('/'));
+        let path = parent.join(format!("lowtide-guard-{}", cgroup.inode));
+        let lease = self.journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
+        self.kernel.make_dir(&path)?;
+        // Twice: what was started meanwhile is there, too.
+        for _ in 0..2 {
+            for pid in cgroup.pids(&self.kernel)? {
+                match self.kernel.write(path.join("cgroup.procs"), &pid.to_string()) {
+                    Err(error) if !error.is_gone() => return Err(error),
+                    _ => {}
+                }
+            }
+        }
+        Ok((path, lease))
+    }
+
+    /// Takes back whatever a cgroup was granted. True if that was something.
+    pub fn release(&mut self, id: u64) -> bool {
+        let (protected, paused) = (self.protections.remove(&id), self.pauses.remove(&id));
+        protected.is_some() || paused.is_some()
+    }
+
+    /// Takes back what was not granted again in time: of which cgroups.
+    pub fn expire(&mut self, now_s: f64) -> Vec<u64> {
+        let protected = self.protections.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
+        let paused = self.pauses.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
+        let over: Vec<u64> = protected.chain(paused).collect();
+        for id in &over {
+            self.release(*id);
+        }
+        over
+    }
+
+    /// Bytes of a cgroup that are protected, and whether it waits.
+    #[must_use]
+    pub fn of(&self, id: u64) -> (u64, bool) {
+        (self.protections.get(&id).map_or(0, |of| of.bytes), self.pauses.contains_key(&id))
+    }
+}
+
+/// Where the version 1 freezer is mounted.
+fn freezer(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo.lines().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let right: Vec<&str> = right.split(' ').collect();
+        let is = *right.first()? == "cgroup" && right.get(2)?.split(',').any(|option| option == "freezer");
+        is.then(|| left.split(' ').nth(4).map(|point| Path::new(point).to_path_buf()))?
+    })
+}
+
+/// The path of a process' freezer cgroup, from `/proc/PID/cgroup`.
+fn membership(text: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == "freezer").then(|| path.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Grants) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let kernel = Kernel::at(dir.path());
+        let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
+        let grants = Grants::new(&kernel, journal);
+        (dir, grants)
+    }
+
+    const V2: (&str, &str) = ("proc/self/mountinfo", "30 29 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+
+    #[test]
+    fn protection_reaches_down_from_the_top_and_goes_again() {
+        let (dir, mut grants) = tree(&[
+            V2,
+            ("cg/cgroup.controllers", "memory\n"),
+            ("cg/a/memory.min", "100\n"),
+            ("cg/a/b/memory.min", "0\n"),
+        ]);
+        let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap().trim_end().to_owned();
+        let cgroup = Cgroup::named(&grants.kernel, "/a/b").unwrap();
+        assert!(can_protect(&grants.kernel, &cgroup));
+        assert!(grants.protect(&cgroup, 1000, 5.0).unwrap());
+        assert_eq!((read("cg/a/memory.min"), read("cg/a/b/memory.min")), ("1100".into(), "1000".into()));
+        assert!(!grants.protect(&cgroup, 3000, 6.0).unwrap());
+        assert_eq!((read("cg/a/memory.min"), grants.of(cgroup.inode)), ("3100".into(), (3000, false)));
+        assert!(grants.expire(5.5).is_empty());
+        assert_eq!(grants.expire(7.0), [cgroup.inode]);
+        assert_eq!((&read("cg/a/memory.min")[..3], &read("cg/a/b/memory.min")[..1]), ("100", "0"));
+    }
+
+    #[test]
+    fn who_is_paused_is_frozen_and_thawed_again() {
+        let (dir, mut grants) = tree(&[
+            V2,
+            ("cg/cgroup.controllers", "memory\n"),
+            ("cg/a/cgroup.procs", "7\n"),
+            ("cg/a/cgroup.freeze", "0\n"),
+            ("proc/7/stat", "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0 0\n"),
+        ]);
+        let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
+        let frozen = || std::fs::read_to_string(dir.path().join("cg/a/cgroup.freeze")).unwrap();
+        assert!(grants.pause(&cgroup, 5.0).unwrap() && !grants.pause(&cgroup, 6.0).unwrap());
+        assert_eq!((frozen().as_str(), grants.of(cgroup.inode)), ("1\n", (0, true)));
+        assert!(grants.release(cgroup.inode) && !grants.release(cgroup.inode));
+        assert!(frozen().starts_with('0'));
+        // It is the shell of a terminal.
+        std::fs::write(dir.path().join("proc/7/stat"), "7 (bash) S 1 7 7 34816 7 0\n").unwrap();
+        let error = grants.pause(&cgroup, 5.0).unwrap_err();
+        assert!(error.to_string().contains("terminal") && frozen().starts_with('0'), "{error}");
+    }
+
+    #[test]
+    fn on_version_1_they_are_moved_to_a_freezer_of_their_own() {
+        let (_dir, mut grants) = tree(&[
+            (
+                "proc/self/mountinfo",
+                "30 29 0:26 / /mem rw - cgroup cgroup rw,memory\n31 29 0:27 / /frz rw - cgroup cgroup rw,freezer\n",
+            ),
+            ("mem/a/cgroup.procs", "7\n"),
+            ("proc/7/stat", "7 (a) S 1 7 7 0 -1 0\n"),
+            ("proc/7/cgroup", "6:freezer:/x\n4:memory:/a\n"),
+            ("frz/x/cgroup.procs", ""),
+        ]);
+        let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
+        assert!(!can_protect(&grants.kernel, &cgroup));
+        // The kernel makes this file with the folder; here, it is missing.
+        assert!(grants.pause(&cgroup, 5.0).unwrap_err().is_gone());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in "(\\PC|\\n)*") {
+            let _ = (freezer(&text), membership(&text));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The guard: workloads that thrash, as together they use more than there is, have it one after the other.
+//!
+//! Problem: when the working sets of several programs do not fit, each takes from the others what they need next, and all of
+//! them wait. Killers end one of them; nobody keeps one whole. Approach (after Jiang and Zhang, 2001, "Adaptive page
+//! replacement to protect against thrashing"): notice it ([`detect`]), choose who is closest to having all that it needs,
+//! and let it have that ([`round`]): by a protection of its memory, or by pausing others. Nobody is killed, everybody has a
+//! turn, and all of it is a lease that ends by itself.
+
+use std::time::Duration;
+
+use lowtide_model::units::{Share, Span};
+use serde::Deserialize;
+
+use self::detect::{Detector, Fared};
+use self::round::Round;
+use crate::machine::{Action, Observation, Policy};
+
+pub mod detect;
+pub mod round;
+
+/// How thrashing is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Detect {
+    /// By the time that is lost, where one after the other would get more done.
+    Auto,
+    /// As published: processes fault while the CPUs are idle.
+    Published,
+}
+
+/// What is done about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Means {
+    /// Protection where the machine can, else pauses.
+    Auto,
+    /// The memory of one is protected from reclaim; the others go on.
+    Protect,
+    /// Those that do not fit wait for their turn.
+    Pause,
+}
+
+/// Settings.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How thrashing is told.
+    pub detect: Detect,
+    /// What is done about it.
+    pub means: Means,
+    /// Published: it may begin while less of all CPUs is busy, and is over when more is.
+    pub cpu_low: Share,
+    /// See above.
+    pub cpu_high: Share,
+    /// Published: it begins while at least two fault so often a second, and is over when the protected one does so less often.
+    pub faults_high: f64,
+    /// See above.
+    pub faults_low: f64,
+    /// A workload thrashes that loses at least so much of its time to memory.
+    pub lost: Share,
+    /// What happens is smoothed over this time, and must last for as long again before it is believed.
+    pub hold: Span,
+    /// Of a cycle, the one that is closest to being whole gets so much; the others share the rest.
+    pub share: Share,
+    /// Everybody has a turn in this time.
+    pub cycle: Span,
+}
+
+impl Default for Settings {
+    /// The thresholds of the paper. A favourite that has 85 % of the time runs at most a fifth longer for it.
+    fn default() -> Self {
+        Self {
+            detect: Detect::Auto,
+            means: Means::Auto,
+            cpu_low: Share(0.4),
+            cpu_high: Share(0.8),
+            faults_high: 10.0,
+            faults_low: 1.0,
+            lost: Share(0.1),
+            hold: Span(Duration::from_secs(1)),
+            share: Share(0.85),
+            cycle: Span(Duration::from_secs(50)),
+        }
+    }
+}
+
+impl Settings {
+    /// Whether one is protected, rather than the others paused.
+    fn protects(&self, seen: &Observation) -> bool {
+        match self.means {
+            Means::Auto => seen.can_protect,
+            Means::Protect => true,
+            Means::Pause => false,
+        }
+    }
+}
+
+/// What is granted ends after so many seconds unless it is granted again.
+pub const LEASE_S: f64 = 5.0;
+
+/// The policy.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    settings: Settings,
+    detector: Detector,
+    round: Option<Round>,
+    /// When the last round ended, and how often one began soon after another: what was believed to fit did not.
+    ended_s: f64,
+    strikes: u32,
+}
+
+/// Thrashing that begins again so soon after it was over was not over.
+const AGAIN_S: f64 = 60.0;
+
+impl Guard {
+    /// A guard with these settings.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let detector = Detector::new(settings.clone());
+        Self { settings, detector, round: None, ended_s: f64::NEG_INFINITY, strikes: 0 }
+    }
+
+    /// Who has all that it needs now, if somebody is protected or others are paused.
+    #[must_use]
+    pub fn whole(&self) -> Option<u64> {
+        self.round.as_ref().map(Round::whole)
+    }
+
+    fn begin(&mut self, fared: &[Fared], seen: &Observation) -> Vec<Action> {
+        let Some(why) = self.detector.begins(fared, seen) else { return Vec::new() };
+        let thrashing: Vec<&Fared> = fared.iter().filter(|of| self.detector.thrashes(of)).collect();
+        let protects = self.settings.protects(seen);
+        // A clock that was set back must not make it believe that it was long ago.
+        self.strikes =
+            if (0.0..AGAIN_S).contains(&(seen.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };
+        let Some(round) = Round::new(&thrashing, protects, self.strikes, seen, &self.settings) else {
+            return Vec::new();
+        };
+        let round = self.round.insert(round);
+        round.turn(seen.now_s, &why)
+    }
+
+    fn go_on(&mut self, fared: &[Fared], seen: &Observation) -> Vec<Action> {
+        let Some(round) = &mut self.round else { return Vec::new() };
+        round.see(fared, seen.now_s);
+        let over = round.over(seen.now_s).or_else(|| self.detector.ends(round.whole(), fared, seen));
+        if let Some(why) = over {
+            let actions = round.end(&why);
+            (self.round, self.ended_s) = (None, seen.now_s);
+            self.detector.forget();
+            return actions;
+        }
+        round.go_on(seen.now_s)
+    }
+}
+
+impl Policy for Guard {
+    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        let Some(fared) = self.detector.see(seen) else { return Vec::new() };
+        if self.round.is_some() { self.go_on(&fared, seen) } else { self.begin(&fared, seen) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

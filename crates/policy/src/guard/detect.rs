@@ -1,0 +1,189 @@
+//! Whether workloads thrash: not one of them alone, which nobody can help, but several that take from each other.
+
+use std::collections::BTreeMap;
+
+use super::{Detect, Settings};
+use crate::machine::{Observation, Target};
+
+/// How a workload fared since the last observation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fared {
+    /// Which.
+    pub id: u64,
+    /// Bytes in memory.
+    pub resident: f64,
+    /// Bytes that it asked for and that are somewhere: in memory or paged out.
+    pub demand: f64,
+    /// Bytes in memory that it was seen to use lately; all of them where nobody tells.
+    pub used: f64,
+    /// Bytes that are protected anyway.
+    pub floor: f64,
+    /// Pages a second that came back.
+    pub faults: f64,
+    /// Share of the time that it lost to memory.
+    pub lost: f64,
+    /// The higher, the sooner it is its turn.
+    pub priority: i32,
+}
+
+/// A workload that loses less than this share of its time has what it needs.
+pub const CALM: f64 = 0.02;
+
+/// One after the other must get so much more done, as a share, before it is tried: while one is protected, and while others
+/// wait, which costs their time for certain.
+const GAIN: [f64; 2] = [0.1, 0.3];
+
+/// Observations that are further apart than this are not held together: the machine slept, or its clock jumped.
+const APART_S: f64 = 30.0;
+
+/// Tells when it begins and when it is over.
+#[derive(Debug, Clone)]
+pub struct Detector {
+    settings: Settings,
+    last_s: Option<f64>,
+    /// Since when it looks as if it began; as if it was over.
+    begins_s: Option<f64>,
+    ends_s: Option<f64>,
+    /// Of each, smoothed: share of the time that it stalled, share that what came back explains.
+    rates: BTreeMap<u64, [f64; 2]>,
+}
+
+impl Detector {
+    /// One with these thresholds.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, last_s: None, begins_s: None, ends_s: None, rates: BTreeMap::new() }
+    }
+
+    /// Forgets how long anything has lasted.
+    pub fn forget(&mut self) {
+        (self.begins_s, self.ends_s) = (None, None);
+        self.rates.clear();
+    }
+
+    /// How all fared since the last observation; `None` if that cannot be told.
+    pub fn see(&mut self, seen: &Observation) -> Option<Vec<Fared>> {
+        let elapsed_s = seen.now_s - self.last_s.replace(seen.now_s)?;
+        if !(elapsed_s > 0.0 && elapsed_s < APART_S) {
+            self.forget();
+            return None;
+        }
+        self.rates.retain(|id, _| seen.targets.iter().any(|target| target.id == *id));
+        // Pages come back in bursts: one that waits for what it asked for before asks for nothing meanwhile.
+        let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
+        let smoothed = |target: &Target| {
+            let rates = self.rates.entry(target.id).or_default();
+            let [anon, file] = target.refaults;
+            let explained = (anon * seen.costs.swap_s + file * seen.costs.disk_s) / elapsed_s;
+            let stalled = target.stalled.unwrap_or(explained).min(1.0);
+            for (rate, now) in rates.iter_mut().zip([stalled, explained]) {
+                *rate += new * (now - *rate);
+            }
+            fared(target, *rates, (anon + file) / elapsed_s)
+        };
+        Some(seen.targets.iter().map(smoothed).collect())
+    }
+
+    /// Whether a workload is one of those that thrash.
+    #[must_use]
+    pub fn thrashes(&self, of: &Fared) -> bool {
+        match self.settings.detect {
+            Detect::Auto => of.lost >= self.settings.lost.0,
+            Detect::Published => of.faults > self.settings.faults_high,
+        }
+    }
+
+    /// Why thrashing has begun; `None` while it has not.
+    pub fn begins(&mut self, fared: &[Fared], seen: &Observation) -> Option<String> {
+        let why = match self.settings.detect {
+            Detect::Auto => self.would_gain(fared, seen),
+            Detect::Published => self.as_published(fared, seen),
+        };
+        let since_s = if why.is_some() { *self.begins_s.get_or_insert(seen.now_s) } else { f64::INFINITY };
+        if why.is_none() {
+            self.begins_s = None;
+        }
+        why.filter(|_| seen.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6)
+    }
+
+    /// Progress in CPUs' worth: what all make now, against what those make that fit.
+    fn would_gain(&self, fared: &[Fared], seen: &Observation) -> Option<String> {
+        let thrashing: Vec<&Fared> = fared.iter().filter(|of| self.thrashes(of)).collect();
+        if thrashing.len() < 2 {
+            return None;
+        }
+        let cpus = seen.cpus.unwrap_or(f64::INFINITY);
+        let progress = |of: &&Fared| 1.0 - of.lost;
+        let now = thrashing.iter().map(progress).sum::<f64>().min(cpus);
+        let room = room(&thrashing);
+        let (fit, never): (Vec<&Fared>, Vec<&Fared>) = thrashing.iter().partition(|of| of.demand <= room);
+        if fit.is_empty() {
+            return None;
+        }
+        // Everybody has a turn, so what can be had is what fits on average. Those that never fit do no better in theirs.
+        let mean = fit.iter().map(|of| of.demand).sum::<f64>() / count(fit.len());
+        let together = (room / mean).floor().min(count(fit.len())).min(cpus);
+        let all = count(thrashing.len());
+        let then = together * count(fit.len()) / all + never.iter().map(progress).sum::<f64>() / all;
+        (now * (1.0 + GAIN[usize::from(!self.settings.protects(seen))]) < then).then(|| {
+            let lost = 100.0 * thrashing.iter().map(|of| of.lost).sum::<f64>() / all;
+            format!("{} workloads lose {lost:.0} % of their time to each other", thrashing.len())
+        })
+    }
+
+    fn as_published(&self, fared: &[Fared], seen: &Observation) -> Option<String> {
+        let busy = seen.cpu_busy?;
+        let faulting = fared.iter().filter(|of| self.thrashes(of)).count();
+        (busy < self.settings.cpu_low.0 && faulting >= 2)
+            .then(|| format!("{faulting} workloads fault while {:.0} % of the CPUs are busy", 100.0 * busy))
+    }
+
+    /// Why it is over; `None` while it is not. As published only: else whoever gives turns knows it.
+    pub fn ends(&mut self, whole: u64, fared: &[Fared], seen: &Observation) -> Option<String> {
+        if self.settings.detect == Detect::Auto {
+            return None;
+        }
+        let busy = seen.cpu_busy.is_some_and(|busy| busy > self.settings.cpu_high.0);
+        let has_all = fared.iter().any(|of| of.id == whole && of.faults < self.settings.faults_low);
+        if !busy && !has_all {
+            self.ends_s = None;
+            return None;
+        }
+        let since_s = *self.ends_s.get_or_insert(seen.now_s);
+        let held = seen.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6;
+        held.then(|| {
+            if busy { "the CPUs are busy again" } else { "the protected one has all that it needs" }.to_owned()
+        })
+    }
+}
+
+/// A stall is taken for one that refaults explain up to so many times their price.
+const LONGER: f64 = 10.0;
+
+/// Memory that those who thrash have among them: they fill it, as that is why they thrash. A little is always on its way.
+#[must_use]
+pub fn room(of: &[&Fared]) -> f64 {
+    0.95 * of.iter().map(|of| of.resident).sum::<f64>()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of workloads")]
+pub(super) fn count(count: usize) -> f64 {
+    count as f64
+}
+
+fn fared(target: &Target, [stalled, explained]: [f64; 2], faults: f64) -> Fared {
+    let resident: f64 = target.resident.iter().sum();
+    let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
+    Fared {
+        id: target.id,
+        resident,
+        demand: resident + target.swapped,
+        used: if target.ages.is_empty() { resident } else { known.min(resident) },
+        floor: target.floor,
+        faults,
+        // Stalls may be of waiting for something else. A wait is longer than the price of a page where many wait for the same
+        // disk, but not without end.
+        lost: stalled.min(LONGER * explained),
+        priority: target.priority,
+    }
+}

@@ -1,0 +1,323 @@
+//! Turns: who is whole now, and for how long.
+//!
+//! One is the favourite: it is closest to having all that it needs. It has most of each cycle, the others share the rest, so
+//! that all get on. With whoever's turn it is run those that fit beside it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::detect::{CALM, Fared, count, room};
+use super::{LEASE_S, Settings};
+use crate::machine::{Action, Observation, Reclaim};
+
+/// A turn of one that is not the favourite is no shorter, seconds, once its memory has come.
+const SHORTEST_S: f64 = 3.0;
+
+#[expect(clippy::cast_precision_loss, reason = "4096")]
+const PAGE_F: f64 = lowtide_model::PAGE as f64;
+
+/// What ran so long without losing time, seconds, has in memory what it needs. Each time that this was wrong, twice as long.
+const WHOLE_S: f64 = 5.0;
+
+/// After so many cycles, it is another's turn to be the favourite: some never end.
+const FAVOURED: u32 = 10;
+
+/// Nobody has lost time for so long, seconds: it is over.
+const OVER_S: f64 = 10.0;
+
+/// A workload that takes part.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Member {
+    /// Bytes with which it is whole, as far as that is known: at most what it asked for.
+    need: f64,
+    demand: f64,
+    resident: f64,
+    floor: f64,
+    priority: i32,
+    /// The need is what it was seen to do with.
+    learnt: bool,
+    /// When its last turn began, and when it ran last.
+    turn_s: f64,
+    ran_s: f64,
+    /// Since when it has run without losing time.
+    whole_s: Option<f64>,
+}
+
+/// From the beginning of thrashing to its end.
+#[derive(Debug, Clone)]
+pub struct Round {
+    protects: bool,
+    strikes: u32,
+    lost: f64,
+    share: f64,
+    cycle_s: f64,
+    /// What a page costs that comes back.
+    swap_s: f64,
+    /// Bytes that the members have among them.
+    room: f64,
+    members: BTreeMap<u64, Member>,
+    favourite: u64,
+    /// Cycles for which it has been.
+    cycles: u32,
+    /// Who has a turn after this one, in this cycle.
+    queue: VecDeque<u64>,
+    whole: u64,
+    /// Who runs beside it.
+    beside: BTreeSet<u64>,
+    turn_s: f64,
+    turn_ends_s: f64,
+    /// Since when nobody has lost time.
+    calm_s: Option<f64>,
+}
+
+impl Round {
+    /// A round of these; `None` if none of them fits.
+    #[must_use]
+    pub fn new(
+        thrashing: &[&Fared],
+        protects: bool,
+        strikes: u32,
+        seen: &Observation,
+        settings: &Settings,
+    ) -> Option<Self> {
+        let (now_s, costs) = (seen.now_s, seen.costs);
+        let mut round = Self {
+            protects,
+            strikes,
+            lost: settings.lost.0,
+            share: settings.share.0.clamp(0.1, 1.0),
+            cycle_s: settings.cycle.0.as_secs_f64(),
+            swap_s: costs.swap_s,
+            room: room(thrashing),
+            members: BTreeMap::new(),
+            favourite: 0,
+            cycles: 0,
+            queue: VecDeque::new(),
+            whole: 0,
+            beside: BTreeSet::new(),
+            turn_s: now_s,
+            turn_ends_s: now_s,
+            calm_s: None,
+        };
+        thrashing.iter().for_each(|of| round.join(of, now_s));
+        if round.too_large() {
+            return None;
+        }
+        round.favourite = round.closest(None)?;
+        round.whole = round.favourite;
+        Some(round)
+    }
+
+    /// Who has all that it needs now.
+    #[must_use]
+    pub fn whole(&self) -> u64 {
+        self.whole
+    }
+
+    fn join(&mut self, of: &Fared, now_s: f64) {
+        let Fared { demand, resident, floor, priority, .. } = *of;
+        let member = Member {
+            need: demand,
+            demand,
+            resident,
+            floor,
+            priority,
+            learnt: false,
+            turn_s: f64::NEG_INFINITY,
+            ran_s: now_s,
+            whole_s: None,
+        };
+        self.members.insert(of.id, member);
+    }
+
+    /// Whether others would wait for one that is never whole: it gets on as badly alone, so that time is lost.
+    fn too_large(&self) -> bool {
+        !self.protects && self.members.values().any(|of| of.need > self.room)
+    }
+
+    /// Who lacks least of what it needs, of those that fit: first by priority, at last by who waits for longest.
+    fn closest(&self, but: Option<u64>) -> Option<u64> {
+        let fit = self.members.iter().filter(|(id, of)| of.need <= self.room && Some(**id) != but);
+        let lacks = |of: &Member| (of.need - of.resident).max(0.0);
+        let order = |a: &Member, b: &Member| {
+            b.priority.cmp(&a.priority).then(lacks(a).total_cmp(&lacks(b))).then(a.turn_s.total_cmp(&b.turn_s))
+        };
+        fit.min_by(|a, b| order(a.1, b.1)).map(|(id, _)| *id)
+    }
+
+    /// Takes note of how all fared.
+    pub fn see(&mut self, fared: &[Fared], now_s: f64) {
+        self.members.retain(|id, _| fared.iter().any(|of| of.id == *id));
+        let whole_s = WHOLE_S * f64::from(1 << self.strikes);
+        for of in fared {
+            let Some(member) = self.members.get_mut(&of.id) else {
+                // It lacks memory since the others began to.
+                if of.lost >= self.lost {
+                    self.room += of.resident;
+                    self.join(of, now_s);
+                }
+                continue;
+            };
+            (member.demand, member.resident) = (of.demand, of.resident);
+            (member.floor, member.priority) = (of.floor, of.priority);
+            let runs = of.id == self.whole || self.beside.contains(&of.id);
+            if runs || self.protects {
+                member.ran_s = now_s;
+            }
+            // A clock that was set back begins anew.
+            member.whole_s = member.whole_s.filter(|since_s| *since_s <= now_s);
+            if runs && of.lost < CALM {
+                let since_s = *member.whole_s.get_or_insert(now_s);
+                if now_s - since_s >= whole_s {
+                    let before = if member.learnt { member.need } else { f64::INFINITY };
+                    (member.need, member.learnt) = (before.min(of.used), true);
+                }
+            } else if runs {
+                (member.whole_s, member.learnt) = (None, member.learnt && of.lost < self.lost);
+            } else {
+                member.whole_s = None;
+            }
+            member.need = if member.learnt { member.need.min(of.demand) } else { of.demand };
+        }
+        let calm = fared.iter().filter(|of| self.members.contains_key(&of.id)).all(|of| of.lost < CALM);
+        self.calm_s = calm.then(|| self.calm_s.filter(|since_s| *since_s <= now_s).unwrap_or(now_s));
+    }
+
+    /// Why there is nothing to be shared any more; `None` while there is.
+    #[must_use]
+    pub fn over(&self, now_s: f64) -> Option<String> {
+        let needs: f64 = self.members.values().map(|of| of.need).sum();
+        if self.members.len() < 2 {
+            Some("no two are left that thrash".to_owned())
+        } else if needs <= self.room {
+            Some("all fit".to_owned())
+        } else if self.too_large() || self.closest(None).is_none() {
+            Some("one of them fits never".to_owned())
+        } else if self.protects && self.calm_s.is_some_and(|since_s| now_s - since_s >= OVER_S) {
+            Some("nobody loses time any more".to_owned())
+        } else {
+            None
+        }
+    }
+
+    /// Takes back whatever was granted.
+    #[must_use]
+    pub fn end(&self, why: &str) -> Vec<Action> {
+        let all = self.members.keys().chain((!self.members.contains_key(&self.whole)).then_some(&self.whole));
+        all.map(|id| Action::Release { target: *id, reason: why.to_owned() }).collect()
+    }
+
+    /// Grants for longer what was granted, or gives the turn to the next.
+    #[must_use]
+    pub fn go_on(&mut self, now_s: f64) -> Vec<Action> {
+        let fits = self.members.get(&self.whole).is_some_and(|of| of.need <= self.room);
+        let goes_on = fits && (self.turn_s..self.turn_ends_s).contains(&now_s);
+        if goes_on {
+            return self.grant("it is still its turn");
+        }
+        while let Some(next) = self.queue.pop_front() {
+            if self.members.contains_key(&next) {
+                self.whole = next;
+                return self.turn(now_s, "it is its turn");
+            }
+        }
+        let tired = self.cycles >= FAVOURED;
+        let there = self.members.get(&self.favourite).is_some_and(|of| of.need <= self.room);
+        if !there || tired {
+            let but = tired.then_some(self.favourite);
+            self.favourite = self.closest(but).or_else(|| self.closest(None)).unwrap_or(self.favourite);
+            self.cycles = 0;
+        }
+        self.whole = self.favourite;
+        self.turn(now_s, "it is closest to having all that it needs")
+    }
+
+    /// Begins the turn of whoever is to be whole.
+    #[must_use]
+    pub fn turn(&mut self, now_s: f64, why: &str) -> Vec<Action> {
+        self.fill();
+        let others = self.members.len().saturating_sub(1 + self.beside.len());
+        let need = |id: &u64| self.members.get(id).map_or(0.0, |of| (of.need - of.resident).max(0.0));
+        let fetch_s = self.swap_s * std::iter::once(&self.whole).chain(&self.beside).map(need).sum::<f64>() / PAGE_F;
+        let lasts_s = if self.whole == self.favourite {
+            self.cycles += 1;
+            let waits = self.members.iter().filter(|(id, _)| **id != self.whole && !self.beside.contains(id));
+            let mut waits: Vec<(f64, u64)> = waits.map(|(id, of)| (of.turn_s, *id)).collect();
+            waits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            self.queue = waits.into_iter().map(|(_, id)| id).collect();
+            // Nobody waits for longer than a cycle.
+            let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
+            (self.share * self.cycle_s).min(self.cycle_s - waited_s).max(SHORTEST_S)
+        } else {
+            ((1.0 - self.share) * self.cycle_s / count(others.max(1))).max(SHORTEST_S) + fetch_s
+        };
+        (self.turn_s, self.turn_ends_s) = (now_s, now_s + lasts_s);
+        for id in self.beside.iter().chain([&self.whole]) {
+            if let Some(member) = self.members.get_mut(id) {
+                member.turn_s = now_s;
+            }
+        }
+        let mut actions = self.grant(why);
+        actions.extend(self.make_room(why));
+        actions
+    }
+
+    /// Who fits beside it, those first that have waited for longest.
+    fn fill(&mut self) {
+        self.beside.clear();
+        let need = |id: &u64| self.members.get(id).map_or(0.0, |of| of.need);
+        let mut left = self.room - need(&self.whole);
+        let mut order: Vec<(f64, u64)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for (_, id) in order {
+            if id != self.whole && need(&id) <= left {
+                left -= need(&id);
+                self.beside.insert(id);
+            }
+        }
+    }
+
+    fn runs(&self, id: u64) -> bool {
+        id == self.whole || self.beside.contains(&id)
+    }
+
+    fn grant(&self, why: &str) -> Vec<Action> {
+        let reason = || why.to_owned();
+        let mut actions = Vec::new();
+        for (id, of) in &self.members {
+            actions.push(if self.protects {
+                if self.runs(*id) {
+                    let bytes = of.need.min(self.room);
+                    Action::Protect { target: *id, bytes, lasts_s: LEASE_S, reason: reason() }
+                } else {
+                    Action::Release { target: *id, reason: reason() }
+                }
+            } else if self.runs(*id) {
+                Action::Release { target: *id, reason: reason() }
+            } else {
+                Action::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
+            });
+        }
+        actions
+    }
+
+    /// What runs now gets its memory at once rather than page by page, from those that wait.
+    fn make_room(&self, why: &str) -> Vec<Action> {
+        let lacks = |of: &Member| (of.need - of.resident).max(0.0);
+        let run = self.members.iter().filter(|(id, _)| self.runs(**id));
+        let lacking: Vec<(u64, f64)> = run.map(|(id, of)| (*id, lacks(of))).filter(|(_, bytes)| *bytes > 0.0).collect();
+        let wanted: f64 = lacking.iter().map(|(_, bytes)| bytes).sum();
+        let wait = || self.members.iter().filter(|(id, _)| !self.runs(**id));
+        let have: f64 = wait().map(|(_, of)| of.resident).sum();
+        let mut actions = Vec::new();
+        if wanted > 0.0 && have > 0.0 {
+            for (id, of) in wait() {
+                let bytes = (wanted * of.resident / have).min(of.resident - of.floor).max(0.0);
+                let (bytes, older_s) = ([bytes, 0.0], [Some(0.0), None]);
+                actions.push(Action::Reclaim(Reclaim { target: *id, bytes, older_s, reason: why.to_owned() }));
+            }
+        }
+        let fetch = |(target, _): &(u64, f64)| Action::Fetch { target: *target, reason: why.to_owned() };
+        actions.extend(lacking.iter().map(fetch));
+        actions
+    }
+}

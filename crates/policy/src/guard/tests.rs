@@ -1,0 +1,113 @@
+use super::*;
+use crate::machine::Target;
+
+const MIB: f64 = 1_048_576.0;
+
+/// Workloads by MiB in memory, MiB paged out, pages a second that come back, and the share of the time that is lost.
+fn seen(now_s: f64, of: &[(f64, f64, f64, f64)]) -> Observation {
+    let target = |(id, (resident, swapped, back, lost)): (u64, &(f64, f64, f64, f64))| Target {
+        id,
+        resident: [resident * MIB, 0.0],
+        swapped: swapped * MIB,
+        refaults: [*back, 0.0],
+        stalled: Some(*lost),
+        ..Target::default()
+    };
+    Observation {
+        now_s,
+        targets: (1..).zip(of).map(target).collect(),
+        cpus: Some(2.0),
+        cpu_busy: Some(0.2),
+        ..Observation::default()
+    }
+}
+
+fn pauses(actions: &[Action]) -> Vec<u64> {
+    actions.iter().filter_map(|of| if let Action::Pause { target, .. } = of { Some(*target) } else { None }).collect()
+}
+
+const THRASHING: [(f64, f64, f64, f64); 2] = [(100.0, 60.0, 40_000.0, 0.7), (100.0, 80.0, 40_000.0, 0.7)];
+
+#[test]
+fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
+    let mut guard = Guard::new(Settings::default());
+    for now_s in 0..4 {
+        assert_eq!(guard.decide(&seen(f64::from(now_s), &THRASHING)), [], "{now_s} s");
+    }
+    let actions = guard.decide(&seen(4.0, &THRASHING));
+    assert_eq!((pauses(&actions), guard.whole()), (vec![2], Some(1)), "{actions:?}");
+    let lasts = |of: &Action| matches!(of, Action::Pause { lasts_s, .. } if *lasts_s <= LEASE_S);
+    assert!(actions.iter().any(lasts));
+    // Its time is up, and it is the other's turn; then it is its own again.
+    let calm = [(160.0, 0.0, 0.0, 0.0), (40.0, 140.0, 0.0, 0.0)];
+    // It uses all that it has, so nothing is learnt but that.
+    let turns: Vec<Option<u64>> = (5..71)
+        .map(|now_s| {
+            guard.decide(&seen(f64::from(now_s), &calm));
+            guard.whole()
+        })
+        .collect();
+    assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(1), Some(1), Some(2), Some(1)));
+    // One ends: nobody waits any more.
+    let actions = guard.decide(&seen(72.0, &calm[..1]));
+    assert!(matches!(actions.as_slice(), [Action::Release { target: 1, .. }]), "{actions:?}");
+    assert_eq!(guard.whole(), None);
+}
+
+#[test]
+fn where_it_can_one_is_protected_and_the_others_go_on() {
+    let mut guard = Guard::new(Settings::default());
+    let can = |now_s| Observation { can_protect: true, ..seen(now_s, &THRASHING) };
+    let actions = (0..4).map(|now_s| guard.decide(&can(f64::from(now_s)))).last().unwrap();
+    let granted =
+        |of: &Action| matches!(of, Action::Protect { target: 1, bytes, .. } if (*bytes - 160.0 * MIB).abs() < 1.0);
+    assert!(actions.iter().any(granted) && pauses(&actions).is_empty(), "{actions:?}");
+}
+
+#[test]
+fn what_would_gain_nothing_is_left_alone() {
+    let never = |of: &[(f64, f64, f64, f64)]| {
+        let mut guard = Guard::new(Settings::default());
+        (0..60).all(|now_s| guard.decide(&seen(f64::from(now_s), of)).is_empty())
+    };
+    assert!(never(&[(100.0, 20.0, 10_000.0, 0.3), (100.0, 20.0, 10_000.0, 0.3)]), "a little: both together do more");
+    assert!(never(&[(100.0, 60.0, 40_000.0, 0.8), (100.0, 0.0, 0.0, 0.0)]), "one alone");
+    assert!(never(&[(100.0, 60.0, 0.0, 0.8), (100.0, 60.0, 0.0, 0.8)]), "they wait, but not for what was taken");
+    assert!(never(&[(100.0, 200.0, 40_000.0, 0.8), (50.0, 300.0, 40_000.0, 0.8)]), "none of them ever fits");
+    assert!(!never(&THRASHING));
+}
+
+#[test]
+fn as_published_it_goes_by_idle_cpus_and_faults() {
+    let settings = Settings { detect: Detect::Published, ..Settings::default() };
+    let mut guard = Guard::new(settings.clone());
+    let busy = |now_s, cpu_busy| Observation { cpu_busy: Some(cpu_busy), ..seen(now_s, &THRASHING) };
+    assert!((0..9).all(|now_s| guard.decide(&busy(f64::from(now_s), 0.41)).is_empty()));
+    assert!((9..14).any(|now_s| !guard.decide(&busy(f64::from(now_s), 0.39)).is_empty()));
+    // It has all that it needs.
+    let whole = [(160.0, 0.0, 0.0, 0.0), (40.0, 140.0, 0.0, 0.0)];
+    let actions = (14..18).map(|now_s| guard.decide(&seen(f64::from(now_s), &whole))).last().unwrap();
+    assert!(actions.iter().all(|of| matches!(of, Action::Release { .. })) && guard.whole().is_none(), "{actions:?}");
+}
+
+#[test]
+fn the_clock_may_jump_and_pressure_may_be_unknown() {
+    let mut guard = Guard::new(Settings::default());
+    let blind = |now_s| {
+        let mut seen = seen(now_s, &[(100.0, 60.0, 80_000.0, 0.0), (100.0, 80.0, 80_000.0, 0.0)]);
+        seen.targets.iter_mut().for_each(|of| of.stalled = None);
+        seen
+    };
+    assert!((0..9).any(|now_s| !guard.decide(&blind(f64::from(now_s))).is_empty()));
+    for now_s in [1e6, 1e6 + 1.0, 5.0, 6.0, 7.0, 8.0, f64::MAX, 9.0] {
+        let _ = guard.decide(&blind(now_s));
+    }
+    // Whatever it believes, its turns end.
+    let turns: Vec<Option<u64>> = (10..200)
+        .map(|now_s| {
+            guard.decide(&blind(f64::from(now_s)));
+            guard.whole()
+        })
+        .collect();
+    assert!(turns.contains(&Some(1)) && turns.contains(&Some(2)), "{turns:?}");
+}

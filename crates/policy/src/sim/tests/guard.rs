@@ -1,0 +1,178 @@
+//! The guard on machines in which programs thrash, and on healthy ones.
+
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+
+use super::laws::{conserved, machines};
+use super::*;
+use crate::guard::{Guard, LEASE_S, Means, Settings};
+use crate::machine::{Observation, turn};
+
+/// A program that is done after so many seconds of running.
+fn program(id: u64, mib: u32, uses: Use, work_s: f64) -> Load {
+    let mut load = Load::new(id, format!("program {id}"), vec![part(mib, uses)]);
+    load.work_s = work_s;
+    load
+}
+
+/// Programs on two CPUs that have, of all that they ask for, so much less.
+fn short_of_memory(programs: Vec<Load>, shortage: f64, on_disk: bool) -> Setup {
+    let asked: f64 =
+        programs.iter().flat_map(|of| &of.parts).map(|part| f64::from(part.groups * part.group_pages) * 4096.0).sum();
+    let mut memory = memory(1.0, 1 << 20);
+    // What zram takes is no part of what they have.
+    memory.total = asked * (1.0 - shortage + if on_disk { 0.0 } else { shortage / 3.0 }) / 0.98;
+    if on_disk {
+        (memory.swap.zram, memory.swap.in_s) = (false, 100e-6);
+    }
+    let ends_s = 40.0 * programs.iter().map(|of| of.work_s).sum::<f64>();
+    Setup { cpus: 2.0, step_s: 0.25, ..setup(memory, programs, ends_s) }
+}
+
+/// When each was done, and what each had run for after every minute.
+struct Finished {
+    done_s: Vec<f64>,
+    minutes: Vec<Vec<f64>>,
+    killed: usize,
+}
+
+impl Finished {
+    fn makespan_s(&self) -> f64 {
+        self.done_s.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+fn finish(setup: &Setup, means: Option<Means>) -> Finished {
+    let mut machine = Simulated::new(setup.clone());
+    let mut guard = means.map(|means| Guard::new(Settings { means, ..Settings::default() }));
+    let mut minutes = Vec::new();
+    while machine.loads().iter().any(|load| load.done_s.is_none() && !load.gone) && machine.step() {
+        if let Some(guard) = guard.as_mut().filter(|_| machine.is_due()) {
+            turn(&mut machine, guard);
+        }
+        if machine.now_s() >= 60.0 * (minutes.len() + 1) as f64 {
+            minutes.push(machine.loads().iter().map(|load| load.clock_s).collect());
+        }
+    }
+    let done_s = machine.loads().iter().map(|load| load.done_s.unwrap_or(f64::INFINITY)).collect();
+    Finished { done_s, minutes, killed: machine.outcome().killed() }
+}
+
+#[test]
+fn two_that_do_not_fit_have_it_one_after_the_other() {
+    for on_disk in [true, false] {
+        let programs = vec![program(1, 300, Use::Sweep(0.6), 100.0), program(2, 300, Use::Sweep(0.5), 100.0)];
+        let setup = short_of_memory(programs, 0.35, on_disk);
+        let [nothing, pause, protect] =
+            [None, Some(Means::Pause), Some(Means::Protect)].map(|means| finish(&setup, means));
+        let first = |of: &Finished| of.done_s.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(nothing.makespan_s() > 210.0, "{:?}", nothing.done_s);
+        for guarded in [pause, protect] {
+            assert_eq!(guarded.killed, 0);
+            assert!(first(&guarded) < 136.0 && guarded.makespan_s() < 216.0, "{:?}", guarded.done_s);
+        }
+    }
+}
+
+/// All that the guard asks for is a lease, on what it was offered, of no more than there is.
+struct Leases {
+    guard: Guard,
+    wrong: Arc<Mutex<Vec<String>>>,
+}
+
+impl Policy for Leases {
+    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+        let actions = self.guard.decide(seen);
+        let there: f64 = seen.targets.iter().flat_map(|of| of.resident).sum();
+        let mut wrong = self.wrong.lock().unwrap();
+        let mut protected = 0.0;
+        let mut waiting = 0;
+        for action in &actions {
+            let (target, lasts_s) = match action {
+                Action::Protect { target, bytes, lasts_s, .. } => {
+                    protected += bytes;
+                    (*target, *lasts_s)
+                }
+                Action::Pause { target, lasts_s, .. } => {
+                    waiting += 1;
+                    (*target, *lasts_s)
+                }
+                Action::Reclaim(reclaim) => {
+                    let of = seen.targets.iter().find(|of| of.id == reclaim.target);
+                    let left = of.map_or(0.0, |of| of.resident.iter().sum::<f64>() - of.floor);
+                    if reclaim.bytes.iter().sum::<f64>() > left.max(0.0) + 1.0 {
+                        wrong.push(format!("{} s: below a floor", seen.now_s));
+                    }
+                    (reclaim.target, 0.0)
+                }
+                Action::Fetch { target, .. } => (*target, 0.0),
+                // What is over may be taken back from who has gone.
+                Action::Release { .. } => continue,
+                other => panic!("{other:?}"),
+            };
+            if !seen.targets.iter().any(|of| of.id == target) || lasts_s > LEASE_S {
+                wrong.push(format!("{} s: {action:?}", seen.now_s));
+            }
+        }
+        if waiting > 0 && waiting >= seen.targets.len() {
+            wrong.push(format!("{} s: all wait", seen.now_s));
+        }
+        if protected > 1.5 * there {
+            wrong.push(format!("{} s: {protected} protected of {there}", seen.now_s));
+        }
+        actions
+    }
+}
+
+fn mixes() -> impl Strategy<Value = (Vec<Load>, f64, bool)> {
+    let uses = prop_oneof![
+        (0.5f64..4.0).prop_map(Use::Sweep),
+        (0.2f64..3.0).prop_map(Use::Steady),
+        (0.05f64..0.5).prop_map(Use::Zipf),
+    ];
+    let one = (60u32..300, uses, 40.0f64..120.0);
+    (prop::collection::vec(one, 2..5), 0.2f64..0.5, any::<bool>()).prop_map(|(all, shortage, on_disk)| {
+        let programs = (1..).zip(all).map(|(id, (mib, uses, work_s))| program(id, mib, uses, work_s));
+        (programs.collect(), shortage, on_disk)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// However memory is used and whatever goes wrong: what is granted ends by itself, and no page is lost.
+    #[test]
+    fn all_that_is_granted_is_a_lease(machine in machines(120.0), protects: bool) {
+        let means = if protects { Means::Protect } else { Means::Pause };
+        let wrong = Arc::new(Mutex::new(Vec::new()));
+        let guard = Guard::new(Settings { means, ..Settings::default() });
+        let mut policy = Leases { guard, wrong: wrong.clone() };
+        let mut simulated = Simulated::new(machine);
+        while simulated.step() {
+            turn(&mut simulated, &mut policy);
+            conserved(&simulated);
+        }
+        prop_assert_eq!(&*wrong.lock().unwrap(), &Vec::<String>::new());
+    }
+
+    /// Programs short of memory end no later for being guarded, and every one of them gets on.
+    #[test]
+    fn guarding_costs_nothing_and_starves_nobody((programs, shortage, on_disk) in mixes(), protects: bool) {
+        let means = if protects { Means::Protect } else { Means::Pause };
+        let setup = short_of_memory(programs, shortage, on_disk);
+        let (nothing, guarded) = (finish(&setup, None), finish(&setup, Some(means)));
+        prop_assert!(guarded.makespan_s() <= 1.02 * nothing.makespan_s() + 3.0,
+            "{:?} instead of {:?}", guarded.done_s, nothing.done_s);
+        prop_assert_eq!(guarded.killed, 0);
+        // A twentieth of what it would get in a minute if all shared it.
+        for (minute, ran) in guarded.minutes.windows(2).enumerate().skip(1) {
+            let runs: Vec<usize> = (0..ran[1].len()).filter(|at| guarded.done_s[*at] > 60.0 * (minute + 2) as f64).collect();
+            for at in &runs {
+                let fair_s = 60.0 / runs.len() as f64;
+                let got_s = ran[1][*at] - ran[0][*at];
+                prop_assert!(got_s >= 0.05 * fair_s, "program {} got {got_s} s in minute {}, {:?}", at + 1, minute + 1, guarded.done_s);
+            }
+        }
+    }
+}
