@@ -4,7 +4,8 @@
 #   scripts/bench.sh [--pypi]                            everything: natively accuracy, cost and peers, in a guest peers, accuracy and reads
 #   scripts/bench.sh [--pypi] accuracy|cost|peers|reads  one of them natively; options are lowtide-bench's
 #   scripts/bench.sh simulated                           the simulated machine: its speed, and the tide curve's band on it
-#   scripts/bench.sh fidelity                            the tide curve's predictions against what happens
+#   scripts/bench.sh [guest] fidelity [PROGRAM...]       the tide curve's predictions against what happens
+#   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh [guest] wmo|phone|agent-cost        the trials of the agent, in bench/trials: see there
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
@@ -142,6 +143,23 @@ trials() {
   return "$status"
 }
 
+# The same in a guest, where generations tell what is old: some seven minutes a program.
+fidelity_in_guest() {
+  local programs=("$@") puts=() file
+  [ $# -gt 0 ] || programs=(redis memcached sqlite zstd idle-tail)
+  vm/run --kernel "${KERNEL:-6.12}" --prepare || { skip "fidelity in a guest" "a guest: vm/run --prepare"; return; }
+  workloads/real/install.sh redis memcached zstd || { skip "fidelity in a guest" "the programs of the suite"; return; }
+  # The guest has a redis; the others come with the libraries that it lacks.
+  for file in /usr/bin/memcached /usr/bin/zstd; do
+    puts+=(--put "$file:/usr/local/bin/${file##*/}")
+    while read -r file; do puts+=(--put "$file:/usr$file"); done < <(
+      ldd "$file" | awk '/=> \// && /lib(event|sasl2|lz4)/ { print $3 }')
+  done
+  vm/run --kernel "${KERNEL:-6.12}" --memory 3G --timeout "${TIMEOUT:-3600}" --put "$bench:/usr/local/bin/lowtide-bench" \
+    --put scripts/guest-fidelity.sh:/f.sh --put workloads/real/steady.py:/steady.py "${puts[@]}" -- \
+    bash /f.sh "${SECONDS_EACH:-100}" "${programs[@]}"
+}
+
 # What the tide curve predicts against what happens, natively.
 fidelity() {
   local folder
@@ -194,6 +212,7 @@ case ${1-} in
     shift
     case $1 in
       wmo | phone | agent-cost) trial_in_guest "$@" ;;
+      fidelity) fidelity_in_guest "${@:2}" ;;
       *) guest "$@" ;;
     esac
     ;;

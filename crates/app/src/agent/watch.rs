@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals};
 use lowtide_kernel::monitor::mglru::MglruMonitor;
+use lowtide_kernel::pressure::Pressure;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::Swap;
 use lowtide_kernel::sys::Signals;
@@ -92,8 +93,8 @@ pub struct Watch {
     /// By inode.
     found: BTreeMap<u64, Watched>,
     searched_s: Option<f64>,
-    /// Seconds since the start, and seconds that some task of the machine has stalled on memory.
-    before: Option<(f64, f64)>,
+    /// Seconds since the start, and how long tasks of the machine have stalled on memory.
+    before: Option<(f64, Pressure)>,
     /// CPU ticks: busy, and of all.
     ticks: Option<(u64, u64)>,
     /// Policies that need no idle ages.
@@ -258,10 +259,15 @@ impl Watch {
     pub fn observe(&mut self, now_s: f64) -> Observation {
         self.search(now_s);
         let kernel = self.kernel.clone();
-        let stalled = pressure::read(&kernel, "/proc/pressure/memory").ok().map(|pressure| pressure.some_s);
-        let pressure =
-            self.before.zip(stalled).and_then(|((before_s, stalled_s), now)| share(now - stalled_s, now_s - before_s));
-        self.before = stalled.map(|stalled_s| (now_s, stalled_s));
+        let stalled = pressure::read(&kernel, "/proc/pressure/memory").ok();
+        let both = self.before.zip(stalled).map(|((before_s, before), now)| {
+            let of = |now: Option<f64>, before: Option<f64>| share(now? - before?, now_s - before_s);
+            (of(Some(now.some_s), Some(before.some_s)), of(now.full_s, before.full_s))
+        });
+        let pressure = both.and_then(|(some, _)| some);
+        // Of two tasks, the time that some stalled and the time that both did add up to what each of them did.
+        let each = both.and_then(|(some, full)| Some(0.5 * (some? + full?)));
+        self.before = stalled.map(|stalled| (now_s, stalled));
         self.pressure = pressure;
         let (mut targets, mut shared) = (Vec::new(), Vec::new());
         self.found.retain(|id, watched| {
@@ -269,7 +275,9 @@ impl Watch {
             watched.others.see(vitals.high, now_s);
             let mut target = target(*id, watched, &vitals, now_s);
             // Version 1 tells no pressure of its own. The machine's is no less, as a rule.
-            target.pressure = target.pressure.or(pressure.filter(|_| watched.cgroup.version == Version::V1));
+            if watched.cgroup.version == Version::V1 {
+                (target.pressure, target.stalled) = (target.pressure.or(pressure), target.stalled.or(each));
+            }
             if watched.others.are_at_work() {
                 shared.push(watched.path.clone());
             } else {

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# The guard on cgroups of version 1, which have no protection: of two programs that do not fit together, one waits in the
+# freezer.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+names=("of two that thrash, one waits" "and the other gets on" "killed, it leaves nobody waiting" "nobody was killed")
+need root "${names[@]}" || exit 0
+need "cgroup v1" "${names[@]}" || exit 0
+freezer=$(awk '/ - cgroup / && $NF ~ /(^|,)freezer(,|$)/ { print $5 }' /proc/self/mountinfo)
+if [ ! -e /sys/class/zram-control/hot_add ] || [ -z "$freezer" ]; then
+  for name in "${names[@]}"; do skip "$name" "zram and a freezer"; done
+  exit 0
+fi
+before=$(kernel_state)
+device=$(cat /sys/class/zram-control/hot_add)
+mount=$(awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo)
+own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
+root=$mount${own%/}/lowtide-test-$$
+give_back() {
+  local group
+  for group in one two; do wait_for 10 rmdir "$root/$group"; done
+  rmdir "$root"
+  swapoff "/dev/zram$device" 2>/dev/null
+  echo "$device" >/sys/class/zram-control/hot_remove 2>/dev/null
+} 2>/dev/null
+# Whatever happens, the swap goes; what runs in the groups must end first.
+trap 'ended=$?; for pid in "${all_started[@]}"; do stop "$pid"; done; give_back; (exit "$ended"); finish_test' EXIT
+echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
+mkdir "$root" "$root/one" "$root/two"
+echo 260M >"$root/memory.limit_in_bytes"
+cat >all.toml <<EOF
+name = "all"
+[[area]]
+name = "heap"
+size = "192M"
+[[phase]]
+seconds = 600
+[[phase.access]]
+area = "heap"
+hot = { offset = "0", size = "192M" }
+passes_per_second = "max"
+EOF
+in_group() {
+  local group=$root/$1
+  shift
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
+}
+guard() { start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" "$@" 2>log; running=$started; }
+frozen() { [ "$(grep -lx FROZEN "$freezer"/lowtide-guard-*/freezer.state 2>/dev/null | wc -l)" -eq "$1" ]; }
+cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
+
+in_group one "$PATTERN" all.toml --seconds 300
+one=$started
+in_group two "$PATTERN" all.toml --seconds 300
+two=$started
+guard
+check "${names[0]}" wait_for 60 frozen 1
+contains "and the log says why" "$(grep ^pause log | head -1)" "of their time to each other"
+largest() {
+  local group
+  for group in one two; do
+    [ "$(awk '$1 == "total_rss" { print $2 }' "$root/$group/memory.stat")" -lt $((180 << 20)) ] || return 0
+  done
+  return 1
+}
+check "${names[1]}" wait_for 20 largest
+kill -9 "$running"
+wait "$running" 2>/dev/null
+check "${names[2]}" wait_for 3 frozen 0
+gone() { ! compgen -G "$freezer/lowtide-guard-*" >/dev/null; }
+check "and no freezer of its own" wait_for 3 gone
+kill -0 "$one" && kill -0 "$two"
+equals "${names[3]}" $? 0
+stop "$one"; stop "$two"
+give_back
+equals "nothing was left in the kernel" "$(kernel_state)" "$before"

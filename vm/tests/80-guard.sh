@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# The guard, on cgroups of version 2: two programs that do not fit together, with zram for swap.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+modprobe zram 2>/dev/null
+before=$(kernel_state)
+device=$(cat /sys/class/zram-control/hot_add)
+echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
+root=/sys/fs/cgroup/lowtide-test-$$
+mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
+echo 150M >"$root/memory.max"
+name=${root##*/}
+cat >all.toml <<EOF
+name = "all"
+[[area]]
+name = "heap"
+size = "96M"
+[[phase]]
+seconds = 600
+[[phase.access]]
+area = "heap"
+hot = { offset = "0", size = "96M" }
+passes_per_second = "max"
+EOF
+
+# in_group NAME COMMAND...: starts it in a cgroup of ours.
+in_group() {
+  local group=$root/$1
+  mkdir -p "$group"
+  shift
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
+}
+held() { cat "$root/$1/memory.current"; }
+guard() { start "$LOWTIDE" guard --cgroup "$name/*" "$@" 2>log; running=$started; }
+# pairs: whether each group's minimum or freezer is at that value, in any order.
+any() { grep -qx "$2" "$root"/*/"$1" && [ "$(grep -lx "$2" "$root"/*/"$1" | wc -l)" -eq 1 ]; }
+all() { [ "$(grep -lx "$2" "$root"/*/"$1" | wc -l)" -eq 2 ]; }
+protected() { [ "$(cat "$root"/*/memory.min | awk '$1 > 50 * 1048576' | wc -l)" -eq 1 ] && [ "$(cat "$root/memory.min")" -gt 52428800 ]; }
+refaults() { awk '$1 == "workingset_refault_anon" { print $2 }' "$root/$1/memory.stat"; }
+
+in_group one "$PATTERN" all.toml --seconds 400
+one=$started
+guard --dry-run
+check "the guard starts" wait_for 10 grep -q ^started log
+sleep 8
+equals "a program that has what it needs is left alone" "$(grep -cE '^(protect|pause)' log)" 0
+in_group two "$PATTERN" all.toml --seconds 400
+two=$started
+check "a dry run says what it would do" wait_for 60 grep -qE '^protect .*stopped="dry run"' log
+check "and does nothing" all memory.min 0
+stop "$running"
+
+guard
+check "of two that thrash, one is protected" wait_for 60 protected
+contains "and the log says why" "$(grep ^protect log | head -1)" "of their time to each other"
+whole=$(grep -lE '^[1-9]' "$root"/*/memory.min | head -1)
+whole=$(basename "$(dirname "$whole")")
+filled() { [ "$(held "$whole")" -gt $((90 << 20)) ]; }
+check "it becomes whole" wait_for 30 filled
+was=$(refaults "$whole")
+sleep 5
+now=$(refaults "$whole")
+still=$(grep -lE '^[1-9]' "$root"/*/memory.min | head -1)
+if [ "$(basename "$(dirname "$still")")" = "$whole" ]; then between "and faults no more" $((now - was)) 0 2000; fi
+kill -9 "$running"
+wait "$running" 2>/dev/null
+check "killed, it leaves nobody protected" wait_for 3 all memory.min 0
+equals "above neither" "$(cat "$root/memory.min")" 0
+
+guard --means pause
+check "where others are to wait, one does" wait_for 60 any cgroup.freeze 1
+check "and the log says so" grep -q ^pause log
+kill -9 "$running"
+wait "$running" 2>/dev/null
+check "killed, it leaves nobody waiting" wait_for 3 all cgroup.freeze 0
+guard --means pause
+check "the next one goes on" wait_for 60 any cgroup.freeze 1
+stop "$running"
+check "ended, all run" all cgroup.freeze 0
+kill -0 "$one" && kill -0 "$two"
+equals "nobody was killed" $? 0
+stop "$one"; stop "$two"
+rmdir "$root"/* 2>/dev/null
+for group in one two; do wait_for 10 rmdir "$root/$group"; done
+rmdir "$root"
+swapoff "/dev/zram$device" && echo "$device" >/sys/class/zram-control/hot_remove
+equals "nothing was left in the kernel" "$(kernel_state)" "$before"
