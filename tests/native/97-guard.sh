@@ -25,6 +25,7 @@ give_back() {
   swapoff "/dev/zram$device" 2>/dev/null
   echo "$device" >/sys/class/zram-control/hot_remove 2>/dev/null
 } 2>/dev/null
+ended=0
 # Whatever happens, the swap goes; what runs in the groups must end first.
 trap 'ended=$?; for pid in "${all_started[@]}"; do stop "$pid"; done; give_back; (exit "$ended"); finish_test' EXIT
 echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
@@ -48,7 +49,7 @@ in_group() {
   # shellcheck disable=SC2016  # expanded by the inner shell
   start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
 }
-guard() { start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" "$@" 2>log; running=$started; }
+guard() { start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log; running=$started; }
 frozen() { [ "$(grep -lx FROZEN "$freezer"/lowtide-guard-*/freezer.state 2>/dev/null | wc -l)" -eq "$1" ]; }
 cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 

@@ -45,7 +45,8 @@ pub struct Target {
     pub pressure: Option<f64>,
     /// The same on I/O.
     pub io_pressure: Option<f64>,
-    /// Share of that time that all of its tasks that could have run stalled on memory.
+    /// Share of that time in which it did not get on, for whatever reason of memory's: all of its tasks that could have run
+    /// stalled, or were busy in the kernel.
     pub stalled: Option<f64>,
     /// Pages that came back since the last observation: anonymous, file.
     pub refaults: [f64; 2],

@@ -29,6 +29,9 @@ pub struct Vitals {
     pub stalled_s: [Option<f64>; 2],
     /// Seconds that all tasks that could have run have stalled so far on memory.
     pub all_stalled_s: Option<f64>,
+    /// Seconds that its tasks have spent in the kernel so far: also on faults, and on compressing for zram, which pressure
+    /// does not count.
+    pub system_s: Option<f64>,
 }
 
 impl Cgroup {
@@ -53,6 +56,8 @@ impl Cgroup {
         };
         let (memory, io) = (stalled("memory"), stalled("io"));
         vitals.stalled_s = [memory, io].map(|pressure| pressure.map(|pressure| pressure.some_s));
+        let cpu = kernel.read_text(self.path.join("cpu.stat")).ok();
+        vitals.system_s = cpu.and_then(|text| value_of(&text, "system_usec")).map(seconds);
         vitals.all_stalled_s = memory.and_then(|pressure| pressure.full_s);
         Ok(vitals)
     }
@@ -78,6 +83,11 @@ impl Cgroup {
         let text = kernel.read_text(self.path.join("cgroup.events")).unwrap_or_default();
         value_of(&text, "frozen") == Some(1)
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds")]
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
 fn parse(text: &str) -> Vitals {
