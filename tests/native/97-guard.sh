@@ -26,8 +26,8 @@ give_back() {
   echo "$device" >/sys/class/zram-control/hot_remove 2>/dev/null
 } 2>/dev/null
 ended=0
-# Whatever happens, the swap goes; what runs in the groups must end first.
-trap 'ended=$?; for pid in "${all_started[@]}"; do stop "$pid"; done; give_back; (exit "$ended"); finish_test' EXIT
+# Whatever happens, the swap goes; what runs in the groups must end first, and for that it must not be frozen.
+trap 'ended=$?; "$LOWTIDE" recover >/dev/null; for pid in "${all_started[@]}"; do stop "$pid"; done; give_back; (exit "$ended"); finish_test' EXIT
 echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
 mkdir "$root" "$root/one" "$root/two"
 echo 260M >"$root/memory.limit_in_bytes"
@@ -75,6 +75,7 @@ gone() { ! compgen -G "$freezer/lowtide-guard-*" >/dev/null; }
 check "and no freezer of its own" wait_for 3 gone
 kill -0 "$one" && kill -0 "$two"
 equals "${names[3]}" $? 0
+"$LOWTIDE" recover >/dev/null
 stop "$one"; stop "$two"
 give_back
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"

@@ -178,6 +178,12 @@ impl Grants {
         over
     }
 
+    /// Whether nothing is granted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.protections.is_empty() && self.pauses.is_empty()
+    }
+
     /// Bytes of a cgroup that are protected, and whether it waits.
     #[must_use]
     pub fn of(&self, id: u64) -> (u64, bool) {

@@ -283,7 +283,11 @@ impl Agent {
             let before_s = self.watching_cpu_s();
             let fresh = self.watch.look(now_s);
             self.find(now_s);
-            if fresh || now_s >= next_s {
+            if now_s >= next_s && !fresh && self.only_guards() && self.granting.is_empty() && self.watch.is_quiet(now_s)
+            {
+                next_s = now_s + self.config.every.0.as_secs_f64();
+                let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+            } else if fresh || now_s >= next_s {
                 self.watch.measure(now_s, &mut self.metrics, signals);
                 self.turn(now_s);
                 next_s = now_s + pause_s(self.config.every.0.as_secs_f64(), self.watching_cpu_s() - before_s);
@@ -292,6 +296,12 @@ impl Agent {
                 next_s = next_s.min(now_s + SOON_S);
             }
         }
+    }
+
+    /// Whether there is nothing to do but to see that nobody thrashes.
+    fn only_guards(&self) -> bool {
+        let guards = |name: &String| self.groups.get(name).is_some_and(|group| matches!(group.spec, Spec::Guard(_)));
+        self.lifecycle.is_none() && self.config.workload.iter().all(|workload| guards(&workload.policy))
     }
 
     /// CPU seconds of looking and deciding so far.

@@ -23,7 +23,8 @@ impl Watchdog {
         use std::os::unix::process::CommandExt;
         let program = std::env::current_exe().context("the watchdog cannot be started")?;
         let mut command = Command::new(program);
-        command.args(["recover", "--when-closed"]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        let pid = std::process::id().to_string();
+        command.args(["recover", "--when-closed", &pid]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         Ok(Self(command.spawn().context("the watchdog cannot be started")?))
     }
 }
@@ -122,6 +123,12 @@ impl Granting {
         if !over.is_empty() {
             log::line("expired", &[("cgroups", over.len().to_string())]);
         }
+    }
+
+    /// Whether nothing is granted, nor would be.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.would.is_empty() && self.grants.as_ref().is_none_or(Grants::is_empty)
     }
 
     /// Bytes of a workload that are protected, and whether it waits.

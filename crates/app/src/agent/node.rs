@@ -32,7 +32,6 @@ impl Machine for Node<'_> {
     }
 
     fn act(&mut self, actions: Vec<Action>, _: Vec<Block>) {
-        self.granting.expire(self.now_s);
         for action in actions {
             let wanted = match action {
                 Action::Reclaim(wanted) => wanted,
@@ -64,6 +63,8 @@ impl Machine for Node<'_> {
             self.told.reclaimed(&wanted, &outcome);
             self.reclaimed.push(outcome.reclaimed);
         }
+        // Last: what is granted again must not be taken back because the turn before took long.
+        self.granting.expire(self.now_s);
     }
 }
 

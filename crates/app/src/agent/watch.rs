@@ -28,6 +28,11 @@ mod sight;
 /// Looking and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
 const MOST: f64 = 0.02;
 
+/// While tasks stall on memory for less than this share of the time, nobody thrashes.
+const QUIET: f64 = 0.02;
+/// Workloads are looked at so often even then, seconds.
+const LOOK_S: f64 = 10.0;
+
 /// Seconds from one turn to the next, of which the last took so much CPU time.
 #[must_use]
 pub fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
@@ -95,6 +100,8 @@ pub struct Watch {
     searched_s: Option<f64>,
     /// Seconds since the start, and how long tasks of the machine have stalled on memory.
     before: Option<(f64, Pressure)>,
+    /// The same when it was last asked whether all is quiet.
+    quiet: Option<(f64, f64)>,
     /// CPU ticks: busy, and of all.
     ticks: Option<(u64, u64)>,
     /// Policies that need no idle ages.
@@ -145,6 +152,7 @@ impl Watch {
             found: BTreeMap::new(),
             searched_s: None,
             before: None,
+            quiet: None,
             ticks: None,
             ageless: BTreeSet::from([NONE.to_owned()]),
             search_s: search::SEARCH_S,
@@ -253,6 +261,16 @@ impl Watch {
             watched.metric = values.get(id).copied();
         }
         wrong.into_iter().for_each(|text| self.note(text));
+    }
+
+    /// Whether hardly any task of the machine has stalled on memory since this was asked last, and workloads were looked at not
+    /// long ago: whoever guards them need not look at each of them every second.
+    pub fn is_quiet(&mut self, now_s: f64) -> bool {
+        let stalled_s = pressure::read(&self.kernel, "/proc/pressure/memory").ok().map(|pressure| pressure.some_s);
+        let before = std::mem::replace(&mut self.quiet, stalled_s.map(|stalled_s| (now_s, stalled_s)));
+        let stalled = before.zip(stalled_s).and_then(|((at_s, before), now)| share(now - before, now_s - at_s));
+        let looked = self.before.is_some_and(|(looked_s, _)| (0.0..LOOK_S).contains(&(now_s - looked_s)));
+        looked && stalled.is_some_and(|share| share < QUIET)
     }
 
     /// What is known now. Idle ages are in it only where they were told since it was asked last.

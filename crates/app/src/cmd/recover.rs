@@ -1,9 +1,12 @@
 //! `lowtide recover`: take back what killed lowtides left in the kernel, and finish a record that was cut short.
 
+use std::fs::File;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::failure::code;
 use crate::store;
@@ -14,12 +17,28 @@ pub struct Args {
     /// Records to finish
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Wait until standard input is closed, then take everything back: a watchdog
-    #[arg(long, hide = true)]
-    when_closed: bool,
+    /// Wait until standard input is closed, then take back what the process with this number left: a watchdog
+    #[arg(long, hide = true, value_name = "PID")]
+    when_closed: Option<u32>,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// How long a process that is ending may take to let go of its journal.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Waits until a journal is locked no more, or not there: of a process that ends, one file is closed before another.
+fn wait_for_lock(pid: u32) {
+    let path = undo::folder().join(format!("{pid}.journal"));
+    let start = Instant::now();
+    while start.elapsed() < ENDING {
+        match File::open(&path) {
+            Ok(file) if flock(&file, FlockOperation::NonBlockingLockShared).is_err() => {}
+            _ => return,
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Takes everything back.
@@ -27,9 +46,10 @@ pub struct Args {
 /// # Errors
 /// If the journals cannot be read.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
-    if args.when_closed {
+    if let Some(pid) = args.when_closed {
         // Whoever holds the other end is gone, however that came about.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        wait_for_lock(pid);
     }
     let mut lines = Vec::new();
     let mut failed = false;

@@ -75,6 +75,26 @@ fn two_that_do_not_fit_have_it_one_after_the_other() {
     }
 }
 
+#[test]
+fn idle_memory_that_is_paged_out_and_files_that_are_read_are_no_thrashing() {
+    for on_disk in [false, true] {
+        let service = |id| {
+            let file = Part { anon: false, ..part(60, Use::Sweep(45.0)) };
+            Load::new(id, "service", vec![part(100, Use::Idle), part(40, Use::Sweep(1.0)), file])
+        };
+        let setup = Setup { duration_s: 900.0, ..short_of_memory((1..6).map(service).collect(), 0.3, on_disk) };
+        let (mut machine, mut guard) = (Simulated::new(setup), Guard::new(Settings::default()));
+        while machine.step() {
+            if machine.is_due() {
+                turn(&mut machine, &mut guard);
+                assert_eq!(guard.whole(), None, "{} s", machine.now_s());
+            }
+        }
+        let outcome = machine.outcome();
+        assert!(outcome.out_bytes[0] > 100.0 * MIB, "{}", outcome.out_bytes[0] / MIB);
+    }
+}
+
 /// All that the guard asks for is a lease, on what it was offered, of no more than there is.
 struct Leases {
     guard: Guard,
