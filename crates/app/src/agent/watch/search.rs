@@ -43,13 +43,14 @@ impl Watch {
             self.note("systemd-oomd kills where swap is nearly full: a fifth of it is left free".to_owned());
         }
         let mut before = std::mem::take(&mut self.found);
-        let mut paths = BTreeSet::new();
+        let (mut paths, mut there) = (BTreeSet::new(), BTreeSet::new());
         let mut all = Vec::new();
         for (selection, rule) in &self.rules {
             all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
         }
         for (cgroup, Workload { policy, metric: measure, .. }) in all {
             let path = cgroup.path_below(&point);
+            there.insert(path.clone());
             if overlaps(&paths, &path) {
                 continue;
             }
@@ -86,7 +87,8 @@ impl Watch {
         let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
         let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
         self.follow(&aged, now_s);
-        self.notes.retain(|note| !note.starts_with('/') || paths.iter().any(|path| note.starts_with(path.as_str())));
+        self.notes
+            .retain(|note| !note.starts_with('/') || there.iter().any(|path: &String| note.starts_with(path.as_str())));
     }
 
     /// Paths that are left alone, with all that is below them.
