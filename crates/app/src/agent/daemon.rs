@@ -212,13 +212,13 @@ impl Agent {
 
     /// Reads the file anew. With a mistake in it, all stays as it was.
     fn reload(&mut self) {
-        if let Ok(now) = NotifyState::monotonic_usec_now() {
-            let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
-        }
         let Some(file) = self.file.clone() else {
             log::line("note", &[("text", "there is no file to read anew".to_owned())]);
             return;
         };
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
+        }
         let loaded =
             Config::load(&file, &self.kernel).and_then(|config| Ok((Watch::new(&self.kernel, &config)?, config)));
         match loaded {

@@ -8,7 +8,7 @@ use lowtide_kernel::pressure::Pressure;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::Swap;
 use lowtide_kernel::sys::Signals;
-use lowtide_kernel::{grant, pressure, swap, system, zram};
+use lowtide_kernel::{pressure, swap, system, zram};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_policy::machine::Observation;
@@ -106,6 +106,8 @@ pub struct Watch {
     ticks: Option<(u64, u64)>,
     /// Policies that need no idle ages.
     ageless: BTreeSet<String>,
+    /// Memory of all of them can be protected.
+    can_protect: bool,
     /// Seconds from one search for cgroups to the next.
     search_s: f64,
     /// systemd-oomd is at work.
@@ -155,6 +157,7 @@ impl Watch {
             quiet: None,
             ticks: None,
             ageless: BTreeSet::from([NONE.to_owned()]),
+            can_protect: false,
             search_s: search::SEARCH_S,
             killer: false,
             pressure: None,
@@ -326,7 +329,7 @@ impl Watch {
             costs: self.costs,
             cpus: std::thread::available_parallelism().ok().map(|cpus| bytes(cpus.get() as u64)),
             cpu_busy,
-            can_protect: self.found.values().all(|watched| grant::can_protect(&kernel, &watched.cgroup)),
+            can_protect: self.can_protect,
             ..Observation::default()
         }
     }

@@ -41,13 +41,21 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         println!("{}: right; {} kinds of workloads", args.config.display(), config.workload.len());
         return Ok(0);
     }
-    let mut agent = Agent::new(&kernel, &args.config, args.dry_run)?;
+    let agent = Agent::new(&kernel, &args.config, args.dry_run)?;
     if agent.reclaims() {
         possible(&kernel)?;
     }
+    work(&kernel, agent, args.dry_run)
+}
+
+/// Has an agent work until a signal ends it.
+///
+/// # Errors
+/// If another one is at work, or something of it cannot be opened.
+pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::Result<i32> {
     let _lock = lock(&undo::folder())?;
-    if !args.dry_run {
-        session::take_back(&kernel, &undo::folder())?;
+    if !dry_run {
+        session::take_back(kernel, &undo::folder())?;
     }
     agent.listen()?;
     let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
@@ -74,7 +82,7 @@ fn possible(kernel: &Kernel) -> anyhow::Result<()> {
 }
 
 /// One agent at a time: held as long as the file is open.
-pub(super) fn lock(folder: &Path) -> anyhow::Result<File> {
+fn lock(folder: &Path) -> anyhow::Result<File> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let path = folder.join("agent.lock");
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

@@ -4,20 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::Signals;
-use lowtide_kernel::undo;
 use lowtide_model::units::Span;
 use lowtide_policy::guard::{Detect, Means, Settings};
 use lowtide_policy::policies::Spec;
-use rustix::process::Signal;
 
-use super::agent::lock;
+use super::agent::work;
 use crate::agent::config::{Config, Workload};
 use crate::agent::daemon::Agent;
-use crate::agent::http;
 use crate::agent::listen::Listen;
 use crate::failure::{Failure, code};
-use crate::session;
 
 /// `lowtide guard`
 #[derive(Debug, clap::Args)]
@@ -63,19 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     }
     let config = config(args);
     config.check(&kernel).map_err(|why| Failure::new(code::USAGE, format!("guard: {why}")))?;
-    let mut agent = Agent::with(&kernel, config, args.dry_run)?;
-    let _lock = lock(&undo::folder())?;
-    if !args.dry_run {
-        session::take_back(&kernel, &undo::folder())?;
-    }
-    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
-    let (listen, serve, seen) = agent.served();
-    let server = listen.map(|listen| http::start(listen, serve, seen)).transpose()?;
-    if let Some(server) = &server {
-        eprintln!("listening address={}", server.name);
-    }
-    agent.run(&signals)?;
-    Ok(0)
+    work(&kernel, Agent::with(&kernel, config, args.dry_run)?, args.dry_run)
 }
 
 fn config(args: &Args) -> Config {

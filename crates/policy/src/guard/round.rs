@@ -42,6 +42,13 @@ struct Member {
     whole_s: Option<f64>,
 }
 
+impl Member {
+    /// Bytes that it needs and has not.
+    fn lacks(&self) -> f64 {
+        (self.need - self.resident).max(0.0)
+    }
+}
+
 /// From the beginning of thrashing to its end.
 #[derive(Debug, Clone)]
 pub struct Round {
@@ -137,9 +144,8 @@ impl Round {
     /// Who lacks least of what it needs, of those that fit: first by priority, at last by who waits for longest.
     fn closest(&self, but: Option<u64>) -> Option<u64> {
         let fit = self.members.iter().filter(|(id, of)| of.need <= self.room && Some(**id) != but);
-        let lacks = |of: &Member| (of.need - of.resident).max(0.0);
         let order = |a: &Member, b: &Member| {
-            b.priority.cmp(&a.priority).then(lacks(a).total_cmp(&lacks(b))).then(a.turn_s.total_cmp(&b.turn_s))
+            b.priority.cmp(&a.priority).then(a.lacks().total_cmp(&b.lacks())).then(a.turn_s.total_cmp(&b.turn_s))
         };
         fit.min_by(|a, b| order(a.1, b.1)).map(|(id, _)| *id)
     }
@@ -236,14 +242,11 @@ impl Round {
     pub fn turn(&mut self, now_s: f64, why: &str) -> Vec<Action> {
         self.fill();
         let others = self.members.len().saturating_sub(1 + self.beside.len());
-        let need = |id: &u64| self.members.get(id).map_or(0.0, |of| (of.need - of.resident).max(0.0));
-        let fetch_s = self.swap_s * std::iter::once(&self.whole).chain(&self.beside).map(need).sum::<f64>() / PAGE_F;
+        let run = self.members.iter().filter(|(id, _)| self.runs(**id));
+        let fetch_s = self.swap_s * run.map(|(_, of)| of.lacks()).sum::<f64>() / PAGE_F;
         let lasts_s = if self.whole == self.favourite {
             self.cycles += 1;
-            let waits = self.members.iter().filter(|(id, _)| **id != self.whole && !self.beside.contains(id));
-            let mut waits: Vec<(f64, u64)> = waits.map(|(id, of)| (of.turn_s, *id)).collect();
-            waits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            self.queue = waits.into_iter().map(|(_, id)| id).collect();
+            self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
             // Nobody waits for longer than a cycle.
             let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
             (self.share * self.cycle_s).min(self.cycle_s - waited_s).max(SHORTEST_S)
@@ -261,14 +264,19 @@ impl Round {
         actions
     }
 
+    /// Everybody, those first whose turn is longest ago.
+    fn by_turn(&self) -> Vec<u64> {
+        let mut order: Vec<(f64, u64)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        order.into_iter().map(|(_, id)| id).collect()
+    }
+
     /// Who fits beside it, those first that have waited for longest.
     fn fill(&mut self) {
         self.beside.clear();
         let need = |id: &u64| self.members.get(id).map_or(0.0, |of| of.need);
         let mut left = self.room - need(&self.whole);
-        let mut order: Vec<(f64, u64)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        for (_, id) in order {
+        for id in self.by_turn() {
             if id != self.whole && need(&id) <= left {
                 left -= need(&id);
                 self.beside.insert(id);
@@ -302,9 +310,9 @@ impl Round {
 
     /// What runs now gets its memory at once rather than page by page, from those that wait.
     fn make_room(&self, why: &str) -> Vec<Action> {
-        let lacks = |of: &Member| (of.need - of.resident).max(0.0);
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
-        let lacking: Vec<(u64, f64)> = run.map(|(id, of)| (*id, lacks(of))).filter(|(_, bytes)| *bytes > 0.0).collect();
+        let lacking: Vec<(u64, f64)> =
+            run.map(|(id, of)| (*id, of.lacks())).filter(|(_, bytes)| *bytes > 0.0).collect();
         let wanted: f64 = lacking.iter().map(|(_, bytes)| bytes).sum();
         let wait = || self.members.iter().filter(|(id, _)| !self.runs(**id));
         let have: f64 = wait().map(|(_, of)| of.resident).sum();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use lowtide_kernel::cgroup::{Cgroup, Version, Vitals, is_below};
+use lowtide_kernel::grant::can_protect;
 use lowtide_kernel::monitor::Target as Watching;
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_policy::policies::Regions;
@@ -83,6 +84,7 @@ impl Watch {
             let watched = Watched { policy, measure, ..known.unwrap_or_else(new) };
             self.found.insert(watched.cgroup.inode, watched);
         }
+        self.can_protect = self.found.values().all(|watched| can_protect(&self.kernel, &watched.cgroup));
         let aged = self.found.values().filter(|watched| !self.ageless.contains(&watched.policy));
         let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
         let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
