@@ -12,10 +12,24 @@ use crate::undo::{Journal, Lease, Undo};
 #[derive(Debug)]
 struct Protection {
     bytes: u64,
-    /// Its `memory.min` and those above, with what they held before.
-    files: Vec<(PathBuf, u64)>,
-    _leases: Vec<Lease>,
+    /// Its `memory.min` and those above.
+    files: Vec<PathBuf>,
     until_s: f64,
+}
+
+/// A `memory.min` that was raised. Several that are below it may be protected at a time, and end in any order: what it was
+/// before the first is written down once, and given back after the last.
+#[derive(Debug)]
+struct Raised {
+    before: u64,
+    by: BTreeMap<u64, u64>,
+    _lease: Lease,
+}
+
+impl Raised {
+    fn total(&self) -> u64 {
+        self.by.values().fold(self.before, |sum, bytes| sum.saturating_add(*bytes))
+    }
 }
 
 /// A cgroup whose processes wait.
@@ -33,6 +47,7 @@ pub struct Grants {
     kernel: Kernel,
     journal: Journal,
     protections: BTreeMap<u64, Protection>,
+    raised: BTreeMap<PathBuf, Raised>,
     pauses: BTreeMap<u64, Pause>,
 }
 
@@ -61,7 +76,8 @@ impl Grants {
     /// Nothing is granted yet.
     #[must_use]
     pub fn new(kernel: &Kernel, journal: Journal) -> Self {
-        Self { kernel: kernel.clone(), journal, protections: BTreeMap::new(), pauses: BTreeMap::new() }
+        let (protections, raised, pauses) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { kernel: kernel.clone(), journal, protections, raised, pauses }
     }
 
     /// Protects so many bytes of a cgroup until then. True if that is new.
@@ -69,34 +85,57 @@ impl Grants {
     /// What is protected is bounded by every cgroup above (Documentation/admin-guide/cgroup-v2.rst, "memory.min"), so each of
     /// them is granted as much more.
     pub fn protect(&mut self, cgroup: &Cgroup, bytes: u64, until_s: f64) -> Result<bool> {
-        if let Some(protection) = self.protections.get_mut(&cgroup.inode) {
+        let id = cgroup.inode;
+        if let Some(protection) = self.protections.get_mut(&id) {
             protection.until_s = until_s;
             // A little more or less is not worth a write in every cgroup above.
             if protection.bytes.abs_diff(bytes) > protection.bytes / 20 {
-                for (path, before) in &protection.files {
-                    self.kernel.write(path, &before.saturating_add(bytes).to_string())?;
-                }
                 protection.bytes = bytes;
+                for path in protection.files.clone() {
+                    self.raise(&path, id, bytes)?;
+                }
             }
             return Ok(false);
         }
         let point = Cgroup::mount_point(&self.kernel)?;
-        let mut files = Vec::new();
-        for folder in cgroup.path.ancestors().take_while(|folder| **folder != *point) {
-            let path = folder.join("memory.min");
-            // `max` is as much as there is.
-            if let Ok(before) = self.kernel.read_text(&path)?.trim().parse::<u64>() {
-                files.push((path, before));
+        let above = cgroup.path.ancestors().take_while(|folder| **folder != *point);
+        let files: Vec<PathBuf> = above.map(|folder| folder.join("memory.min")).collect();
+        self.protections.insert(id, Protection { bytes, files: files.clone(), until_s });
+        // From the top on: below, it has no effect before.
+        for path in files.iter().rev() {
+            if let Err(error) = self.raise(path, id, bytes) {
+                self.release(id);
+                return Err(error);
             }
         }
-        let mut leases = Vec::new();
-        // From the top on: below, it has no effect before.
-        for (path, before) in files.iter().rev() {
-            leases.push(self.journal.write(path, &before.saturating_add(bytes).to_string())?);
-        }
-        leases.reverse();
-        self.protections.insert(cgroup.inode, Protection { bytes, files, _leases: leases, until_s });
         Ok(true)
+    }
+
+    /// Raises one `memory.min` for one cgroup.
+    fn raise(&mut self, path: &Path, id: u64, bytes: u64) -> Result<()> {
+        if let Some(raised) = self.raised.get_mut(path) {
+            raised.by.insert(id, bytes);
+            return self.kernel.write(path, &raised.total().to_string());
+        }
+        // `max` is as much as there is.
+        let Ok(before) = self.kernel.read_text(path)?.trim().parse::<u64>() else { return Ok(()) };
+        let lease = self.journal.write(path, &before.saturating_add(bytes).to_string())?;
+        self.raised.insert(path.to_owned(), Raised { before, by: BTreeMap::from([(id, bytes)]), _lease: lease });
+        Ok(())
+    }
+
+    /// Takes back what one cgroup's protection raised.
+    fn lower(&mut self, protection: &Protection, id: u64) {
+        for path in &protection.files {
+            let Some(raised) = self.raised.get_mut(path) else { continue };
+            raised.by.remove(&id);
+            if raised.by.is_empty() {
+                self.raised.remove(path);
+            } else {
+                // If that fails it is gone, or is given back with the last.
+                let _ = self.kernel.write(path, &raised.total().to_string());
+            }
+        }
     }
 
     /// Has the processes of a cgroup wait until then. True if that is new.
@@ -164,6 +203,9 @@ impl Grants {
     /// Takes back whatever a cgroup was granted. True if that was something.
     pub fn release(&mut self, id: u64) -> bool {
         let (protected, paused) = (self.protections.remove(&id), self.pauses.remove(&id));
+        if let Some(protection) = &protected {
+            self.lower(protection, id);
+        }
         protected.is_some() || paused.is_some()
     }
 
@@ -248,6 +290,30 @@ mod tests {
         assert!(grants.expire(5.5).is_empty());
         assert_eq!(grants.expire(7.0), [cgroup.inode]);
         assert_eq!((&read("cg/a/memory.min")[..3], &read("cg/a/b/memory.min")[..1]), ("100", "0"));
+    }
+
+    #[test]
+    fn protections_that_overlap_leave_nothing_above_whichever_ends_first() {
+        for first in [0, 1] {
+            let (dir, mut grants) = tree(&[
+                V2,
+                ("cg/cgroup.controllers", "memory\n"),
+                ("cg/a/memory.min", "100\n"),
+                ("cg/a/b/memory.min", "0\n"),
+                ("cg/a/c/memory.min", "0\n"),
+            ]);
+            let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
+            let both = ["/a/b", "/a/c"].map(|name| Cgroup::named(&grants.kernel, name).unwrap());
+            assert!(grants.protect(&both[0], 1000, 5.0).unwrap() && grants.protect(&both[1], 500, 5.0).unwrap());
+            assert!(!grants.protect(&both[0], 2000, 5.0).unwrap());
+            assert_eq!(read("cg/a/memory.min").trim(), "2600");
+            assert!(grants.release(both[first].inode));
+            // A file that is none of the kernel's keeps what is behind what was written.
+            assert!(read("cg/a/memory.min").starts_with(["600", "2100"][first]), "{}", read("cg/a/memory.min"));
+            assert!(grants.release(both[1 - first].inode));
+            assert!(read("cg/a/memory.min").starts_with("100"), "{}", read("cg/a/memory.min"));
+            assert!(grants.raised.is_empty());
+        }
     }
 
     #[test]
