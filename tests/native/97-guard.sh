@@ -5,7 +5,7 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
-names=("of two that thrash, one waits" "and the other gets on" "killed, it leaves nobody waiting" "nobody was killed")
+names=("of two that thrash, one waits" "and the other gets on" "one that hangs leaves nobody waiting" "killed, it leaves nobody waiting" "nobody was killed")
 need root "${names[@]}" || exit 0
 need "cgroup v1" "${names[@]}" || exit 0
 freezer=$(awk '/ - cgroup / && $NF ~ /(^|,)freezer(,|$)/ { print $5 }' /proc/self/mountinfo)
@@ -68,13 +68,25 @@ largest() {
   return 1
 }
 check "${names[1]}" wait_for 20 largest
+kill -STOP "$running"
+check "${names[2]}" wait_for 40 frozen 0
+wait "$running" 2>/dev/null
+guard
+# The one that is whole by now may stay so by itself: whoever comes anew takes from it again.
+for _ in 1 2 3; do
+  stop "$two"
+  in_group two "$PATTERN" all.toml --seconds 300
+  two=$started
+  ! wait_for 30 frozen 1 || break
+done
+check "another begins anew" frozen 1
 kill -9 "$running"
 wait "$running" 2>/dev/null
-check "${names[2]}" wait_for 3 frozen 0
+check "${names[3]}" wait_for 3 frozen 0
 gone() { ! compgen -G "$freezer/lowtide-guard-*" >/dev/null; }
 check "and no freezer of its own" wait_for 3 gone
 kill -0 "$one" && kill -0 "$two"
-equals "${names[3]}" $? 0
+equals "${names[4]}" $? 0
 "$LOWTIDE" recover >/dev/null
 stop "$one"; stop "$two"
 give_back

@@ -156,10 +156,34 @@ impl Cgroup {
                 })?
                 .to_path_buf(),
         };
+        Self::make(kernel, journal, here.version, parent, name).map(Some)
+    }
+
+    /// Makes a cgroup below this one, under lease. It has the memory controller if this one [hands it
+    /// down](Self::hand_down).
+    pub fn create_below(&self, kernel: &Kernel, journal: &Journal, name: &str) -> Result<(Self, Lease)> {
+        Self::make(kernel, journal, self.version, self.path.clone(), name)
+    }
+
+    fn make(
+        kernel: &Kernel,
+        journal: &Journal,
+        version: Version,
+        parent: PathBuf,
+        name: &str,
+    ) -> Result<(Self, Lease)> {
         let path = parent.join(name);
         let lease = journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
         kernel.make_dir(&path)?;
-        Ok(Some((Self::open(kernel, here.version, path)?, lease)))
+        Ok((Self::open(kernel, version, path)?, lease))
+    }
+
+    /// Lets cgroups below have limits and accounts of their own, which version 1 always does. No process may be in this one.
+    pub fn hand_down(&self, kernel: &Kernel) -> Result<()> {
+        match self.version {
+            Version::V1 => Ok(()),
+            Version::V2 => kernel.write(self.path.join("cgroup.subtree_control"), "+memory"),
+        }
     }
 
     /// Its path in the hierarchy, as the kernel prints it.

@@ -113,7 +113,7 @@ impl Actor {
 
     fn side(
         &mut self,
-        watched: &Watched,
+        watched: &mut Watched,
         (wanted, older_s): (f64, f64),
         side: Side,
         start: Instant,
@@ -134,14 +134,16 @@ impl Actor {
                 }
             };
             let asked = left.min(PIECE);
-            let whole = match self.reclaimer.reclaim(&watched.cgroup, asked, side, older_s) {
+            let whole = self.reclaimer.reclaim(&watched.cgroup, asked, side, older_s);
+            let Ok(after) = watched.cgroup.vitals(&self.kernel) else { return };
+            watched.others.except(&before, &after);
+            let whole = match whole {
                 Ok(whole) => whole,
                 Err(error) => {
                     outcome.stopped = Some(error.to_string());
                     return;
                 }
             };
-            let Ok(after) = watched.cgroup.vitals(&self.kernel) else { return };
             let went = went(&before, &after, side);
             (0..2).for_each(|side| outcome.reclaimed.bytes[side] += went[side]);
             // It may say yes and do nothing; it says so if it did less.

@@ -75,6 +75,9 @@ pub struct Workload {
     pub policy: String,
     /// How it fares; what goes is less where that gets worse.
     pub metric: Option<Measure>,
+    /// Of workloads that thrash the guard lets those with a higher one be whole first.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// The policy of workloads that are watched and not reclaimed from: only what holds in the background is done to them.

@@ -17,7 +17,7 @@ use super::act::Actor;
 use super::api::LIFECYCLE;
 use super::config::{Config, NONE, build};
 use super::figures::{Row, Shared};
-use super::granting::Granting;
+use super::granting::{self, Granting, SILENCE};
 use super::heed;
 use super::lifecycle::Phases;
 use super::listen::{Listen, Serve};
@@ -165,6 +165,9 @@ impl Agent {
         }
         let idle_after = self.config.lifecycle.as_ref().and_then(|lifecycle| lifecycle.idle_after);
         self.phases.set_idle_after(idle_after.map(|time| time.0.as_secs_f64()));
+        if self.groups.values().any(|group| matches!(group.spec, Spec::Guard(_))) {
+            granting::stay_in_memory();
+        }
         Ok(())
     }
 
@@ -256,7 +259,10 @@ impl Agent {
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let mut next_s = 0.0;
         loop {
-            let due_s = f64::min(next_s, self.watch.due_s().max(self.now_s()));
+            let mut due_s = f64::min(next_s, self.watch.due_s().max(self.now_s()));
+            if !self.granting.is_empty() {
+                due_s = due_s.min(self.now_s() + 0.3 * SILENCE.as_secs_f64());
+            }
             let time = Timespec::try_from(Duration::from_secs_f64((due_s - self.now_s()).max(0.0)))?;
             let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
             fds.extend(self.socket.as_ref().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)));
@@ -265,6 +271,7 @@ impl Agent {
                 Err(error) => return Err(error.into()),
             }
             drop(fds);
+            self.granting.beat();
             while let Some(signal) = signals.next()? {
                 if signal.number != Signal::HUP.as_raw() {
                     let _ = sd_notify::notify(&[NotifyState::Stopping]);

@@ -1,20 +1,28 @@
 //! What the guard grants: carried out, written down, and taken back in time, also after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context;
 use lowtide_kernel::grant::Grants;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_policy::machine::Action;
+use rustix::fs::OFlags;
+use rustix::mm::MlockAllFlags;
 
 use super::history::What;
 use super::log;
 use super::watch::Watched;
 
-/// Takes back what this process has granted as soon as it is gone: it waits for the other end of its input to close. In a
-/// group of its own, as Ctrl-C is for all of a group.
+/// Who says nothing to the watchdog for so long hangs. A turn takes seconds, and nobody may wait in the freezer for one that
+/// never ends.
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// Takes back what this process has granted as soon as it is gone, or has hung for too long: it waits for the other end of its
+/// input to close, or to be silent. In a group of its own, as Ctrl-C is for all of a group.
 #[derive(Debug)]
 struct Watchdog(Child);
 
@@ -25,7 +33,17 @@ impl Watchdog {
         let mut command = Command::new(program);
         let pid = std::process::id().to_string();
         command.args(["recover", "--when-closed", &pid]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-        Ok(Self(command.spawn().context("the watchdog cannot be started")?))
+        let child = command.spawn().context("the watchdog cannot be started")?;
+        // One that hangs must not hold up who it watches.
+        let stdin = child.stdin.as_ref().context("the watchdog has no input")?;
+        rustix::fs::fcntl_setfl(stdin, OFlags::NONBLOCK)?;
+        Ok(Self(child))
+    }
+
+    /// Tells it that this process is at work. False if it is gone.
+    fn beat(&mut self) -> bool {
+        let written = self.0.stdin.as_mut().map_or(Ok(1), |stdin| stdin.write(b"."));
+        !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
     }
 }
 
@@ -33,6 +51,15 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = self.0.wait();
+    }
+}
+
+/// Keeps what this process uses from being evicted: whoever ends thrashing must not wait for its own pages.
+pub fn stay_in_memory() {
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = rustix::mm::mlockall(flags) {
+        let text = format!("the guard's own memory may be paged out: {error}; give it CAP_IPC_LOCK");
+        log::line("note", &[("text", text)]);
     }
 }
 
@@ -122,6 +149,14 @@ impl Granting {
         let over = self.grants.as_mut().map(|grants| grants.expire(now_s)).unwrap_or_default();
         if !over.is_empty() {
             log::line("expired", &[("cgroups", over.len().to_string())]);
+        }
+    }
+
+    /// Tells the watchdog that all goes on. Without one nothing stays granted.
+    pub fn beat(&mut self) {
+        if self.watchdog.as_mut().is_some_and(|watchdog| !watchdog.beat()) {
+            log::line("error", &[("text", "the watchdog is gone: what was granted is taken back".to_owned())]);
+            self.end();
         }
     }
 

@@ -29,3 +29,5 @@ mod site;
 pub mod socket;
 pub mod state;
 pub mod watch;
+
+pub use granting::SILENCE;

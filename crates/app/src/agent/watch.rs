@@ -10,7 +10,7 @@ use lowtide_kernel::swap::Swap;
 use lowtide_kernel::sys::Signals;
 use lowtide_kernel::{pressure, swap, system, zram};
 use lowtide_model::cohort::AgeBin;
-use lowtide_model::curve::RefaultCosts;
+use lowtide_model::curve::MeasuredCosts;
 use lowtide_policy::machine::Observation;
 use lowtide_policy::policies::Regions;
 
@@ -48,8 +48,12 @@ pub struct Watched {
     pub path: String,
     /// Name of its policy.
     pub policy: String,
+    /// Who is let be whole first.
+    priority: i32,
     /// What it held when it was last looked at.
     pub now: Vitals,
+    /// Seconds that its tasks had spent in the kernel then, where a guard asks for it.
+    system_s: Option<f64>,
     /// Idle ages when they were last told.
     pub ages: Vec<AgeBin>,
     /// They were told since they were last acted on: old ones would be acted on twice.
@@ -61,7 +65,7 @@ pub struct Watched {
     /// See above.
     pub metric: Option<f64>,
     /// Who else makes it smaller.
-    others: Others,
+    pub(super) others: Others,
     /// What it takes to keep a byte that was paged out, as far as that is known.
     pub kept: Option<f64>,
     /// When it was looked at.
@@ -91,7 +95,7 @@ pub struct Watch {
     /// Schemes of policies that look at regions, by the policy's name.
     schemes: BTreeMap<String, Regions>,
     windows_s: Vec<u32>,
-    costs: RefaultCosts,
+    costs: MeasuredCosts,
     monitor: Option<MglruMonitor>,
     /// Where there is no such monitor, or nothing that evicts from a cgroup.
     ranges: Option<Ranges>,
@@ -134,7 +138,7 @@ impl Watch {
             windows_s: config.windows_s(),
             ageless: config.ageless(),
             search_s: search::often_s(config.every.0.as_secs_f64()),
-            costs: calibration::load().or_usual(),
+            costs: calibration::load(),
             ..Self::empty(kernel)
         })
     }
@@ -148,7 +152,7 @@ impl Watch {
             exclude: Vec::new(),
             schemes: BTreeMap::new(),
             windows_s: Vec::new(),
-            costs: RefaultCosts::default(),
+            costs: MeasuredCosts::default(),
             monitor: None,
             ranges: None,
             found: BTreeMap::new(),
@@ -293,8 +297,11 @@ impl Watch {
         let (mut targets, mut shared) = (Vec::new(), Vec::new());
         self.found.retain(|id, watched| {
             let Ok(vitals) = watched.cgroup.vitals(&kernel) else { return false };
-            watched.others.see(vitals.high, now_s);
-            let mut target = target(*id, watched, &vitals, now_s);
+            watched.others.see(&vitals, now_s);
+            // One more file to read of each, which only the guard asks for.
+            let guarded = watched.policy != NONE && self.ageless.contains(&watched.policy);
+            let system_s = if guarded { watched.cgroup.system_s(&kernel) } else { None };
+            let mut target = target(*id, watched, &vitals, system_s, now_s);
             // Version 1 tells no pressure of its own. The machine's is no less, as a rule.
             if watched.cgroup.version == Version::V1 {
                 (target.pressure, target.stalled) = (target.pressure.or(pressure), target.stalled.or(each));
@@ -304,12 +311,12 @@ impl Watch {
             } else {
                 targets.push(target);
             }
-            (watched.now, watched.seen_s, watched.told) = (vitals, now_s, false);
+            (watched.now, watched.system_s, watched.seen_s, watched.told) = (vitals, system_s, now_s, false);
             true
         });
         for path in shared {
             self.note(format!(
-                "{path}: left alone for ten minutes, as somebody else sets its memory.high again and again"
+                "{path}: left alone for ten minutes, as somebody else reclaims from it or sets its memory.high again and again"
             ));
         }
         let devices = swap::devices(&kernel).unwrap_or_default();
@@ -319,14 +326,15 @@ impl Watch {
             share(bytes(now.0.saturating_sub(before.0)), bytes(now.1.saturating_sub(before.1)))
         });
         self.ticks = ticks;
+        let swap_on_disk = devices.iter().any(|device| device.zram_name().is_none());
         Observation {
             now_s,
             targets,
             pressure,
             free: memory.map(|memory| bytes(memory.free) / bytes(memory.total.max(1))),
             swap_free: Some(self.room(&devices)),
-            swap_on_disk: devices.iter().any(|device| device.zram_name().is_none()),
-            costs: self.costs,
+            swap_on_disk,
+            costs: self.costs.with_swap(swap_on_disk),
             cpus: std::thread::available_parallelism().ok().map(|cpus| bytes(cpus.get() as u64)),
             cpu_busy,
             can_protect: self.can_protect,

@@ -65,7 +65,7 @@ fn config(args: &Args) -> Config {
     let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
-    let workload = |cgroup| Workload { cgroup, policy: "guard".to_owned(), metric: None };
+    let workload = |cgroup| Workload { cgroup, policy: "guard".to_owned(), metric: None, priority: 0 };
     Config {
         every: Span(Duration::from_secs(1)),
         exclude: args.exclude.clone(),

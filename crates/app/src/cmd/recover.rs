@@ -1,13 +1,17 @@
 //! `lowtide recover`: take back what killed lowtides left in the kernel, and finish a record that was cut short.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::agent::SILENCE;
 use crate::failure::code;
 use crate::store;
 
@@ -17,12 +21,36 @@ pub struct Args {
     /// Records to finish
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Wait until standard input is closed, then take back what the process with this number left: a watchdog
+    /// Wait until standard input is closed, or silent for 20 s, then take back what the process with this number,
+    /// this one's parent, left: a watchdog
     #[arg(long, hide = true, value_name = "PID")]
     when_closed: Option<u32>,
     /// Print what was done as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Waits until the parent is gone, or hangs; then it is ended, as what it granted can only be taken back from the dead.
+fn watch(pid: u32) {
+    let parent = rustix::process::getppid().filter(|parent| u32::try_from(parent.as_raw_pid()) == Ok(pid));
+    let parent = parent.and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
+    let mut stdin = std::io::stdin();
+    let time = Timespec::try_from(SILENCE).ok();
+    loop {
+        let ready = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], time.as_ref());
+        match ready {
+            Ok(0) => {
+                if let Some(parent) = &parent {
+                    eprintln!("lowtide: {pid} has hung for {} s: ended", SILENCE.as_secs());
+                    let _ = pidfd_send_signal(parent, Signal::KILL);
+                }
+                return;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            _ if matches!(stdin.read(&mut [0; 64]), Ok(0) | Err(_)) => return,
+            _ => {}
+        }
+    }
 }
 
 /// How long a process that is ending may take to let go of its journal.
@@ -47,8 +75,7 @@ fn wait_for_lock(pid: u32) {
 /// If the journals cannot be read.
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     if let Some(pid) = args.when_closed {
-        // Whoever holds the other end is gone, however that came about.
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        watch(pid);
         wait_for_lock(pid);
     }
     let mut lines = Vec::new();

@@ -19,6 +19,8 @@ pub struct Vitals {
     pub zswap: u64,
     /// Pages that were evicted so far, by whomever.
     pub stolen: u64,
+    /// Pages of those that somebody asked for (`memory.reclaim` and the like), which Linux tells since 6.15.
+    pub stolen_on_demand: Option<u64>,
     /// Pages that came back so far: anonymous, file.
     pub refaults: [u64; 2],
     /// Bytes that are protected: memory.min or memory.low, whichever is higher.
@@ -29,9 +31,6 @@ pub struct Vitals {
     pub stalled_s: [Option<f64>; 2],
     /// Seconds that all tasks that could have run have stalled so far on memory.
     pub all_stalled_s: Option<f64>,
-    /// Seconds that its tasks have spent in the kernel so far: also on faults, and on compressing for zram, which pressure
-    /// does not count.
-    pub system_s: Option<f64>,
 }
 
 impl Cgroup {
@@ -56,8 +55,6 @@ impl Cgroup {
         };
         let (memory, io) = (stalled("memory"), stalled("io"));
         vitals.stalled_s = [memory, io].map(|pressure| pressure.map(|pressure| pressure.some_s));
-        let cpu = kernel.read_text(self.path.join("cpu.stat")).ok();
-        vitals.system_s = cpu.and_then(|text| value_of(&text, "system_usec")).map(seconds);
         vitals.all_stalled_s = memory.and_then(|pressure| pressure.full_s);
         Ok(vitals)
     }
@@ -68,6 +65,14 @@ impl Cgroup {
     #[must_use]
     pub fn cpu_us(&self, kernel: &Kernel) -> Option<u64> {
         value_of(&kernel.read_text(self.path.join("cpu.stat")).ok()?, "usage_usec")
+    }
+
+    /// Seconds that its tasks have spent in the kernel so far (version 2): also on faults, and on compressing for zram, which
+    /// pressure does not count.
+    #[must_use]
+    pub fn system_s(&self, kernel: &Kernel) -> Option<f64> {
+        let text = kernel.read_text(self.path.join("cpu.stat")).ok()?;
+        value_of(&text, "system_usec").map(seconds)
     }
 
     /// The user that it belongs to, as it was delegated; `None` if another cgroup has its path by now.
@@ -102,6 +107,7 @@ fn parse(text: &str) -> Vitals {
             "zswap" => vitals.zswap = number,
             "zswapped" => vitals.zswapped = number,
             "pgsteal" => vitals.stolen = number,
+            "pgsteal_proactive" => vitals.stolen_on_demand = Some(number),
             // Version 1 tells of itself first, and then of all that is below, too.
             "workingset_refault_anon" | "total_workingset_refault_anon" => vitals.refaults[0] = number,
             "workingset_refault_file" | "total_workingset_refault_file" => vitals.refaults[1] = number,
@@ -123,7 +129,7 @@ mod tests {
         let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         put(
             "memory.stat",
-            "anon 100\nfile 50\nshmem 20\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\n",
+            "anon 100\nfile 50\nshmem 20\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\npgsteal 9\npgsteal_proactive 6\n",
         );
         put("memory.swap.current", "70\n");
         put("memory.low", "max\n");
@@ -133,6 +139,7 @@ mod tests {
         let vitals = cgroup.vitals(&Kernel::at(dir.path())).unwrap();
         assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30], 70, [3, 4]));
         assert_eq!((vitals.floor, vitals.stalled_s, vitals.zswap), (u64::MAX, [Some(1.5), None], 5));
+        assert_eq!((vitals.stolen, vitals.stolen_on_demand), (9, Some(6)));
         std::fs::remove_file(dir.path().join("memory.stat")).unwrap();
         assert!(cgroup.vitals(&Kernel::at(dir.path())).unwrap_err().is_gone());
     }

@@ -49,7 +49,7 @@ impl Watch {
         for (selection, rule) in &self.rules {
             all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
         }
-        for (cgroup, Workload { policy, metric: measure, .. }) in all {
+        for (cgroup, Workload { policy, metric: measure, priority, .. }) in all {
             let path = cgroup.path_below(&point);
             there.insert(path.clone());
             if overlaps(&paths, &path) {
@@ -71,7 +71,9 @@ impl Watch {
                 cgroup: cgroup.clone(),
                 path,
                 policy: String::new(),
+                priority: 0,
                 now: Vitals::default(),
+                system_s: None,
                 ages: Vec::new(),
                 told: false,
                 others: Others::default(),
@@ -81,7 +83,7 @@ impl Watch {
                 kept: None,
                 seen_s: f64::NAN,
             };
-            let watched = Watched { policy, measure, ..known.unwrap_or_else(new) };
+            let watched = Watched { policy, priority, measure, ..known.unwrap_or_else(new) };
             self.found.insert(watched.cgroup.inode, watched);
         }
         self.can_protect = self.found.values().all(|watched| can_protect(&self.kernel, &watched.cgroup));

@@ -12,7 +12,7 @@ use lowtide_policy::machine::Target;
 use super::{Watched, bytes};
 
 /// What a policy sees of a workload.
-pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64) -> Target {
+pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, system_s: Option<f64>, now_s: f64) -> Target {
     let elapsed_s = now_s - watched.seen_s;
     let before = (!watched.seen_s.is_nan()).then_some(&watched.now);
     let stalled =
@@ -28,20 +28,19 @@ pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, now_s: f64) ->
         ages: if watched.told { of_living(&watched.ages, vitals.resident.map(bytes)) } else { Vec::new() },
         pressure: stalled(0),
         io_pressure: stalled(1),
-        stalled: before.and_then(|before| held_up(before, vitals, elapsed_s)),
+        // The share of the time in which it did not get on, at most: all its tasks stalled on memory, or were busy in the
+        // kernel. How much of that was for memory that was taken from it, others must judge by what came back.
+        stalled: before.and_then(|before| {
+            let all_s = vitals.all_stalled_s? - before.all_stalled_s?;
+            let system_s = system_s.zip(watched.system_s).map_or(0.0, |(now, before)| now - before);
+            share(all_s + system_s, elapsed_s)
+        }),
         refaults: [back(0), back(1)],
         stored: watched.kept_of(vitals),
         metric: watched.metric,
+        priority: watched.priority,
         ..Target::default()
     }
-}
-
-/// Share of the time in which a workload did not get on, at most: all its tasks stalled on memory, or were busy in the kernel.
-/// How much of that was for memory that was taken from it, others must judge by what came back.
-fn held_up(before: &Vitals, now: &Vitals, elapsed_s: f64) -> Option<f64> {
-    let stalled_s = now.all_stalled_s? - before.all_stalled_s?;
-    let system_s = now.system_s.zip(before.system_s).map_or(0.0, |(now, before)| now - before);
-    share(stalled_s + system_s, elapsed_s)
 }
 
 /// Idle ages of no more memory than there is. A cgroup that was removed keeps its page cache, and is still listed under the
