@@ -86,6 +86,16 @@ pub fn words(error: &anyhow::Error) -> String {
     text
 }
 
+/// How a program ended that did not end well: its exit code, `None` if it was killed.
+#[must_use]
+pub fn ended(code: Option<i32>) -> Option<String> {
+    match code {
+        Some(0) => None,
+        Some(code) => Some(format!("ended with exit code {code}")),
+        None => Some("was killed".to_owned()),
+    }
+}
+
 /// Writes an error to stderr in the form of the contract.
 pub fn tell(error: &anyhow::Error) {
     eprintln!("lowtide: {}", words(error));

@@ -27,6 +27,8 @@ enum Command {
     Export(cmd::export::Args),
     /// Check operation schemes, and apply them
     Schemes(cmd::schemes::Args),
+    /// Tell how much memory to give a program
+    Budget(cmd::budget::Args),
     /// Run programs in several configurations, side by side
     Compare(cmd::compare::Args),
     /// Try policies on a simulated machine
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Import(args) => cmd::import::run(&args),
         Command::Export(args) => cmd::export::run(&args),
         Command::Schemes(args) => cmd::schemes::run(&args),
+        Command::Budget(args) => cmd::budget::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Simulate(args) => cmd::simulate::run(&args),
         Command::Agent(args) => cmd::agent::run(&args),

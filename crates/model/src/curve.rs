@@ -10,10 +10,12 @@
 //! histograms are known ([`slopes`]) the rate at which memory comes back is the slope of the working set over its window
 //! (Denning and Schwartz, CACM 1972), and the band is what the width of the bins leaves open.
 
+mod limit;
 mod lives;
 pub mod regions;
 mod slopes;
 
+pub use limit::{Limits, Tightest};
 pub use slopes::rate_of_return;
 
 use serde::{Deserialize, Serialize};
@@ -108,6 +110,17 @@ impl MeasuredCosts {
     pub fn or_usual(&self) -> RefaultCosts {
         let usual = RefaultCosts::default();
         RefaultCosts { swap_s: self.swap_s.unwrap_or(usual.swap_s), disk_s: self.disk_s.unwrap_or(usual.disk_s) }
+    }
+}
+
+impl MeasuredCosts {
+    /// The same on a machine whose swap is on a disk, or on none: a page from there is taken to cost what one of a file does
+    /// if it was not measured.
+    #[must_use]
+    pub fn with_swap(&self, on_disk: bool) -> RefaultCosts {
+        let costs = self.or_usual();
+        let swap_s = self.swap_s.unwrap_or(if on_disk { costs.disk_s } else { costs.swap_s });
+        RefaultCosts { swap_s, ..costs }
     }
 }
 
@@ -215,4 +228,4 @@ fn mean_total(totals: &[(f64, [f64; SIDES])], side: usize) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod agent;
+pub mod budget;
 pub mod calibrate;
 pub mod compare;
 pub mod doctor;

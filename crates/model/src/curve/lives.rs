@@ -19,20 +19,22 @@ const SPEAKS: f64 = 0.5;
 
 /// What was told of one age in one slice, by one page or by all: byte-seconds, and bytes that came back.
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
-    cold: f64,
-    known: f64,
-    back: f64,
+pub(super) struct Told {
+    pub(super) cold: f64,
+    pub(super) known: f64,
+    pub(super) back: f64,
+    /// Byte-seconds of pages that are used tick after tick: not those that were used once.
+    pub(super) busy: f64,
 }
 
 /// A slice of the run.
 #[derive(Debug, Clone, Copy, Default)]
-struct Slice {
+pub(super) struct Slice {
     /// Seconds of it that lie in the run.
-    seconds: f64,
+    pub(super) seconds: f64,
     /// Bytes of each side: mean and highest.
-    mean: [f64; SIDES],
-    highest: [f64; SIDES],
+    pub(super) mean: [f64; SIDES],
+    pub(super) highest: [f64; SIDES],
 }
 
 /// A page that was watched.
@@ -58,17 +60,36 @@ struct Span {
 /// The curve of the run after `from_s`; `None` where no pages were watched. `ages` are those of that part.
 pub(super) fn curve(from_s: f64, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Curve> {
     let totals = totals(ages);
-    let end_s = episodes.iter().map(|episode| episode.end_s).fold(0.0, f64::max);
-    if totals.is_empty() || end_s <= 0.0 {
-        return None;
-    }
-    let slice_s = (end_s / cast(SLICES)).max(tick_s);
-    let slices = slices(&totals, slice_s, (from_s, end_s));
-    let pages = pages(episodes);
+    let run = Run::of(&totals, from_s, episodes, tick_s)?;
     let asked = CURVE_AGES_S.iter().filter(|age_s| **age_s >= tick_s);
-    let points: Vec<Point> = asked.filter_map(|age_s| point(&pages, &slices, *age_s, tick_s, slice_s)).collect();
+    let points: Vec<Point> = asked.filter_map(|age_s| run.point(*age_s)).collect();
     let total = [0, 1].map(|side| mean_total(&totals, side));
     (!points.is_empty()).then_some(Curve { basis: Basis::Pages, total, points })
+}
+
+/// A run, cut into slices, with the pages that were watched in it.
+pub(super) struct Run {
+    pages: [Vec<Page>; SIDES],
+    pub(super) slices: Vec<Slice>,
+    pub(super) slice_s: f64,
+    tick_s: f64,
+}
+
+impl Run {
+    /// Of sizes and pages; `None` where nothing was watched.
+    pub(super) fn of(totals: &[(f64, [f64; SIDES])], from_s: f64, episodes: &[Episode], tick_s: f64) -> Option<Self> {
+        let end_s = episodes.iter().map(|episode| episode.end_s).fold(0.0, f64::max);
+        if totals.is_empty() || end_s <= 0.0 {
+            return None;
+        }
+        let slice_s = (end_s / cast(SLICES)).max(tick_s);
+        Some(Self { pages: pages(episodes), slices: slices(totals, slice_s, (from_s, end_s)), slice_s, tick_s })
+    }
+
+    /// What all pages tell of an age, side by side and slice by slice.
+    pub(super) fn told(&self, age_s: f64) -> [Vec<Told>; SIDES] {
+        [0, 1].map(|side| tell(&self.pages[side], self.slices.len(), age_s, self.tick_s, self.slice_s))
+    }
 }
 
 /// The watched pages of each side, in address order.
@@ -108,36 +129,39 @@ fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, (from_s, end_s): (f64, f
     sums.into_iter().enumerate().map(slice).collect()
 }
 
-/// What one age means; `None` where too little is known of it.
-fn point(pages: &[Vec<Page>; SIDES], slices: &[Slice], age_s: f64, tick_s: f64, slice_s: f64) -> Option<Point> {
-    let told = [0, 1].map(|side| tell(&pages[side], slices.len(), age_s, tick_s, slice_s));
-    let (mut cold, mut back) = ([Band::default(); SIDES], [Band::default(); SIDES]);
-    for side in 0..SIDES {
-        let Some(weights) = Weights::of(&told[side], slices, side) else {
-            // Nothing is known of a side that holds nothing.
-            let holds = slices.iter().any(|slice| slice.mean[side] > 0.0) && !pages[side].is_empty();
-            if holds {
-                return None;
-            }
-            continue;
+impl Run {
+    /// What one age means; `None` where too little is known of it.
+    fn point(&self, age_s: f64) -> Option<Point> {
+        let Self { pages, slices, slice_s, tick_s } = self;
+        let told = self.told(age_s);
+        let (mut cold, mut back) = ([Band::default(); SIDES], [Band::default(); SIDES]);
+        for side in 0..SIDES {
+            let Some(weights) = Weights::of(&told[side], slices, side) else {
+                // Nothing is known of a side that holds nothing.
+                let holds = slices.iter().any(|slice| slice.mean[side] > 0.0) && !pages[side].is_empty();
+                if holds {
+                    return None;
+                }
+                continue;
+            };
+            (cold[side], back[side]) = weights.bands(&pages[side], age_s, *tick_s, *slice_s);
+        }
+        let kept = |slice: &Slice, at: usize, bytes: &[f64; SIDES]| -> f64 {
+            let side = |side: usize| {
+                let told = told[side].get(at).copied().unwrap_or_default();
+                // Of what nothing is known, all is kept.
+                if told.known > 0.0 { bytes[side] * (1.0 - told.cold / told.known).max(0.0) } else { bytes[side] }
+            };
+            if slice.seconds > 0.0 { side(0) + side(1) } else { 0.0 }
         };
-        (cold[side], back[side]) = weights.bands(&pages[side], age_s, tick_s, slice_s);
+        let (mut kept_s, mut seconds, mut peak) = (0.0, 0.0, 0.0f64);
+        for (at, slice) in slices.iter().enumerate() {
+            kept_s += kept(slice, at, &slice.mean) * slice.seconds;
+            seconds += slice.seconds;
+            peak = peak.max(kept(slice, at, &slice.highest));
+        }
+        Some(Point { age_s, cold, back, kept: kept_s / seconds.max(1e-9), kept_peak: peak })
     }
-    let kept = |slice: &Slice, at: usize, bytes: &[f64; SIDES]| -> f64 {
-        let side = |side: usize| {
-            let told = told[side].get(at).copied().unwrap_or_default();
-            // Of what nothing is known, all is kept.
-            if told.known > 0.0 { bytes[side] * (1.0 - told.cold / told.known).max(0.0) } else { bytes[side] }
-        };
-        if slice.seconds > 0.0 { side(0) + side(1) } else { 0.0 }
-    };
-    let (mut kept_s, mut seconds, mut peak) = (0.0, 0.0, 0.0f64);
-    for (at, slice) in slices.iter().enumerate() {
-        kept_s += kept(slice, at, &slice.mean) * slice.seconds;
-        seconds += slice.seconds;
-        peak = peak.max(kept(slice, at, &slice.highest));
-    }
-    Some(Point { age_s, cold, back, kept: kept_s / seconds.max(1e-9), kept_peak: peak })
 }
 
 /// What all pages tell of an age, by slice.
@@ -149,6 +173,7 @@ fn tell(pages: &[Page], slices: usize, age_s: f64, tick_s: f64, slice_s: f64) ->
                 told.cold += some.cold;
                 told.known += some.known;
                 told.back += some.back;
+                told.busy += some.busy;
             }
         });
     }
@@ -270,6 +295,9 @@ impl Page {
             let known = |seconds: f64| Told { known: span.weight * seconds, ..Told::default() };
             spread(known_from_s, span.to_s, slice_s, |slice, seconds| add(slice, known(seconds)));
             if !span.idle {
+                let busy_from_s = (span.from_s + tick_s).max(known_from_s);
+                let busy = |seconds: f64| Told { busy: span.weight * seconds, ..Told::default() };
+                spread(busy_from_s, span.to_s, slice_s, |slice, seconds| add(slice, busy(seconds)));
                 continue;
             }
             let cold_from_s = (span.from_s + age_s).max(known_from_s);
@@ -298,7 +326,7 @@ fn spread(from_s: f64, to_s: f64, slice_s: f64, mut add: impl FnMut(usize, f64))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn cast(count: usize) -> f64 {
+pub(super) fn cast(count: usize) -> f64 {
     count as f64
 }
 

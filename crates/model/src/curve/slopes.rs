@@ -13,6 +13,8 @@ struct Edge {
     cold: [f64; SIDES],
     half: [f64; SIDES],
     used: [f64; SIDES],
+    /// The same without what was new in the window: that did not come back.
+    known_before: [f64; SIDES],
     peak: f64,
 }
 
@@ -21,11 +23,13 @@ pub(super) fn curve(ages: &[AgeRow]) -> Option<Curve> {
     let mut edges: Vec<f64> = ages.iter().filter_map(|row| row.bin.max_s).collect();
     edges.sort_by(f64::total_cmp);
     edges.dedup();
-    let mut known: Vec<Edge> = edges.iter().filter_map(|age_s| edge(ages, *age_s)).collect();
+    let all = totals(ages);
+    let mut known: Vec<Edge> = edges.iter().filter_map(|age_s| edge(ages, &all, *age_s)).collect();
     // Windows are measured at different times, so their means may cross where the use changed in between.
     for at in 1..known.len() {
         for side in 0..SIDES {
             known[at].used[side] = known[at].used[side].max(known[at - 1].used[side]);
+            known[at].known_before[side] = known[at].known_before[side].max(known[at - 1].known_before[side]);
             known[at].cold[side] = known[at].cold[side].min(known[at - 1].cold[side]);
         }
         known[at].peak = known[at].peak.max(known[at - 1].peak);
@@ -33,18 +37,26 @@ pub(super) fn curve(ages: &[AgeRow]) -> Option<Curve> {
     if known.len() < 2 {
         return None;
     }
-    let all = totals(ages);
     let points = (0..known.len()).map(|at| point(&known, at)).collect();
     Some(Curve { basis: Basis::Histograms, total: [mean_total(&all, 0), mean_total(&all, 1)], points })
 }
 
-fn edge(ages: &[AgeRow], age_s: f64) -> Option<Edge> {
+/// Sizes at the last tick that is not after a time; `None` before the first.
+fn at(totals: &[(f64, [f64; SIDES])], t_s: f64) -> Option<[f64; SIDES]> {
+    let after = totals.partition_point(|(at_s, _)| *at_s <= t_s + 1e-6);
+    Some(totals[after.checked_sub(1)?].1)
+}
+
+fn edge(ages: &[AgeRow], totals: &[(f64, [f64; SIDES])], age_s: f64) -> Option<Edge> {
     let (mut cold, mut half, mut used) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
+    let mut known_before = [vec![], vec![]];
     let mut peak: f64 = 0.0;
     for tick in ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()) {
         let ends_here = |anon: bool| tick.iter().find(|row| row.bin.anon == anon && row.bin.max_s == Some(age_s));
         let (Some(anon), Some(file)) = (ends_here(true), ends_here(false)) else { continue };
         let mut kept = 0.0;
+        // What it grew by is new. What was there before the first tick nobody knows.
+        let before = at(totals, tick[0].t_s - age_s).zip(at(totals, tick[0].t_s));
         for (side, end) in [anon, file].into_iter().enumerate() {
             let sum = |is: &dyn Fn(&AgeRow) -> bool| -> f64 {
                 tick.iter().filter(|row| row.bin.anon == (side == 0) && is(row)).map(|row| row.bin.size.bytes).sum()
@@ -52,14 +64,19 @@ fn edge(ages: &[AgeRow], age_s: f64) -> Option<Edge> {
             let within = sum(&|row| row.bin.max_s.is_some_and(|max_s| max_s <= age_s));
             kept += within;
             used[side].push(within);
+            if let Some((before, now)) = before {
+                known_before[side].push((within - (now[side] - before[side]).max(0.0)).max(0.0));
+            }
             cold[side].push(sum(&|row| row.bin.min_s >= age_s));
             half[side].push(end.bin.size.ci95);
         }
         peak = peak.max(kept);
     }
     let mean = |values: &[Vec<f64>; SIDES]| [0, 1].map(|side| stats::mean(&values[side]).unwrap_or(0.0));
+    let known_before = if known_before[0].len() >= FEWEST_TICKS { &known_before } else { &used };
     (used[0].len() >= FEWEST_TICKS).then(|| Edge {
         age_s,
+        known_before: mean(known_before),
         cold: mean(&cold),
         half: mean(&half),
         used: mean(&used),
@@ -91,7 +108,8 @@ pub fn rate_of_return(sets: &[(f64, f64)], at: usize) -> Band {
 
 fn point(known: &[Edge], at: usize) -> Point {
     let edge = &known[at];
-    let sets = |side: usize| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.used[side])).collect() };
+    let sets =
+        |side: usize| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.known_before[side])).collect() };
     Point {
         age_s: edge.age_s,
         cold: [0, 1].map(|side| Band::around(edge.cold[side], edge.half[side])),

@@ -1,0 +1,172 @@
+//! What a limit would cost: the curve once more, slice by slice of the run, as a limit bites only while more is in use.
+//!
+//! Within a slice, a list of least recently used pages that is as long as the limit holds just what was used within some age
+//! (Hu et al., as in [`super`]): the age for which so much is kept. What was idle for longer comes back from outside. Where a
+//! slice holds no more than the limit, nothing does.
+
+use super::lives::{self, Told};
+use super::{CURVE_AGES_S, RefaultCosts, SIDES, totals};
+use crate::PAGE;
+use crate::cohort::AgeRow;
+use crate::episode::Episode;
+
+/// What one age would mean in one slice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Level {
+    age_s: f64,
+    /// Bytes kept.
+    kept: f64,
+    /// Of them of files.
+    file: f64,
+    /// Bytes a second that come back: anonymous, file.
+    back: [f64; SIDES],
+    /// Bytes that are used over and over.
+    busy: f64,
+}
+
+/// A slice of the run.
+#[derive(Debug, Clone, PartialEq)]
+struct Slice {
+    start_s: f64,
+    seconds: f64,
+    /// Bytes that it held at most.
+    held: f64,
+    /// Bytes of them that cannot go: with less, somebody is killed.
+    pinned: f64,
+    /// By ascending age, and so by what is kept.
+    levels: Vec<Level>,
+}
+
+/// What any limit would cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    slices: Vec<Slice>,
+}
+
+impl Limits {
+    /// Of a record's watched pages; `None` where none were watched. Without swap anonymous memory stays, however idle it is.
+    #[must_use]
+    pub fn of(ages: &[AgeRow], episodes: &[Episode], tick_s: f64, swap: bool) -> Option<Self> {
+        let totals = totals(ages);
+        let run = lives::Run::of(&totals, f64::NEG_INFINITY, episodes, tick_s)?;
+        let asked = || CURVE_AGES_S.into_iter().filter(|age_s| *age_s >= tick_s);
+        let told: Vec<(f64, [Vec<Told>; SIDES])> = asked().map(|age_s| (age_s, run.told(age_s))).collect();
+        let slice = |(at, of): (usize, &lives::Slice)| {
+            let level = |(age_s, told): &(f64, [Vec<Told>; SIDES])| {
+                let share = |side: usize, get: fn(&Told) -> f64| {
+                    if side == 0 && !swap {
+                        return None;
+                    }
+                    let told = told[side].get(at).filter(|told| told.known > 0.0)?;
+                    Some(get(told) / told.known)
+                };
+                // Of what nothing is known, all is kept and nothing comes back.
+                let kept =
+                    |side: usize| of.highest[side] * (1.0 - share(side, |told| told.cold).unwrap_or(0.0)).max(0.0);
+                let back = |side: usize| of.mean[side] * share(side, |told| told.back).unwrap_or(0.0);
+                let busy = |side: usize| of.mean[side] * share(side, |told| told.busy).unwrap_or(0.0);
+                Level {
+                    age_s: *age_s,
+                    kept: kept(0) + kept(1),
+                    file: kept(1),
+                    back: [back(0), back(1)],
+                    busy: busy(0) + busy(1),
+                }
+            };
+            let mut levels: Vec<Level> = told.iter().map(level).collect();
+            // More is kept for longer, and less comes back; samples may say otherwise by a little.
+            for at in 1..levels.len() {
+                levels[at].kept = levels[at].kept.max(levels[at - 1].kept);
+                levels[at].back = [0, 1].map(|side| levels[at].back[side].min(levels[at - 1].back[side]));
+            }
+            let pinned = if swap { 0.0 } else { of.highest[0] };
+            Slice {
+                pinned,
+                start_s: run.slice_s * lives::cast(at),
+                seconds: of.seconds,
+                held: of.highest.iter().sum(),
+                levels,
+            }
+        };
+        let slices: Vec<Slice> = run.slices.iter().enumerate().map(slice).filter(|slice| slice.seconds > 0.0).collect();
+        (!slices.is_empty()).then_some(Self { slices })
+    }
+
+    /// Share of the time lost with so many bytes of anonymous and file memory.
+    #[must_use]
+    pub fn slowdown(&self, bytes: f64, costs: &RefaultCosts) -> f64 {
+        let seconds: f64 = self.slices.iter().map(|slice| slice.seconds).sum();
+        let lost: f64 = self.slices.iter().map(|slice| slice.seconds * slice.lost(bytes, costs)).sum();
+        lost / seconds.max(1e-9)
+    }
+
+    /// The least bytes with which no more than that share of the time is lost.
+    #[must_use]
+    pub fn least(&self, slowdown: f64, costs: &RefaultCosts) -> f64 {
+        let (mut low, mut high) = (0.0, self.slices.iter().map(|slice| slice.held).fold(0.0, f64::max));
+        #[expect(clippy::cast_precision_loss, reason = "4096")]
+        let page = PAGE as f64;
+        while high - low > page {
+            let middle = 0.5 * (low + high);
+            if self.slowdown(middle, costs) <= slowdown { high = middle } else { low = middle }
+        }
+        high
+    }
+
+    /// When it is that a limit costs most, or where nothing costs anything, that most is held.
+    #[must_use]
+    pub fn tightest(&self, bytes: f64, costs: &RefaultCosts) -> Option<Tightest> {
+        let by = |slice: &&Slice| (slice.lost(bytes, costs), slice.held);
+        let worst = self.slices.iter().max_by(|a, b| {
+            let (a, b) = (by(a), by(b));
+            a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1))
+        })?;
+        let level = worst.levels.iter().rev().find(|level| level.kept <= bytes).or(worst.levels.first())?;
+        Some(Tightest {
+            from_s: worst.start_s,
+            to_s: worst.start_s + worst.seconds,
+            file_share: (level.file / level.kept.max(1.0)).clamp(0.0, 1.0),
+        })
+    }
+}
+
+/// Where a limit costs most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tightest {
+    /// Seconds since the start of the record.
+    pub from_s: f64,
+    /// See above.
+    pub to_s: f64,
+    /// Share of file memory in what is kept then.
+    pub file_share: f64,
+}
+
+impl Slice {
+    /// Share of its time lost with so many bytes.
+    fn lost(&self, bytes: f64, costs: &RefaultCosts) -> f64 {
+        if bytes >= self.held {
+            return 0.0;
+        }
+        if bytes < self.pinned {
+            return f64::INFINITY;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "4096")]
+        let page = PAGE as f64;
+        let price = |back: [f64; SIDES]| (back[0] * costs.swap_s + back[1] * costs.disk_s) / page;
+        let after = self.levels.partition_point(|level| level.kept <= bytes);
+        let Some(before) = after.checked_sub(1).map(|before| &self.levels[before]) else {
+            let Some(first) = self.levels.first() else { return 0.0 };
+            // Of what is used over and over nobody knows how often and in which order: from first to last, each would be gone
+            // when it is its turn. So all of it comes back once within the shortest age, at least, if there is less room.
+            let over_and_over = if bytes < first.busy { first.busy / first.age_s } else { 0.0 };
+            return price(first.back).max(over_and_over * costs.swap_s.max(costs.disk_s) / page);
+        };
+        let at = price(before.back);
+        // What is idle for longer than any age is out without a price that is known.
+        let Some(next) = self.levels.get(after) else { return at };
+        let part = ((bytes - before.kept) / (next.kept - before.kept).max(1.0)).clamp(0.0, 1.0);
+        let then = price(next.back);
+        // It falls by so many percent a page, as a rule, and to nothing in a straight line.
+        if at > 0.0 && then > 0.0 { at * (then / at).powf(part) } else { at + part * (then - at) }
+    }
+}
