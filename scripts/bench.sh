@@ -7,7 +7,7 @@
 #   scripts/bench.sh [guest] fidelity [PROGRAM...]       the tide curve's predictions against what happens
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
-#   scripts/bench.sh [guest] wmo|phone|agent-cost        the trials of the agent, in bench/trials: see there
+#   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
@@ -105,6 +105,7 @@ compiler() {
 # trial_here NAME [ARGUMENT]...: a trial on this machine.
 trial_here() {
   if [ "$(id -u)" -ne 0 ]; then skip "$1" root; return; fi
+  [ "$1" != thrash ] || workloads/real/install.sh compile
   LOWTIDE=$target/release/lowtide "bench/trials/$1.sh" "${@:2}"
 }
 
@@ -120,13 +121,24 @@ trial_in_guest() {
       settings+=("FILES=${FILES:-64}" "SECONDS_OF_REDIS=${SECONDS_OF_REDIS:-120}")
       if compiler "$target/trial-compiler"; then puts+=(--put "$target/trial-compiler:/opt/cc"); fi
       ;;
+    thrash)
+      # Programs of some half a minute there.
+      settings+=(CALIBRATE=1 "LU=${LU:-1448}" "BITREV=${BITREV:-23 4}")
+      for name in lu bitrev; do puts+=(--put "$target/release/$name:/lowtide/target/release/$name"); done
+      puts+=(--put workloads:/lowtide/workloads)
+      if LOWTIDE_WORKLOADS=$target/trial-workloads LARGE_FUNCTIONS=${FUNCTIONS:-300} \
+        workloads/real/program.sh prepare compile && compiler "$target/trial-compiler"; then
+        puts+=(--put "$target/trial-compiler:/opt/cc" --put "$target/trial-workloads/large.i:/var/tmp/lowtide-workloads/large.i")
+      fi
+      options=(--no-flusher)
+      ;;
     # Not enough for all apps.
     phone) memory=${MEMORY:-1G} ;;
     # The TLB flusher makes hot memory seen; here it would only take time from what is measured.
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
   for name in ROUNDS CONFIGS JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
-    SWAP SECONDS_EACH HELD_KIB TRIAL_LOGS; do
+    RUNS KEEP GENERATIONS SWAP SECONDS_EACH HELD_KIB TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
   # shellcheck disable=SC2086  # options
@@ -211,12 +223,12 @@ case ${1-} in
     [ $# -ge 2 ] || fail "guest: which of accuracy, cost and peers?"
     shift
     case $1 in
-      wmo | phone | agent-cost) trial_in_guest "$@" ;;
+      wmo | phone | agent-cost | thrash) trial_in_guest "$@" ;;
       fidelity) fidelity_in_guest "${@:2}" ;;
       *) guest "$@" ;;
     esac
     ;;
-  wmo | phone | agent-cost) trial_here "$@" ;;
+  wmo | phone | agent-cost | thrash) trial_here "$@" ;;
   trials) trials ;;
   fidelity) fidelity ;;
   *) native "$@" ;;

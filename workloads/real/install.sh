@@ -32,7 +32,7 @@ for name in "${names[@]}"; do
     sqlite) packages sqlite3 ;;
     pgbench) packages postgresql postgresql-contrib ;;
     zstd) packages zstd ;;
-    build) packages build-essential ;;
+    build | compile) packages build-essential ;;
     gromacs) packages gromacs ;;
     graph) packages python3-numpy python3-scipy ;;
     *) echo "install.sh: there is no program $name" >&2; exit 2 ;;

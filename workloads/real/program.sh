@@ -129,6 +129,14 @@ run_build() {
   make -s -C "$data/build" -j2
 }
 
+# The compiler proper on one large source, which takes some 300 MiB.
+prepare_compile() {
+  [ -e "$data/large.i" ] && return 0
+  /usr/bin/python3 "$here/sources.py" "$data/large" 1 "${LARGE_FUNCTIONS:-2000}"
+  gcc -E "$data/large/part0.c" -o "$data/large.i"
+}
+run_compile() { "${CC1:-$(gcc -print-prog-name=cc1)}" -quiet -O2 -g "$data/large.i" -o /dev/null; }
+
 # Molecular dynamics of a box of water.
 prepare_gromacs() {
   [ -e "$data/gromacs/topol.tpr" ] && return 0

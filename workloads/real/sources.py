@@ -1,11 +1,11 @@
-"""Writes C sources for a build of some 20 seconds: `sources.py FOLDER`."""
+"""Writes C sources for a build, of some 20 seconds if nothing is said: `sources.py FOLDER [FILES] [FUNCTIONS]`."""
 
 import pathlib
 import sys
 
 folder = pathlib.Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
-FILES, FUNCTIONS = 24, 250
+FILES, FUNCTIONS = (int(word) for word in (sys.argv[2:4] or (24, 250)))
 for file in range(FILES):
     lines = ["#include <stdio.h>", "#include <string.h>", "#include <stdlib.h>"]
     for of in range(FUNCTIONS):

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::report::terminal;
+use crate::compare::mix;
 use crate::compare::order::{Turn, order};
 use crate::compare::outcome::{Outcome, Outcomes};
 use crate::compare::published;
@@ -117,16 +118,7 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         Some(path) => Suite::read(path)?,
         None => Suite::of(args.command.clone()),
     };
-    for name in &args.only {
-        if !suite.programs.iter().any(|program| program.name == *name) {
-            let known: Vec<&str> = suite.programs.iter().map(|program| program.name.as_str()).collect();
-            let message = format!("--only {name}: no such program; there are {}", known.join(", "));
-            return Err(Failure::new(code::USAGE, message).into());
-        }
-    }
-    if !args.only.is_empty() {
-        suite.programs.retain(|program| args.only.contains(&program.name));
-    }
+    suite.only(&args.only)?;
     let configs = suite.configs(&args.configs)?;
     for name in configs.iter().flat_map(|config| &config.schemes) {
         crate::schemes::load(name)?;
@@ -153,10 +145,11 @@ fn keep_plan(folder: &Path, plan: &Plan) -> anyhow::Result<()> {
 
 /// Makes the runs that were not made yet. True if it was interrupted.
 fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow::Result<bool> {
-    let turns = order(plan.suite.programs.len(), plan.configs.len(), plan.runs, plan.seed);
-    let names = |turn: &Turn| (plan.suite.programs[turn.program].name.clone(), plan.configs[turn.config].name.clone());
+    let all: Vec<&str> = plan.suite.names().collect();
+    let names = |turn: &Turn| (all[turn.program].to_owned(), plan.configs[turn.config].name.clone());
+    let turns = order(all.len(), plan.configs.len(), plan.runs, plan.seed).into_iter();
     let left: Vec<Turn> = turns
-        .into_iter()
+        .filter(|turn| mix::is_needed(&plan.suite, turn))
         .filter(|turn| {
             let (program, config) = names(turn);
             !outcomes.has(&program, &config, turn.round)
@@ -170,7 +163,8 @@ fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow
         if let Some(bar) = &bar {
             bar.set_message(format!("{program}, {config}, {round}"));
         }
-        match runner.run(&plan.suite.programs[turn.program], &plan.configs[turn.config], turn.round) {
+        let work = mix::work(&plan.suite, turn.program, &outcomes.all).map_err(anyhow::Error::msg)?;
+        match runner.run(&work, &plan.configs[turn.config], turn.round) {
             Ok(outcome) => {
                 if let (Some(why), None) = (&outcome.failure, &bar) {
                     eprintln!("lowtide: {program}, {config}, {round}: {why}");
@@ -212,8 +206,11 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
+    /// What is compared: mixes, if there are any.
     fn programs(&self) -> Vec<String> {
-        self.plan.suite.programs.iter().map(|program| program.name.clone()).collect()
+        let suite = &self.plan.suite;
+        let alone = if suite.mixes.is_empty() { 0 } else { suite.programs.len() };
+        suite.names().skip(alone).map(str::to_owned).collect()
     }
 
     fn configs(&self) -> Vec<String> {
@@ -221,6 +218,10 @@ impl Whole<'_> {
     }
 
     fn metrics(&self) -> Vec<Metric> {
+        if !self.plan.suite.mixes.is_empty() {
+            // Only time can be told of several at once; the rest is in the tables of mixes.
+            return METRICS[..1].to_vec();
+        }
         let figure = self.plan.suite.programs.iter().any(|program| program.figure.is_some());
         METRICS.into_iter().chain(figure.then_some(FIGURE)).collect()
     }
@@ -242,8 +243,8 @@ impl Whole<'_> {
     fn grids(&self) -> Vec<Grid> {
         let (programs, configs) = (self.programs(), self.configs());
         let (metrics, cells) = (self.metrics(), self.cells());
-        let mut grids: Vec<Grid> =
-            metrics.iter().map(|metric| tables::means(&cells, metric, &programs, &configs)).collect();
+        let mut grids = mix::grids(&self.plan.suite, self.runs, &configs);
+        grids.extend(metrics.iter().map(|metric| tables::means(&cells, metric, &programs, &configs)));
         grids.extend(metrics.iter().map(|metric| tables::paired(&cells, metric)));
         grids.extend(metrics.iter().map(|metric| tables::spread(&cells, metric)));
         grids.extend(tables::effects(self.runs, &programs, &configs));
@@ -270,8 +271,12 @@ impl Whole<'_> {
                     tables::paired(&cells, metric),
                     tables::spread(&cells, metric),
                 ],
+                ..Chapter::default()
             })
             .collect();
+
+        // Of programs together, how each fared comes first.
+        chapters.splice(0..0, mix::chapters(&self.plan.suite, self.runs, &configs));
         let others: Vec<Grid> = tables::effects(self.runs, &programs, &configs)
             .into_iter()
             .chain(self.beside(&cells))
@@ -280,8 +285,8 @@ impl Whole<'_> {
         chapters.push(Chapter {
             title: "Effects and price".to_owned(),
             meaning: "What came of it beside time and memory.".to_owned(),
-            marks: Vec::new(),
             grids: others,
+            ..Chapter::default()
         });
         let title = if self.plan.suite.name.is_empty() { programs.join(", ") } else { self.plan.suite.name.clone() };
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();

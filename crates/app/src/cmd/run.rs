@@ -96,6 +96,9 @@ pub struct Args {
     /// Limit the program's memory (needs a cgroup of its own)
     #[arg(long, value_name = "SIZE")]
     limit: Option<Size>,
+    /// Make the program's cgroup below this one, which must hand the memory controller down (default: near lowtide's own)
+    #[arg(long, value_name = "CGROUP")]
+    below: Option<String>,
     /// Do to its memory what these operation schemes say: a file, or one that is built in; see `lowtide schemes check`
     #[arg(long, value_name = "FILE|NAME")]
     scheme: Vec<String>,
@@ -126,9 +129,13 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     let journal = session::journal(&kernel)?;
     session::check_monitor(options.monitor, &kernel)?;
-    let own = own_cgroup(&kernel, &journal);
+    let own = own_cgroup(&kernel, &journal, args.below.as_deref());
     let (cgroup, lease, missing) = match own {
         Ok((cgroup, lease)) => (Some(cgroup), Some(lease), None),
+        Err(why) if args.below.is_some() => {
+            let message = format!("--below {}: {why}", args.below.as_deref().unwrap_or_default());
+            return Err(Failure::new(code::IMPOSSIBLE, message).into());
+        }
         Err(why) => (None, None, Some(why)),
     };
     limit(args.limit, &kernel, cgroup.as_ref())?;
@@ -175,8 +182,15 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     Ok(run.ended.map_or(0, |ended| ended.code()))
 }
 
-fn own_cgroup(kernel: &Kernel, journal: &Journal) -> Result<(Cgroup, Lease), String> {
-    match Cgroup::create_own(kernel, journal, &format!("lowtide-{}", std::process::id())) {
+fn own_cgroup(kernel: &Kernel, journal: &Journal, below: Option<&str>) -> Result<(Cgroup, Lease), String> {
+    let name = format!("lowtide-{}", std::process::id());
+    let made = match below {
+        Some(parent) => {
+            Cgroup::named(kernel, parent).and_then(|parent| parent.create_below(kernel, journal, &name)).map(Some)
+        }
+        None => Cgroup::create_own(kernel, journal, &name),
+    };
+    match made {
         Ok(Some(own)) => Ok(own),
         Ok(None) => Err("no memory cgroup is mounted".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use lowtide_model::ledger::Ledger;
 use lowtide_model::summary::Summary;
+use lowtide_model::usage::Usage;
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -24,6 +25,8 @@ pub struct Outcome {
     pub runtime_s: f64,
     /// Resident memory, mean over the run.
     pub rss_bytes: Option<f64>,
+    /// The most that was resident at a time.
+    pub peak_bytes: Option<f64>,
     /// Memory in use on the whole system, mean over the run.
     pub system_used_bytes: Option<f64>,
     /// Page faults that waited for I/O.
@@ -38,6 +41,12 @@ pub struct Outcome {
     pub monitor: String,
     /// What schemes saved and cost.
     pub ledger: Option<Ledger>,
+    /// Of a program that ran together with others: seconds, and bytes of its demand and of what was resident.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub over_time: Vec<[f64; 3]>,
+    /// Of programs that ran together, each one's; the time above is that of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Outcome>,
 }
 
 impl Outcome {
@@ -47,6 +56,8 @@ impl Outcome {
         let number = |value: u64| value as f64;
         self.runtime_s = summary.runtime_s;
         self.rss_bytes = summary.memory.rss.avg_bytes.map(number);
+        // What is looked at once a second may miss what a process had for less.
+        self.peak_bytes = summary.memory.rss.peak_bytes.max(summary.budget.app_max_rss_bytes).map(number);
         self.system_used_bytes = summary.memory.system_used.avg_bytes.map(number);
         self.major_faults = summary.faults.major.map(number);
         self.stalled_s = summary.pressure.memory_some_s;
@@ -54,7 +65,16 @@ impl Outcome {
         self.monitor.clone_from(&summary.monitor.backend);
         self.ledger.clone_from(&summary.ledger);
     }
+
+    /// Takes what a record tells over time, in so few points that they can be told apart in a drawing.
+    pub fn take_times(&mut self, rows: &[Usage]) {
+        let known = |row: &Usage| Some([row.t_s?, row.demand_bytes?, row.rss_bytes?]);
+        self.over_time = rows.iter().step_by(rows.len() / POINTS + 1).filter_map(known).collect();
+    }
 }
+
+/// Points of a line in a drawing, at most.
+const POINTS: usize = 200;
 
 /// The runs so far, on disk.
 #[derive(Debug)]

@@ -1,22 +1,47 @@
-//! One run of one program in one configuration.
+//! One run of one program, or of some together, in one configuration.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_kernel::undo::Journal;
+use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::summary::Summary;
 use lowtide_model::units::Span;
 use rustix::process::{Pid, Signal};
 
 use super::outcome::Outcome;
 use super::suite::{Config, Program};
+use crate::failure;
+use crate::store::Record;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const MIN_TTL: &str = "/sys/kernel/mm/lru_gen/min_ttl_ms";
+
+/// What is run at a time.
+#[derive(Debug, Clone)]
+pub struct Work<'a> {
+    /// What it is called in tables.
+    pub name: &'a str,
+    /// One program, or several at the same time.
+    pub programs: Vec<&'a Program>,
+    /// Bytes that they have together; `None` = as much as there is.
+    pub limit: Option<u64>,
+}
+
+impl Work<'_> {
+    /// Each program with what its files are called after.
+    fn parts(&self, name: &str) -> Vec<(&Program, String)> {
+        let whole = self.limit.is_none();
+        let of = |index: usize, program: &str| format!("{name}-{index}-{}", file_name(program));
+        let name = |(index, program): (usize, &Program)| if whole { name.to_owned() } else { of(index, &program.name) };
+        self.programs.iter().enumerate().map(|(index, program)| (*program, name((index, program)))).collect()
+    }
+}
 
 /// Makes runs.
 pub struct Runner<'a> {
@@ -54,55 +79,122 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// If the comparison shall end.
-    pub fn run(&self, program: &Program, config: &Config, round: u32) -> Result<Outcome, Stop> {
-        let name = format!("{}-{}-{round}", file_name(&program.name), file_name(&config.name));
-        let mut outcome =
-            Outcome { program: program.name.clone(), config: config.name.clone(), round, ..Outcome::default() };
-        let result = self.set_up_and_run(program, config, &name, &mut outcome);
-        let cleared = program.teardown.as_ref().map_or(Ok(()), |line| self.shell(line, &name, program.timeout));
-        match result.and(cleared) {
+    pub fn run(&self, work: &Work<'_>, config: &Config, round: u32) -> Result<Outcome, Stop> {
+        let name = format!("{}-{}-{round}", file_name(work.name), file_name(&config.name));
+        let (program, config_name) = (work.name.to_owned(), config.name.clone());
+        let mut outcome = Outcome { program, config: config_name, round, ..Outcome::default() };
+        let parts = work.parts(&name);
+        let mut result = self.set_up_and_run(work.limit, &parts, config, &name, &mut outcome);
+        for (program, name) in &parts {
+            let cleared = program.teardown.as_ref().map_or(Ok(()), |line| self.shell(line, name, program.timeout));
+            result = result.and(cleared);
+        }
+        match result {
             Ok(()) => {}
             Err(Stop::Interrupted) => return Err(Stop::Interrupted),
             Err(Stop::Impossible(error)) => return Err(Stop::Impossible(error)),
-            Err(stop) => outcome.failure = Some(format!("{stop}; see {}", self.log(&name).display())),
+            Err(stop) => {
+                let logs: Vec<String> = parts.iter().map(|(_, name)| self.log(name).display().to_string()).collect();
+                outcome.failure = Some(format!("{stop}; see {}", logs.join(", ")));
+            }
         }
         Ok(outcome)
     }
 
     fn set_up_and_run(
         &self,
-        program: &Program,
+        limit: Option<u64>,
+        parts: &[(&Program, String)],
         config: &Config,
         name: &str,
         outcome: &mut Outcome,
     ) -> Result<(), Stop> {
         let huge = self.kernel.exists(THP).then(|| self.journal.write(Path::new(THP), config.thp.name()));
         let _huge = huge.transpose().map_err(anyhow::Error::from)?;
-        if let Some(line) = &program.setup {
-            self.shell(line, name, program.timeout)?;
+        let kept = config.min_ttl.map(|ttl| self.journal.write(Path::new(MIN_TTL), &ttl.0.as_millis().to_string()));
+        let _kept = kept.transpose().map_err(anyhow::Error::from)?;
+        for (program, name) in parts {
+            if let Some(line) = &program.setup {
+                self.shell(line, name, program.timeout)?;
+            }
         }
-        if program.drop_caches {
+        if parts.iter().any(|(program, _)| program.drop_caches) {
             self.kernel.write("/proc/sys/vm/drop_caches", "3").map_err(anyhow::Error::from)?;
         }
-        let record = self.folder.join(name);
-        // One that is there was cut short.
-        let _ = std::fs::remove_dir_all(&record);
-        let printed = self.folder.join(format!("{name}.out"));
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("run").arg("--out").arg(&record).args(options(config)).arg("--").args(program.command.words());
-        command.stdout(create(&printed)?).stderr(create(&self.log(name))?).stdin(Stdio::null());
+        let shared = limit.map(|limit| self.shared(limit)).transpose()?;
         let agent = config.agent.as_ref().map(|file| self.agent(file, name)).transpose()?;
-        let code = self.wait(command, program.timeout)?;
+        let commands: Vec<Command> = parts
+            .iter()
+            .map(|(program, name)| self.command(program, name, config, shared.as_ref().map(|(cgroup, _)| cgroup)))
+            .collect::<Result<_, Stop>>()?;
+        let timeout = Span(parts.iter().map(|(program, _)| program.timeout.0).sum());
+        let started = Instant::now();
+        let codes = self.wait(commands, timeout)?;
+        let took_s = started.elapsed().as_secs_f64();
         if let Some(mut agent) = agent {
             agent.check()?;
         }
-        if code != Some(0) {
-            let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with exit code {code}"));
-            return Err(Stop::Failed(how));
+        drop(shared);
+        outcome.runtime_s = took_s;
+        for ((program, name), code) in parts.iter().zip(&codes) {
+            let part = Outcome { program: program.name.clone(), config: config.name.clone(), ..Outcome::default() };
+            let mut part = Outcome { round: outcome.round, failure: failure::ended(*code), ..part };
+            // What was killed leaves a record, too; how far it came says something.
+            let collected = self.collect(program, name, limit.is_some(), &mut part);
+            if part.failure.is_none() {
+                collected?;
+            }
+            outcome.parts.push(part);
         }
+        let failures =
+            outcome.parts.iter().filter_map(|part| Some(format!("{} {}", part.program, part.failure.as_ref()?)));
+        let failures: Vec<String> = failures.collect();
+        if !failures.is_empty() {
+            return Err(Stop::Failed(failures.join(", ")));
+        }
+        if limit.is_none()
+            && let Some(only) = outcome.parts.pop()
+        {
+            *outcome = only;
+        }
+        Ok(())
+    }
+
+    /// `lowtide run` of a program.
+    fn command(&self, program: &Program, name: &str, config: &Config, below: Option<&Cgroup>) -> Result<Command, Stop> {
+        let record = self.folder.join(name);
+        // One that is there was cut short.
+        let _ = std::fs::remove_dir_all(&record);
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("run").arg("--out").arg(&record).args(options(config));
+        if let Some(cgroup) = below {
+            command.arg("--below").arg(&cgroup.path);
+        }
+        command.arg("--").args(program.command.words());
+        command.stdout(create(&self.printed(name))?).stderr(create(&self.log(name))?).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// A cgroup for programs that share so much memory.
+    fn shared(&self, limit: u64) -> Result<(Cgroup, Lease), Stop> {
+        let name = format!("lowtide-mix-{}", std::process::id());
+        let made = Cgroup::create_own(self.kernel, self.journal, &name).map_err(anyhow::Error::from)?;
+        let none = || anyhow::anyhow!("programs cannot share a limit: no memory cgroup is mounted");
+        let (cgroup, lease) = made.ok_or_else(none)?;
+        cgroup.hand_down(self.kernel).map_err(anyhow::Error::from)?;
+        cgroup.set_limit(self.kernel, limit).map_err(anyhow::Error::from)?;
+        Ok((cgroup, lease))
+    }
+
+    /// What a run left.
+    fn collect(&self, program: &Program, name: &str, together: bool, outcome: &mut Outcome) -> Result<(), Stop> {
+        let (record, printed) = (self.folder.join(name), self.printed(name));
         let text = std::fs::read_to_string(record.join("summary.json")).map_err(anyhow::Error::from)?;
         let summary: Summary = serde_json::from_str(&text).map_err(anyhow::Error::from)?;
         outcome.take(&summary);
+        if together {
+            outcome.take_times(&Record::open(&record).map_err(anyhow::Error::from)?.usage());
+        }
         if let Some(pattern) = &program.figure {
             let text = String::from_utf8_lossy(&std::fs::read(&printed).map_err(anyhow::Error::from)?).into_owned();
             outcome.figure = figure(pattern, &text);
@@ -110,7 +202,7 @@ impl Runner<'_> {
                 return Err(Stop::Failed(format!("printed nothing that matches '{pattern}'")));
             }
         }
-        if !self.keep {
+        if !self.keep && outcome.failure.is_none() {
             let _ = std::fs::remove_dir_all(&record);
             let _ = std::fs::remove_file(&printed);
             let _ = std::fs::remove_file(self.log(name));
@@ -119,13 +211,17 @@ impl Runner<'_> {
     }
 
     /// Starts an agent, which ends with what is returned.
-    fn agent(&self, file: &Path, name: &str) -> Result<Beside, Stop> {
+    fn agent(&self, file: &Path, name: &str) -> Result<Agent, Stop> {
         let log = self.folder.join(format!("{name}.agent"));
         let mut command = Command::new("/proc/self/exe");
         command.arg("agent").arg("--config").arg(file).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
         sys::before_exec(&mut command, self.signals.unblock_in_child());
-        Ok(Beside { child: command.spawn().map_err(anyhow::Error::from)?, log })
+        Ok(Agent { process: Beside(command.spawn().map_err(anyhow::Error::from)?), log })
+    }
+
+    fn printed(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.out"))
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -137,61 +233,72 @@ impl Runner<'_> {
         command.args(["-c", line]).stdin(Stdio::null());
         let log = File::options().create(true).append(true).open(self.log(name)).map_err(anyhow::Error::from)?;
         command.stdout(log.try_clone().map_err(anyhow::Error::from)?).stderr(log);
-        match self.wait(command, timeout)? {
-            Some(0) => Ok(()),
+        match self.wait(vec![command], timeout)?[..] {
+            [Some(0)] => Ok(()),
             _ => Err(Stop::Failed(format!("'{line}' failed"))),
         }
     }
 
-    /// Runs a command in a process group of its own until it ends, is to end, or has taken too long. Its exit code;
-    /// `None` if it was killed.
-    fn wait(&self, mut command: Command, timeout: Span) -> Result<Option<i32>, Stop> {
-        command.process_group(0);
-        sys::before_exec(&mut command, self.signals.unblock_in_child());
-        let mut child = command.spawn().map_err(anyhow::Error::from)?;
+    /// Runs commands at the same time, each in a process group of its own, until all have ended, are to end, or have taken
+    /// too long. Their exit codes; `None` if one was killed.
+    fn wait(&self, commands: Vec<Command>, timeout: Span) -> Result<Vec<Option<i32>>, Stop> {
+        let mut running: Vec<Beside> = Vec::new();
+        for mut command in commands {
+            command.process_group(0);
+            sys::before_exec(&mut command, self.signals.unblock_in_child());
+            running.push(Beside(command.spawn().map_err(anyhow::Error::from)?));
+        }
         let started = Instant::now();
         loop {
-            if let Some(status) = child.try_wait().map_err(anyhow::Error::from)? {
-                return Ok(status.code());
+            let ended: Vec<Option<ExitStatus>> = running
+                .iter_mut()
+                .map(|one| one.0.try_wait())
+                .collect::<Result<_, _>>()
+                .map_err(anyhow::Error::from)?;
+            if let Some(ended) = ended.into_iter().collect::<Option<Vec<ExitStatus>>>() {
+                return Ok(ended.iter().map(ExitStatus::code).collect());
             }
-            let stop = if self.signals.next().map_err(anyhow::Error::from)?.is_some() {
-                Some(Stop::Interrupted)
-            } else {
-                (started.elapsed() > timeout.0).then_some(Stop::TooLong(timeout))
-            };
-            if let Some(stop) = stop {
-                end(&mut child);
-                return Err(stop);
+            if self.signals.next().map_err(anyhow::Error::from)?.is_some() {
+                return Err(Stop::Interrupted);
+            }
+            if started.elapsed() > timeout.0 {
+                return Err(Stop::TooLong(timeout));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// A program that runs beside the one that is compared.
-struct Beside {
-    child: Child,
+/// A process that ends with what holds it.
+struct Beside(Child);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
+}
+
+/// An agent at work beside what is compared.
+struct Agent {
+    process: Beside,
     log: PathBuf,
 }
 
-impl Beside {
+impl Agent {
     /// That it is still at work: without it, the run was another configuration's.
     fn check(&mut self) -> Result<(), Stop> {
-        match self.child.try_wait() {
+        match self.process.0.try_wait() {
             Ok(None) => Ok(()),
             _ => Err(Stop::Failed(format!("the agent has ended; see {}", self.log.display()))),
         }
     }
 }
 
-impl Drop for Beside {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
-/// Ends a process group: it may tidy up for ten seconds.
+/// Ends a process group: it may tidy up for ten seconds. What has ended is left: its number may be another's by now.
 fn end(child: &mut Child) {
+    if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+        return;
+    }
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     for signal in [Signal::TERM, Signal::KILL] {
         if let Some(group) = group {

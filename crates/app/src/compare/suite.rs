@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_model::scheme::builtin;
-use lowtide_model::units::{Size, Span};
+use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, code, in_toml};
@@ -18,6 +18,9 @@ pub struct Suite {
     /// The programs.
     #[serde(rename = "program")]
     pub programs: Vec<Program>,
+    /// Programs that run together. Are there any, programs run alone only to be compared with.
+    #[serde(default, rename = "mix", skip_serializing_if = "Vec::is_empty")]
+    pub mixes: Vec<Mix>,
     /// Configurations beside those that are built in.
     #[serde(default, rename = "config")]
     pub configs: Vec<Config>,
@@ -53,6 +56,18 @@ pub struct Program {
 
 fn ten_minutes() -> Span {
     Span(std::time::Duration::from_secs(600))
+}
+
+/// Programs that run together in less memory than they would have alone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// What it is called in tables.
+    pub name: String,
+    /// Which programs; one that is named twice runs twice.
+    pub programs: Vec<String>,
+    /// By how much less they have all together than the sum of what each had at most when it ran alone.
+    pub shortage: Share,
 }
 
 /// A command.
@@ -131,6 +146,9 @@ pub struct Config {
     /// File of a `lowtide agent` that is at work beside the program. The program is in a cgroup named `lowtide-*`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<PathBuf>,
+    /// The multi-generational LRU keeps what was used within this time, and kills before it evicts it (`min_ttl_ms`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_ttl: Option<Span>,
 }
 
 /// The configuration that all others are compared with.
@@ -169,19 +187,46 @@ impl Suite {
         let name = command.first().and_then(|word| Path::new(word).file_name()).unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
         let program = Program { name, command: Command::Words(command), timeout: ten_minutes(), ..Program::default() };
-        Self { name: String::new(), programs: vec![program], configs: Vec::new() }
+        Self { programs: vec![program], ..Self::default() }
+    }
+
+    /// Leaves only these programs and mixes, and what the mixes are made of.
+    ///
+    /// # Errors
+    /// If one of them is not in it.
+    pub fn only(&mut self, names: &[String]) -> Result<(), Failure> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.names().collect();
+        if let Some(name) = names.iter().find(|name| !known.contains(&name.as_str())) {
+            let message = format!("--only {name}: no such program; there are {}", known.join(", "));
+            return Err(Failure::new(code::USAGE, message));
+        }
+        self.mixes.retain(|mix| names.contains(&mix.name));
+        let mixed = |program: &Program| self.mixes.iter().any(|mix| mix.programs.contains(&program.name));
+        self.programs.retain(|program| names.contains(&program.name) || mixed(program));
+        Ok(())
+    }
+
+    /// Names of all that runs: programs, then mixes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let programs = self.programs.iter().map(|program| program.name.as_str());
+        programs.chain(self.mixes.iter().map(|mix| mix.name.as_str()))
     }
 
     fn check(&self) -> Result<(), String> {
         if self.programs.is_empty() {
             return Err("no program in it; add a [[program]] with name and command".to_owned());
         }
-        for (index, program) in self.programs.iter().enumerate() {
+        if let Some((_, twice)) =
+            self.names().enumerate().find(|(index, name)| self.names().skip(index + 1).any(|n| n == *name))
+        {
+            return Err(format!("two programs are called {twice}"));
+        }
+        for program in &self.programs {
             if program.command.words().is_empty() {
                 return Err(format!("{} has no command", program.name));
-            }
-            if self.programs[..index].iter().any(|other| other.name == program.name) {
-                return Err(format!("two programs are called {}", program.name));
             }
             if let Some(figure) = &program.figure {
                 let regex =
@@ -192,6 +237,15 @@ impl Suite {
                         program.name
                     ));
                 }
+            }
+        }
+        for mix in &self.mixes {
+            let known = |name: &&String| self.programs.iter().any(|program| program.name == **name);
+            if let Some(name) = mix.programs.iter().find(|name| !known(name)) {
+                return Err(format!("{}: there is no program {name}", mix.name));
+            }
+            if mix.programs.len() < 2 || !(0.0..1.0).contains(&mix.shortage.0) {
+                return Err(format!("{}: give two programs or more, and a shortage below 100%", mix.name));
             }
         }
         Ok(())
@@ -248,6 +302,18 @@ mod tests {
             ("[[program]]\nname='a'\ncommand='x'\nfigure='x'", "exactly one group"),
             ("[[program]]\nname='a'\ncommand='x'\n[[program]]\nname='a'\ncommand='x'", "two programs are called a"),
             ("program=[]", "no program in it"),
+            (
+                "[[program]]\nname='a'\ncommand='x'\n[[mix]]\nname='m'\nprograms=['a','b']\nshortage='35%'",
+                "no program b",
+            ),
+            (
+                "[[program]]\nname='a'\ncommand='x'\n[[mix]]\nname='m'\nprograms=['a']\nshortage='35%'",
+                "two programs or more",
+            ),
+            (
+                "[[program]]\nname='a'\ncommand='x'\n[[mix]]\nname='a'\nprograms=['a','a']\nshortage='3%'",
+                "are called a",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.message.contains(part), "{text}: {}", error.message);

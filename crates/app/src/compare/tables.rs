@@ -258,7 +258,8 @@ pub fn effects(runs: &[Outcome], programs: &[String], configs: &[String]) -> Vec
             let mean = |get: &dyn Fn(&Outcome) -> Option<f64>| {
                 stats::mean(&of.iter().filter_map(|run| get(run)).collect::<Vec<f64>>())
             };
-            let Some(first) = of.first() else { continue };
+            // Of several programs together only each one by itself can be told of.
+            let Some(first) = of.first().filter(|run| run.parts.is_empty()) else { continue };
             let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
             costs.row([
                 program.clone(),

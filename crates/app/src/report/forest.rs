@@ -4,6 +4,7 @@ use super::ReportError;
 use super::draw::{Anchor, Ink, Page, Scene, shorten};
 use super::sheet::{self, Drawn};
 use super::text::Grid;
+use super::together::{self, Line};
 
 /// A difference from what is compared with, in percent.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Chapter {
     pub meaning: String,
     /// What is drawn; may be nothing.
     pub marks: Vec<Mark>,
+    /// Or this: programs over time.
+    pub lines: Vec<Line>,
     /// Tables below.
     pub grids: Vec<Grid>,
 }
@@ -37,7 +40,10 @@ pub struct Chapter {
 /// If a drawing fails.
 pub fn page(title: &str, ran: &str, chapters: &[Chapter]) -> Result<String, ReportError> {
     let drawn = |chapter: &Chapter| {
-        let draw = |page| (!chapter.marks.is_empty()).then(|| scene(page, &chapter.title, &chapter.marks));
+        let draw = |page| {
+            let marks = (!chapter.marks.is_empty()).then(|| scene(page, &chapter.title, &chapter.marks));
+            marks.or_else(|| (!chapter.lines.is_empty()).then(|| together::scene(page, &chapter.title, &chapter.lines)))
+        };
         Drawn::new(&chapter.title, &chapter.meaning, chapter.grids.clone(), draw)
     };
     let drawn: Result<_, ReportError> = chapters.iter().map(drawn).collect();
@@ -119,7 +125,8 @@ mod tests {
             interval: (median - 1.0, median + 2.0),
         };
         let marks = vec![mark("redis<", "rec", 0.5), mark("redis<", "prcl", -40.0), mark("sqlite", "prcl", 3.0)];
-        let chapter = Chapter { title: "rss.avg".into(), meaning: "less is better".into(), marks, grids: Vec::new() };
+        let chapter =
+            Chapter { title: "rss.avg".into(), meaning: "less is better".into(), marks, ..Chapter::default() };
         let page = page("suite", "three runs", &[chapter]).unwrap();
         assert!(page.contains("<svg") && page.contains("redis&lt;") && !page.contains("redis<\""));
     }

@@ -21,6 +21,7 @@ mod spark;
 mod summary;
 pub mod text;
 mod timeline;
+pub mod together;
 mod workingset;
 mod wss;
 

@@ -1,0 +1,32 @@
+//! `bitrev BITS TIMES`: puts 2^BITS numbers of eight bytes into bit-reversed order, as a fast Fourier transform does, and back
+//! again, so many times: one of the programs with which protection against thrashing was first tried (Jiang and Zhang,
+//! 2001). Half of its accesses are in order, and half are as far apart as they can be.
+
+use std::process::ExitCode;
+
+fn permute(numbers: &mut [u64], bits: u32) {
+    for at in 0..numbers.len() {
+        let other = at.reverse_bits() >> (usize::BITS - bits);
+        if at < other {
+            numbers.swap(at, other);
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let words: Vec<u32> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let [bits @ 1..=40, times] = words[..] else {
+        eprintln!("bitrev BITS TIMES: 2^BITS numbers, so many times there and back");
+        return ExitCode::from(2);
+    };
+    let mut numbers: Vec<u64> = (0..1 << bits).collect();
+    for _ in 0..2 * times {
+        permute(&mut numbers, bits);
+    }
+    if !numbers.iter().copied().eq(0..1 << bits) {
+        eprintln!("bitrev: the numbers are not in order again");
+        return ExitCode::FAILURE;
+    }
+    println!("permuted 2^{bits} numbers {} times", 2 * times);
+    ExitCode::SUCCESS
+}
