@@ -16,6 +16,7 @@ not_ok() {
 for test in "$@"; do
   name=${test##*/}
   printf '# %s\n' "$name"
+  SECONDS=0
   dmesg --clear
   # Not a pipe: what a test leaves behind would hold it open. Only the time limit's own group is ended with it.
   # Appended to: what an earlier test left behind must not write over it.
@@ -25,6 +26,7 @@ for test in "$@"; do
   tail -n +1 -s 0.2 -f --pid="$running" "$log"
   wait "$running"
   status=$?
+  printf '# %s took %s s\n' "$name" "$SECONDS"
   if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
     not_ok "$name: took longer than $limit s"
   elif grep -q '^not ok - ' "$log"; then

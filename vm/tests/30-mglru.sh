@@ -71,37 +71,12 @@ mkdir "$group/dead"
 (echo 0 >"$group/dead/cgroup.procs" && head -c 200M /dev/zero >/var/tmp/cached && cat /var/tmp/cached >/dev/null)
 rmdir "$group/dead"
 
-# A pattern: one that is there, one that comes while it is recorded, one that goes, and one that is not meant.
-mkdir "$group/p1" "$group/p2" "$group/other"
-fill() { (echo 0 >"$group/$1/cgroup.procs" && head -c 20M /dev/zero >"/var/tmp/cached-$1"); }
-fill p1; fill p2; fill other
-start "$LOWTIDE" record --cgroup "$group/p*" --monitor mglru --max-overhead 100% --duration 17s --out pattern
-recorder=$started
-sleep 6
-rmdir "$group/p2"
-mkdir "$group/p3" && fill p3
-wait "$recorder"
-equals "cgroups that match a pattern are recorded" $? 0
-equals "those and no others" \
-  "$("$LOWTIDE" report pattern cgroups --format csv | awk -F, -v group="${group#/sys/fs/cgroup}/" 'NR > 1 { sub(group, "", $1); print $1 }' | sort -u | xargs)" "p1 p2 p3"
-between "with their page cache" "$(view pattern /p1 file bytes)" $((20 * mib)) $((22 * mib))
-"$LOWTIDE" record --cgroup "$group/x*" --monitor mglru --duration 1s --out none 2>err
-equals "a pattern that matches nothing is refused" $? 5
-contains "and said to be" "$(cat err)" "no memory cgroup matches"
-
-# A program in a cgroup smaller than itself.
-"$LOWTIDE" run --limit 32M --monitor none --out small -- sh -c 'head -c 64M /dev/zero | tail -c 64M >/dev/null; head -c 100M /dev/zero >/var/tmp/big; cat /var/tmp/big >/dev/null' 2>err
-"$LOWTIDE" report small timeline --format csv >small.csv
-biggest() { awk -F, -v column="$1" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR > 1 && $at[column] > most { most = $at[column] } END { print most + 0 }' small.csv; }
-between "a limit that was hit is counted" "$(biggest max_events)" 1 1000000
-between "and so are the processes that the kernel killed for it" "$(biggest oom_kills)" 1 9
-
 check "the whole system is recorded" \
   "$LOWTIDE" record --system --monitor mglru --max-overhead 100% --duration 17s --out system
 between "and its working set of 5 s is known, removed cgroups or not" "$(working_set system 5)" $((60 * mib)) $((200 * mib))
 stop "$program"
 wait_for 10 rmdir "$group/a/b" 2>/dev/null
-rm -f /var/tmp/cached* /var/tmp/big
-rmdir "$group/a" "$group/p1" "$group/p3" "$group/other" "$group"
+rm -f /var/tmp/cached*
+rmdir "$group/a" "$group"
 [ "$was" = "$(cat "$switch")" ] || echo "$was" >"$switch"
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"

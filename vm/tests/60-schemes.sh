@@ -22,19 +22,6 @@ check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "
 equals "on virtual addresses" "$(used ethp by)" "the kernel's DAMON, on virtual addresses"
 between "of what is in use" "$(used ethp applied_bytes)" $((2 * mib)) $((100000 * mib))
 
-printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\naccess = { max = "0%%" }\nquota = { size = "4M", every = "1s" }\n' >slow.toml
-check "a quota is given to the kernel" acted slow --scheme slow.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 16
-between "and holds" "$(used slow applied_bytes)" 1 $((110 * mib))
-between "which is counted" "$(used slow quota_exceeded)" 1 100000
-
-check "a dry run counts" acted dry --scheme prcl-tuned --dry-run -- "$PATTERN" "$patterns/fixed.toml" --seconds 12
-equals "and takes nothing" "$(json dry/summary.json '.memory.swap.peak_bytes')" 0
-between "of what it would be tried on" "$(used dry tried_bytes)" 1 $((100000 * mib))
-
-check "schemes are tried on the whole system" \
-  "$LOWTIDE" schemes apply prcl-tuned --system --dry-run --max-overhead 100% --duration 11s --out whole
-between "on its page frames" "$(used whole tried_bytes)" 1 $((100000 * mib))
-
 # A process that shares its cgroup: frames of others could be among its own.
 start "$PATTERN" "$patterns/fixed.toml" --seconds 60
 program=$started

@@ -87,6 +87,8 @@ between "metrics tell the true working set" \
 between "and what is saved, net" "$(value "lowtide_agent_saved_net_bytes{cgroup=\"/$name/job-idle\"")" \
   $((300 * mib)) $((460 * mib))
 
+equals "what lowtide takes is not thought to be another's doing" "$(grep -c 'somebody else' log)" 0
+
 # What is frozen, or does nothing, is in the background.
 in_group app-frozen python3 -c '
 import time

@@ -25,6 +25,10 @@ hot = { offset = "0", size = "80M" }
 passes_per_second = "max"
 EOF
 
+# What a fault costs on an emulated machine: some fifteen times what is usual, so that faults explain what is lost.
+export XDG_STATE_HOME=$tmp/state
+mkdir -p "$tmp/state/lowtide" && echo '{"swap_s":1.5e-4,"disk_s":2.5e-4}' >"$tmp/state/lowtide/calibration.json"
+
 # in_group NAME COMMAND...: starts it in a cgroup of ours.
 in_group() {
   local group=$root/$1
@@ -59,7 +63,8 @@ sleep 8
 equals "a program that has what it needs is left alone" "$(grep -cE '^(protect|pause)' log)" 0
 in_group two "$PATTERN" all.toml --seconds 400
 two=$started
-check "a dry run says what it would do" wait_for 60 grep -qE '^protect .*stopped="dry run"' log
+meanwhile grep -qE '^protect .*stopped="dry run"' log
+equals "a dry run says what it would do" $? 0
 check "and does nothing" at 2 memory.min 0
 stop "$running"
 
@@ -71,6 +76,8 @@ whole=$(grep -lE '^[1-9]' "$root"/*/memory.min | head -1)
 whole=$(basename "$(dirname "$whole")")
 filled() { [ "$(held "$whole")" -gt $((76 << 20)) ]; }
 check "it becomes whole" wait_for 30 filled
+# What was on its way arrives.
+sleep 3
 was=$(refaults "$whole")
 sleep 5
 now=$(refaults "$whole")
@@ -79,7 +86,7 @@ if [ "$(basename "$(dirname "$still")")" = "$whole" ]; then between "and faults 
 kill -9 "$running"
 wait "$running" 2>/dev/null
 check "killed, it leaves nobody protected" wait_for 3 at 2 memory.min 0
-equals "above neither" "$(cat "$root/memory.min")" 0
+check "above neither" wait_for 3 grep -qx 0 "$root/memory.min"
 
 guard --means pause
 meanwhile at 1 cgroup.freeze 1
