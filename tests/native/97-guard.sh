@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The guard on cgroups of version 1, which have no protection: of two programs that do not fit together, one waits in the
-# freezer.
+# freezer; first in cgroups of their own, then as processes of the same one.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
@@ -49,7 +49,7 @@ in_group() {
   # shellcheck disable=SC2016  # expanded by the inner shell
   start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
 }
-guard() { start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log; running=$started; }
+guard() { start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" "$@" 2>log; running=$started; }
 frozen() { [ "$(grep -lx FROZEN "$freezer"/lowtide-guard-*/freezer.state 2>/dev/null | wc -l)" -eq "$1" ]; }
 cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 
@@ -71,15 +71,19 @@ check "${names[1]}" wait_for 20 largest
 kill -STOP "$running"
 check "${names[2]}" wait_for 40 frozen 0
 wait "$running" 2>/dev/null
-guard
+stop "$one"; stop "$two"
+guard --by process
+in_group one "$PATTERN" all.toml --seconds 300
+one=$started
 # The one that is whole by now may stay so by itself: whoever comes anew takes from it again.
 for _ in 1 2 3; do
-  stop "$two"
-  in_group two "$PATTERN" all.toml --seconds 300
+  in_group one "$PATTERN" all.toml --seconds 300
   two=$started
   ! wait_for 30 frozen 1 || break
+  stop "$two"
 done
-check "another begins anew" frozen 1
+check "of two processes of one cgroup, one waits" frozen 1
+contains "and the log names it" "$(grep ^pause log | head -1)" "one#"
 kill -9 "$running"
 wait "$running" 2>/dev/null
 check "${names[3]}" wait_for 3 frozen 0

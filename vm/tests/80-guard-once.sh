@@ -25,10 +25,6 @@ hot = { offset = "0", size = "80M" }
 passes_per_second = "max"
 EOF
 
-# What a fault costs on an emulated machine: some fifteen times what is usual, so that faults explain what is lost.
-export XDG_STATE_HOME=$tmp/state
-mkdir -p "$tmp/state/lowtide" && echo '{"swap_s":1.5e-4,"disk_s":2.5e-4}' >"$tmp/state/lowtide/calibration.json"
-
 # in_group NAME COMMAND...: starts it in a cgroup of ours.
 in_group() {
   local group=$root/$1

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use lowtide_kernel::refault;
+use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::MeasuredCosts;
 
 /// Where it is kept: `$XDG_STATE_HOME`, or else `/var/lib` for root and `~/.local/state` for others. `None` where there is no
@@ -26,6 +28,15 @@ pub fn path() -> Option<PathBuf> {
 pub fn load() -> MeasuredCosts {
     let read = || serde_json::from_slice(&fs::read(path()?).ok()?).ok();
     read().unwrap_or_default()
+}
+
+/// What was measured; what a page costs that comes back from swap is measured now if it never was: this process' own pages
+/// are paged out and touched again, for a second, with a slow disk for five. Not kept, as this machine may be busy.
+#[must_use]
+pub fn load_or_measure(kernel: &Kernel) -> MeasuredCosts {
+    let known = load();
+    let measured = || refault::on_swap(kernel).ok()?.iter().find_map(|refault| refault.mean_s);
+    MeasuredCosts { swap_s: known.swap_s.or_else(measured), ..known }
 }
 
 /// Keeps what was measured, beside what was measured before of other media. Says where.

@@ -1,12 +1,16 @@
 //! What a workload is granted at the expense of others, for a time: memory that is not reclaimed (`memory.min` along the
-//! chain of its cgroups), or that others wait (the freezer). Every grant is a lease in the undo journal.
+//! chain of its cgroups), or that others wait. Every grant is a lease in the undo journal.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use self::pause::Pause;
 use crate::cgroup::{Cgroup, Version};
-use crate::root::{Error, Kernel, Result};
-use crate::undo::{Journal, Lease, Undo};
+use crate::proc::ProcessId;
+use crate::root::{Kernel, Result};
+use crate::undo::{Journal, Lease};
+
+mod pause;
 
 /// Memory of a cgroup that is not reclaimed.
 #[derive(Debug)]
@@ -32,15 +36,6 @@ impl Raised {
     }
 }
 
-/// A cgroup whose processes wait.
-#[derive(Debug)]
-struct Pause {
-    // Given back in this order: thawed first, then moved back.
-    _frozen: Lease,
-    _moved: Option<Lease>,
-    until_s: f64,
-}
-
 /// All that is granted, by the cgroup's inode.
 #[derive(Debug)]
 pub struct Grants {
@@ -55,21 +50,6 @@ pub struct Grants {
 #[must_use]
 pub fn can_protect(kernel: &Kernel, cgroup: &Cgroup) -> bool {
     cgroup.version == Version::V2 && kernel.path(&cgroup.path).join("memory.min").exists()
-}
-
-/// Why a process must not wait: people or devices wait for it.
-fn must_run(kernel: &Kernel, pid: u32) -> Result<Option<&'static str>> {
-    let text = kernel.read_text(format!("/proc/{pid}/stat"))?;
-    let Some((_, rest)) = text.rsplit_once(") ") else { return Ok(None) };
-    // Numbered from 1 in proc(5); `state` is field 3.
-    let fields: Vec<i64> = rest.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect();
-    let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
-    let (session, terminal, policy) = (field(6), field(7), field(41));
-    if terminal != 0 && session == i64::from(pid) {
-        return Ok(Some("it holds the session of a terminal"));
-    }
-    // SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
-    Ok([1, 2, 6].contains(&policy).then_some("it has a real-time process"))
 }
 
 impl Grants {
@@ -138,66 +118,18 @@ impl Grants {
         }
     }
 
-    /// Has the processes of a cgroup wait until then. True if that is new.
+    /// Has the processes of a cgroup, or one of them, wait until then. True if that is new. `id` is the cgroup's inode, or whatever
+    /// the process goes by.
     ///
     /// # Errors
-    /// If one of them must not wait, or there is no freezer for them.
-    pub fn pause(&mut self, cgroup: &Cgroup, until_s: f64) -> Result<bool> {
-        if let Some(pause) = self.pauses.get_mut(&cgroup.inode) {
+    /// If one of them must not wait, or cannot be made to.
+    pub fn pause(&mut self, id: u64, of: (&Cgroup, Option<ProcessId>), until_s: f64) -> Result<bool> {
+        if let Some(pause) = self.pauses.get_mut(&id) {
             pause.until_s = until_s;
             return Ok(false);
         }
-        let refuse = |why: &str| Error::new("pause", &cgroup.path, std::io::Error::other(why.to_owned()));
-        for pid in cgroup.pids(&self.kernel)? {
-            match must_run(&self.kernel, pid) {
-                Ok(Some(why)) => return Err(refuse(why)),
-                Err(error) if !error.is_gone() => return Err(error),
-                _ => {}
-            }
-        }
-        let (moved, file, word) = match cgroup.version {
-            Version::V2 => (None, cgroup.path.join("cgroup.freeze"), "1"),
-            Version::V1 => {
-                let (folder, lease) = self.gather(cgroup)?;
-                (Some(lease), folder.join("freezer.state"), "FROZEN")
-            }
-        };
-        if self.kernel.read_text(&file)?.trim() == word {
-            return Err(refuse("somebody else has frozen it"));
-        }
-        let frozen = self.journal.write(&file, word)?;
-        self.pauses.insert(cgroup.inode, Pause { _frozen: frozen, _moved: moved, until_s });
+        self.pauses.insert(id, pause::pause(&self.kernel, &self.journal, of, until_s)?);
         Ok(true)
-    }
-
-    /// Moves the processes of a version 1 memory cgroup into a freezer cgroup of their own: that is another hierarchy, in
-    /// which they may be with others.
-    fn gather(&self, cgroup: &Cgroup) -> Result<(PathBuf, Lease)> {
-        let refuse = |why: &str| Error::new("pause", &cgroup.path, std::io::Error::other(why.to_owned()));
-        let mounts = self.kernel.read_text("/proc/self/mountinfo")?;
-        let point = freezer(&mounts).ok_or_else(|| refuse("no freezer is mounted"))?;
-        let pids = cgroup.pids(&self.kernel)?;
-        let within = |pid: &u32| membership(&self.kernel.read_text(format!("/proc/{pid}/cgroup")).ok()?);
-        let mut folders: Vec<String> = pids.iter().filter_map(within).collect();
-        folders.sort_unstable();
-        folders.dedup();
-        let [folder] = folders.as_slice() else {
-            return Err(refuse("its processes are in several freezer cgroups, or in none"));
-        };
-        let parent = point.join(folder.trim_start_matches('/'));
-        let path = parent.join(format!("lowtide-guard-{}", cgroup.inode));
-        let lease = self.journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
-        self.kernel.make_dir(&path)?;
-        // Twice: what was started meanwhile is there, too.
-        for _ in 0..2 {
-            for pid in cgroup.pids(&self.kernel)? {
-                match self.kernel.write(path.join("cgroup.procs"), &pid.to_string()) {
-                    Err(error) if !error.is_gone() => return Err(error),
-                    _ => {}
-                }
-            }
-        }
-        Ok((path, lease))
     }
 
     /// Takes back whatever a cgroup was granted. True if that was something.
@@ -226,6 +158,12 @@ impl Grants {
         self.protections.is_empty() && self.pauses.is_empty()
     }
 
+    /// Why one that waits is stopped by a signal rather than frozen.
+    #[must_use]
+    pub fn stopped(&self, id: u64) -> Option<&str> {
+        self.pauses.get(&id)?.stopped.as_deref()
+    }
+
     /// Bytes of a cgroup that are protected, and whether it waits.
     #[must_use]
     pub fn of(&self, id: u64) -> (u64, bool) {
@@ -233,29 +171,9 @@ impl Grants {
     }
 }
 
-/// Where the version 1 freezer is mounted.
-fn freezer(mountinfo: &str) -> Option<PathBuf> {
-    mountinfo.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let right: Vec<&str> = right.split(' ').collect();
-        let is = *right.first()? == "cgroup" && right.get(2)?.split(',').any(|option| option == "freezer");
-        is.then(|| left.split(' ').nth(4).map(|point| Path::new(point).to_path_buf()))?
-    })
-}
-
-/// The path of a process' freezer cgroup, from `/proc/PID/cgroup`.
-fn membership(text: &str) -> Option<String> {
-    text.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        controllers.split(',').any(|name| name == "freezer").then(|| path.to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Grants) {
         let dir = tempfile::tempdir().unwrap();
@@ -327,13 +245,16 @@ mod tests {
         ]);
         let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
         let frozen = || std::fs::read_to_string(dir.path().join("cg/a/cgroup.freeze")).unwrap();
-        assert!(grants.pause(&cgroup, 5.0).unwrap() && !grants.pause(&cgroup, 6.0).unwrap());
+        assert!(
+            grants.pause(cgroup.inode, (&cgroup, None), 5.0).unwrap()
+                && !grants.pause(cgroup.inode, (&cgroup, None), 6.0).unwrap()
+        );
         assert_eq!((frozen().as_str(), grants.of(cgroup.inode)), ("1\n", (0, true)));
         assert!(grants.release(cgroup.inode) && !grants.release(cgroup.inode));
         assert!(frozen().starts_with('0'));
         // It is the shell of a terminal.
         std::fs::write(dir.path().join("proc/7/stat"), "7 (bash) S 1 7 7 34816 7 0\n").unwrap();
-        let error = grants.pause(&cgroup, 5.0).unwrap_err();
+        let error = grants.pause(cgroup.inode, (&cgroup, None), 5.0).unwrap_err();
         assert!(error.to_string().contains("terminal") && frozen().starts_with('0'), "{error}");
     }
 
@@ -351,14 +272,8 @@ mod tests {
         ]);
         let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
         assert!(!can_protect(&grants.kernel, &cgroup));
-        // The kernel makes this file with the folder; here, it is missing.
-        assert!(grants.pause(&cgroup, 5.0).unwrap_err().is_gone());
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = (freezer(&text), membership(&text));
-        }
+        // The kernel makes this file with the folder; here, it is missing, and nobody of this tree can be stopped.
+        let error = grants.pause(cgroup.inode, (&cgroup, None), 5.0).unwrap_err();
+        assert!(error.to_string().contains("nobody who could wait"), "{error}");
     }
 }

@@ -1,14 +1,25 @@
 //! `/proc/PID`: what a process is, what it uses, where its memory is mapped.
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
 use crate::root::{Error, Kernel, Result, keyed};
 
 /// A process, told apart from later ones with the same pid by its start time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Process id.
     pub pid: u32,
     /// Start, clock ticks since boot.
     pub start_ticks: u64,
+}
+
+impl ProcessId {
+    /// Both in one number, with the highest bit set: pids have 22 bits at most (`PID_MAX_LIMIT`).
+    #[must_use]
+    pub fn key(self) -> u64 {
+        1 << 63 | self.start_ticks << 22 | u64::from(self.pid)
+    }
 }
 
 /// The fields of `/proc/PID/stat` that lowtide reads.
@@ -28,10 +39,21 @@ pub struct Stat {
     pub major_faults: [u64; 2],
     /// User plus system CPU, clock ticks: its own, and of children it waited for.
     pub cpu_ticks: [u64; 2],
+    /// Of its own, those in the kernel.
+    pub system_ticks: u64,
     /// Threads.
     pub threads: u64,
     /// Resident pages.
     pub rss_pages: u64,
+}
+
+impl Stat {
+    /// Seconds that it has spent in the kernel.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "clock ticks of one process")]
+    pub fn system_s(&self) -> f64 {
+        self.system_ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
 }
 
 /// Parses `/proc/PID/stat`. The name is in parentheses and may itself hold parentheses and spaces.
@@ -50,6 +72,7 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         minor_faults: [field(10)?, field(11)?],
         major_faults: [field(12)?, field(13)?],
         cpu_ticks: [field(14)?.saturating_add(field(15)?), field(16)?.saturating_add(field(17)?)],
+        system_ticks: field(15)?,
         threads: field(20)?,
         rss_pages: field(24)?,
     })
@@ -60,6 +83,34 @@ pub fn stat(kernel: &Kernel, pid: u32) -> Result<Stat> {
     let path = format!("/proc/{pid}/stat");
     let text = kernel.read_text(&path)?;
     parse_stat(&text).ok_or_else(|| Error::unexpected(path, "not the fields of proc(5)"))
+}
+
+/// That a process is still the one it was.
+///
+/// # Errors
+/// If it has ended, whoever has its number by now.
+pub fn check(kernel: &Kernel, id: ProcessId) -> Result<Stat> {
+    let stat = stat(kernel, id.pid)?;
+    let gone = || Error::new("find", format!("/proc/{}", id.pid), std::io::Error::from_raw_os_error(libc::ESRCH));
+    if stat.id == id { Ok(stat) } else { Err(gone()) }
+}
+
+/// Sends a signal to that very process: whoever has its number by now does not get it.
+///
+/// # Errors
+/// If it has ended, or is not ours to signal.
+pub fn signal(kernel: &Kernel, id: ProcessId, signal: Signal) -> Result<()> {
+    let path = format!("/proc/{}", id.pid);
+    let fail = |error: std::io::Error| Error::new("signal", &path, error);
+    // Processes of a captured tree are not those of this machine.
+    if !kernel.is_running() {
+        return Err(fail(std::io::Error::other("not the kernel that runs here")));
+    }
+    let gone = || fail(std::io::Error::from_raw_os_error(libc::ESRCH));
+    let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+    let held = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| fail(error.into()))?;
+    check(kernel, id)?;
+    pidfd_send_signal(&held, signal).map_err(|error| fail(error.into()))
 }
 
 /// The state of a process, as the letter of `/proc/PID/stat`: R running, S asleep, T stopped, Z ended and not waited for.

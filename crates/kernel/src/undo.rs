@@ -11,8 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
+use crate::proc::{self, ProcessId};
 use crate::root::{Error, Kernel, Result, chosen};
 
 /// How one change is taken back.
@@ -44,6 +46,11 @@ pub enum Undo {
     TraceInstance {
         /// Its name.
         name: String,
+    },
+    /// Let a process go on that was stopped.
+    Stopped {
+        /// Which.
+        process: ProcessId,
     },
     /// End swapping to a zram device and remove it.
     Zram {
@@ -180,6 +187,10 @@ fn apply(kernel: &Kernel, undo: &Undo) -> Result<()> {
         Undo::Cgroup { path, parent } => remove_cgroup(kernel, path, parent),
         Undo::Damon { kdamonds, contexts } => crate::damon::restore(kernel, *kdamonds, contexts),
         Undo::TraceInstance { name } => crate::trace::remove_instance(kernel, name),
+        Undo::Stopped { process } => match proc::signal(kernel, *process, Signal::CONT) {
+            Err(e) if e.is_gone() => Ok(()),
+            result => result,
+        },
         Undo::Zram { device } => crate::zram::remove(kernel, *device),
     }
 }

@@ -78,6 +78,20 @@ pub struct Workload {
     /// Of workloads that thrash the guard lets those with a higher one be whole first.
     #[serde(default)]
     pub priority: i32,
+    /// What a workload is; the guard can look at each process of a cgroup.
+    #[serde(default)]
+    pub by: By,
+}
+
+/// What a workload is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// A cgroup, with all that is in it.
+    #[default]
+    Cgroup,
+    /// A large process of a cgroup.
+    Process,
 }
 
 /// The policy of workloads that are watched and not reclaimed from: only what holds in the background is done to them.
@@ -157,6 +171,9 @@ impl Config {
                 continue;
             }
             let spec = self.policy(&workload.policy).map_err(place)?;
+            if workload.by == By::Process && !matches!(spec, Spec::Guard(_)) {
+                return Err(place("by = \"process\" is for the guard; memory is reclaimed by cgroup".to_owned()));
+            }
             let longest = self.ages.iter().map(|age| age.0).max().unwrap_or_default();
             if let Some(age) = spec.ages().into_iter().find(|age| age.0 > longest) {
                 let why =
@@ -215,6 +232,12 @@ impl Config {
         let names = self.workload.iter().map(|workload| workload.policy.clone());
         let guards = names.filter(|name| self.policy(name).is_ok_and(|spec| matches!(spec, Spec::Guard(_))));
         guards.chain([NONE.to_owned()]).collect()
+    }
+
+    /// Whether a workload has a guard.
+    #[must_use]
+    pub fn guards(&self) -> bool {
+        self.ageless().len() > 1
     }
 
     /// Idle ages in whole seconds.
@@ -296,6 +319,7 @@ mod tests {
             (&format!("[policy.p.age]\nevery = '1s'\n{workload}"), "policy p: neither anon nor file"),
             ("[policy.p.age]\nanon = '1m'\n[[workload]]\ncgroup = 'a'\npolicy = 'p'", "workload 1: policy \"p\" wants"),
             (&format!("{workload}metric = {{ command = [] }}"), "workload 1: metric: command is empty"),
+            (&format!("{workload}by = 'process'"), "workload 1: by = \"process\" is for the guard"),
             ("[lifecycle]\nidle_after = '0s'", "lifecycle: idle_after"),
             ("[lifecycle]\npolicy = 'auto'", "lifecycle: policy \"auto\" is of another kind"),
         ] {

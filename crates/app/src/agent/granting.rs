@@ -113,7 +113,7 @@ impl Granting {
             Action::Pause { .. } => (What::Pause, 0.0),
             _ => (What::Release, 0.0),
         };
-        let id = watched.cgroup.inode;
+        let id = watched.id();
         if self.dry_run {
             let before = if what == What::Release { self.would.remove(&id) } else { self.would.insert(id, what) };
             let new = if what == What::Release { before.is_some() } else { before != Some(what) };
@@ -129,7 +129,12 @@ impl Granting {
             }),
             Action::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
                 let protected = grants.of(id).0 > 0 && grants.release(id);
-                Ok(grants.pause(&watched.cgroup, now_s + lasts_s)? || protected)
+                let new = grants.pause(id, (&watched.cgroup, watched.process), now_s + lasts_s)?;
+                if let Some(why) = grants.stopped(id).filter(|_| new) {
+                    let text = format!("{}: stopped by a signal, as it cannot be frozen: {why}", watched.path);
+                    log::line("note", &[("text", text)]);
+                }
+                Ok(new || protected)
             }),
             _ => Ok(self.grants.as_mut().is_some_and(|grants| grants.release(id))),
         };

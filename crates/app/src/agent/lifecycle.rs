@@ -67,6 +67,9 @@ pub struct Reach<'a> {
     pub go_on: &'a dyn Fn() -> bool,
 }
 
+/// A cgroup, or one of its processes.
+pub type Of<'a> = (&'a Cgroup, Option<proc::ProcessId>);
+
 /// What was done to a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stowed {
@@ -76,11 +79,6 @@ pub struct Stowed {
     pub file: u64,
     /// Processes.
     pub processes: usize,
-}
-
-/// The identity of a process among targets: no inode has the highest bit.
-fn tree_id(root: proc::ProcessId) -> u64 {
-    1 << 63 | root.start_ticks << 22 | u64::from(root.pid)
 }
 
 impl Phases {
@@ -117,7 +115,7 @@ impl Phases {
         for (pid, start_ticks, background, uid) in known.trees.iter().take(MOST_TREES).copied() {
             let root = proc::ProcessId { pid, start_ticks };
             if proc::stat(&self.kernel, pid).is_ok_and(|stat| stat.id == root) {
-                self.trees.entry(tree_id(root)).or_insert(Tree { root, background, uid });
+                self.trees.entry(root.key()).or_insert(Tree { root, background, uid });
             }
         }
         for (id, (cpu_us, at_s, busy_s)) in known.ran.iter().filter(|(id, _)| is_there(**id)) {
@@ -143,11 +141,11 @@ impl Phases {
     /// If there is no such process, or hints about too many are kept already.
     pub fn hint_process(&mut self, pid: u32, background: bool, uid: u32) -> Result<()> {
         let root = proc::stat(&self.kernel, pid)?.id;
-        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&tree_id(root)) {
+        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&root.key()) {
             let why = std::io::Error::other(format!("hints about {MOST_TREES} processes are kept already"));
             return Err(Error::new("heed a hint about", format!("/proc/{pid}"), why));
         }
-        self.trees.insert(tree_id(root), Tree { root, background, uid });
+        self.trees.insert(root.key(), Tree { root, background, uid });
         Ok(())
     }
 
@@ -218,12 +216,13 @@ impl Phases {
         self.trees.remove(&id);
     }
 
-    /// Processes of a target, and the user whose they must be (0: anybody's): of a cgroup if one is given, else of the
-    /// process that a hint was given about.
-    fn pids(&self, id: u64, cgroup: Option<&Cgroup>) -> Result<(Vec<u32>, u32)> {
-        match cgroup {
-            Some(cgroup) if cgroup.is_alive(&self.kernel) => Ok((cgroup.pids(&self.kernel)?, 0)),
-            Some(cgroup) => Err(gone(&cgroup.path.display().to_string())),
+    /// Processes of a target, and the user whose they must be (0: anybody's): of a cgroup, or one of its processes, if one is
+    /// given, else of the process that a hint was given about.
+    fn pids(&self, id: u64, of: Option<Of<'_>>) -> Result<(Vec<u32>, u32)> {
+        match of {
+            Some((_, Some(process))) => proc::check(&self.kernel, process).map(|stat| (vec![stat.id.pid], 0)),
+            Some((cgroup, None)) if cgroup.is_alive(&self.kernel) => Ok((cgroup.pids(&self.kernel)?, 0)),
+            Some((cgroup, None)) => Err(gone(&cgroup.path.display().to_string())),
             None => {
                 let tree = self.trees.get(&id).ok_or_else(|| gone("process"))?;
                 let pids = pids_of(&self.kernel, tree.root, &parents(&self.kernel));
@@ -237,21 +236,23 @@ impl Phases {
     fn advise(
         &self,
         id: u64,
-        cgroup: Option<&Cgroup>,
+        of: Option<Of<'_>>,
         reach: &Reach<'_>,
         mut each: impl FnMut(&mut Adviser, u32, &[(u64, u64)]) -> Result<()>,
     ) -> Result<usize> {
-        let (pids, uid) = self.pids(id, cgroup)?;
+        let (pids, uid) = self.pids(id, of)?;
+        let cgroup = of.map(|(cgroup, _)| cgroup);
         let mut advised = 0;
         for pid in pids {
             // One for each process, and only as long: descriptors are few.
             let mut adviser = Adviser::new(&self.kernel);
             let may = || -> Option<bool> {
                 let owner = proc::owner(&self.kernel, pid).ok()?;
-                let of = Cgroup::of(&self.kernel, pid).ok()??.hierarchy_path(&self.kernel).ok()?;
-                let within = cgroup
-                    .is_none_or(|cgroup| cgroup.hierarchy_path(&self.kernel).is_ok_and(|path| is_below(&of, &path)));
-                Some((uid == 0 || owner == uid) && within && pid != std::process::id() && (reach.may)(&of))
+                let path = Cgroup::of(&self.kernel, pid).ok()??.hierarchy_path(&self.kernel).ok()?;
+                let within = cgroup.is_none_or(|cgroup| {
+                    cgroup.hierarchy_path(&self.kernel).is_ok_and(|above| is_below(&path, &above))
+                });
+                Some((uid == 0 || owner == uid) && within && pid != std::process::id() && (reach.may)(&path))
             };
             if adviser.hold(pid).is_err() || may() != Some(true) || !(reach.go_on)() {
                 continue;
@@ -267,9 +268,9 @@ impl Phases {
     ///
     /// # Errors
     /// If the target is gone. What cannot be advised on is left.
-    pub fn stow(&self, id: u64, cgroup: Option<&Cgroup>, reach: &Reach<'_>) -> Result<Stowed> {
+    pub fn stow(&self, id: u64, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Stowed> {
         let mut stowed = Stowed::default();
-        stowed.processes = self.advise(id, cgroup, reach, |adviser, pid, ranges| {
+        stowed.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = adviser.advise(pid, ranges, Advice::Pageout, Some(&|_, file| !file), reach.go_on)?;
             let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
             stowed.anon += paged_out.pages.iter().map(gone).sum::<u64>();
@@ -284,9 +285,9 @@ impl Phases {
     ///
     /// # Errors
     /// If the target is gone.
-    pub fn fetch(&self, id: u64, cgroup: Option<&Cgroup>, reach: &Reach<'_>) -> Result<Stowed> {
+    pub fn fetch(&self, id: u64, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Stowed> {
         let mut fetched = Stowed::default();
-        fetched.processes = self.advise(id, cgroup, reach, |adviser, pid, ranges| {
+        fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
             if paged_out > 0 {
                 adviser.advise(pid, ranges, Advice::Willneed, None, reach.go_on)?;

@@ -57,6 +57,10 @@ impl Machine for Node<'_> {
             }
             let zram = self.watch.zram_reader();
             let Some(watched) = self.watch.get_mut(wanted.target) else { continue };
+            // Nobody reclaims from one process of a cgroup; what waits is what the kernel takes first.
+            if watched.process.is_some() {
+                continue;
+            }
             let outcome = self.actor.reclaim(watched, &wanted, zram);
             log::reclaim(watched, &wanted, &outcome);
             self.shared.with(|figures| figures.took(wanted.target, &outcome));
@@ -95,15 +99,16 @@ impl Node<'_> {
     fn turn_over(&mut self, id: u64, away: bool, reason: &str) {
         let watched = self.watch.found().get(&id);
         let name = watched.map(|watched| watched.path.clone()).or_else(|| self.phases.name(id));
-        let cgroup = watched.map(|watched| watched.cgroup.clone());
+        let of = watched.map(|watched| (watched.cgroup.clone(), watched.process));
+        let of = of.as_ref().map(|(cgroup, process)| (cgroup, *process));
         let (start, cpu_s) = (Instant::now(), sys::thread_cpu_s());
         let actor = &*self.actor;
         let watch = &*self.watch;
         let reach = Reach { may: &|path| !watch.is_excluded(path), go_on: &|| actor.may_go_on_processes() };
         let done = match (actor.is_dry_run(), away) {
             (true, _) => Ok(Stowed::default()),
-            (false, true) => self.phases.stow(id, cgroup.as_ref(), &reach),
-            (false, false) => self.phases.fetch(id, cgroup.as_ref(), &reach),
+            (false, true) => self.phases.stow(id, of, &reach),
+            (false, false) => self.phases.fetch(id, of, &reach),
         };
         let dry_run = actor.is_dry_run();
         self.actor.cpu_s += sys::thread_cpu_s() - cpu_s;

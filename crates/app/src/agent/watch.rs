@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lowtide_kernel::cgroup::{Cgroup, Selection, Version, Vitals};
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::pressure::Pressure;
+use lowtide_kernel::proc::{self, ProcessId};
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::Swap;
 use lowtide_kernel::sys::Signals;
@@ -44,7 +45,9 @@ pub fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
 pub struct Watched {
     /// The cgroup.
     pub cgroup: Cgroup,
-    /// Its path below the mount.
+    /// If it is only one of its processes: which.
+    pub process: Option<ProcessId>,
+    /// Its path below the mount, with the pid where it is a process.
     pub path: String,
     /// Name of its policy.
     pub policy: String,
@@ -73,6 +76,31 @@ pub struct Watched {
 }
 
 impl Watched {
+    /// What it goes by: no cgroup has the highest bit.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.process.map_or(self.cgroup.inode, |process| process.key() | 1 << 62)
+    }
+
+    /// What it holds now, and how it fares.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn vitals(&self, kernel: &Kernel) -> Result<Vitals> {
+        match self.process {
+            Some(process) => Vitals::of_process(kernel, process, &self.cgroup),
+            None => self.cgroup.vitals(kernel),
+        }
+    }
+
+    /// Seconds that it has spent in the kernel so far.
+    fn system_s(&self, kernel: &Kernel) -> Option<f64> {
+        match self.process {
+            Some(process) => proc::stat(kernel, process.pid).ok().map(|stat| stat.system_s()),
+            None => self.cgroup.system_s(kernel),
+        }
+    }
+
     /// Bytes that keeping what is paged out takes. What zswap tells of a cgroup is its own; of zram only that is known which
     /// went while nothing else did.
     #[must_use]
@@ -138,7 +166,7 @@ impl Watch {
             windows_s: config.windows_s(),
             ageless: config.ageless(),
             search_s: search::often_s(config.every.0.as_secs_f64()),
-            costs: calibration::load(),
+            costs: if config.guards() { calibration::load_or_measure(kernel) } else { calibration::load() },
             ..Self::empty(kernel)
         })
     }
@@ -175,6 +203,7 @@ impl Watch {
     pub fn succeeding(mut self, other: Self) -> Self {
         (self.found, self.before, self.notes) = (other.found, other.before, other.notes);
         self.killer = other.killer;
+        self.costs.swap_s = self.costs.swap_s.or(other.costs.swap_s);
         self.ranges = other.ranges.filter(|ranges| ranges.windows_s() == self.windows_s);
         self
     }
@@ -296,11 +325,11 @@ impl Watch {
         self.pressure = pressure;
         let (mut targets, mut shared) = (Vec::new(), Vec::new());
         self.found.retain(|id, watched| {
-            let Ok(vitals) = watched.cgroup.vitals(&kernel) else { return false };
+            let Ok(vitals) = watched.vitals(&kernel) else { return false };
             watched.others.see(&vitals, now_s);
             // One more file to read of each, which only the guard asks for.
             let guarded = watched.policy != NONE && self.ageless.contains(&watched.policy);
-            let system_s = if guarded { watched.cgroup.system_s(&kernel) } else { None };
+            let system_s = if guarded { watched.system_s(&kernel) } else { None };
             let mut target = target(*id, watched, &vitals, system_s, now_s);
             // Version 1 tells no pressure of its own. The machine's is no less, as a rule.
             if watched.cgroup.version == Version::V1 {

@@ -9,7 +9,7 @@ use lowtide_policy::guard::{Detect, Means, Settings};
 use lowtide_policy::policies::Spec;
 
 use super::agent::work;
-use crate::agent::config::{Config, Workload};
+use crate::agent::config::{By, Config, Workload};
 use crate::agent::daemon::Agent;
 use crate::agent::listen::Listen;
 use crate::failure::{Failure, code};
@@ -23,6 +23,9 @@ pub struct Args {
     /// Leave these alone, with all that is below them
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
+    /// What takes turns: cgroups, or the large processes of these cgroups
+    #[arg(long, default_value = "cgroup", value_parser = named::<By>)]
+    by: By,
     /// How thrashing is told
     #[arg(long, default_value = "auto", value_parser = named::<Detect>)]
     detect: Detect,
@@ -65,7 +68,7 @@ fn config(args: &Args) -> Config {
     let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
-    let workload = |cgroup| Workload { cgroup, policy: "guard".to_owned(), metric: None, priority: 0 };
+    let workload = |cgroup| Workload { cgroup, policy: "guard".to_owned(), metric: None, priority: 0, by: args.by };
     Config {
         every: Span(Duration::from_secs(1)),
         exclude: args.exclude.clone(),

@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::{Cgroup, Version};
 use crate::pressure;
+use crate::proc::{self, ProcessId};
 use crate::root::{Kernel, Result, keyed, value_of};
 
 /// What a cgroup holds, with what is below it, and how it fares.
@@ -57,6 +58,24 @@ impl Cgroup {
         vitals.stalled_s = [memory, io].map(|pressure| pressure.map(|pressure| pressure.some_s));
         vitals.all_stalled_s = memory.and_then(|pressure| pressure.full_s);
         Ok(vitals)
+    }
+}
+
+impl Vitals {
+    /// Those of one process of a cgroup. Nobody tells what came back of it; faults that waited do, as far as it goes, and
+    /// are taken for anonymous memory.
+    pub fn of_process(kernel: &Kernel, process: ProcessId, cgroup: &Cgroup) -> Result<Self> {
+        let status = proc::status(kernel, process.pid)?;
+        let stat = proc::check(kernel, process)?;
+        let stalled = cgroup.pressure_file(kernel, "memory").and_then(|path| pressure::read(kernel, &path).ok());
+        Ok(Self {
+            resident: [status.rss_anon.saturating_add(status.rss_shmem), status.rss_file],
+            swapped: status.swap,
+            refaults: [stat.major_faults[0], 0],
+            // Of two tasks, the time that some stalled and the time that both did add up to what each of them did.
+            all_stalled_s: stalled.and_then(|of| Some(0.5 * (of.some_s + of.full_s?))),
+            ..Self::default()
+        })
     }
 }
 

@@ -1,15 +1,17 @@
 //! Which workloads there are, who looks at them, and who else is at work.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lowtide_kernel::cgroup::{Cgroup, Version, Vitals, is_below};
 use lowtide_kernel::grant::can_protect;
 use lowtide_kernel::monitor::Target as Watching;
 use lowtide_kernel::monitor::mglru::MglruMonitor;
+use lowtide_kernel::proc::{self, ProcessId};
+use lowtide_kernel::root::Kernel;
 use lowtide_policy::policies::Regions;
 
-use super::super::config::Workload;
+use super::super::config::{By, Workload};
 use super::super::others::Others;
 use super::super::ranges::Ranges;
 use super::{Watch, Watched};
@@ -49,13 +51,13 @@ impl Watch {
         for (selection, rule) in &self.rules {
             all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
         }
-        for (cgroup, Workload { policy, metric: measure, priority, .. }) in all {
+        for (cgroup, rule) in all {
             let path = cgroup.path_below(&point);
             there.insert(path.clone());
             if overlaps(&paths, &path) {
                 continue;
             }
-            if own.as_ref().is_some_and(|own| is_below(own, &path)) {
+            if rule.by == By::Cgroup && own.as_ref().is_some_and(|own| is_below(own, &path)) {
                 self.note(format!("{path}: left alone, as the agent itself is in it"));
                 continue;
             }
@@ -66,9 +68,31 @@ impl Watch {
                 continue;
             }
             paths.insert(path.clone());
-            let known = before.remove(&cgroup.inode).filter(|known| known.path == path);
-            let new = || Watched {
+            self.take_in(&mut before, &cgroup, path, &rule);
+        }
+        self.can_protect =
+            self.found.values().all(|watched| watched.process.is_none() && can_protect(&self.kernel, &watched.cgroup));
+        let aged = self.found.values().filter(|watched| !self.ageless.contains(&watched.policy));
+        let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
+        let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
+        self.follow(&aged, now_s);
+        self.notes
+            .retain(|note| !note.starts_with('/') || there.iter().any(|path: &String| note.starts_with(path.as_str())));
+    }
+
+    /// Watches a cgroup, or its large processes; those that were known `before` as they were.
+    fn take_in(&mut self, before: &mut BTreeMap<u64, Watched>, cgroup: &Cgroup, path: String, rule: &Workload) {
+        let parts = match rule.by {
+            By::Cgroup => vec![(None, path)],
+            By::Process => {
+                let large = large(&self.kernel, cgroup).into_iter();
+                large.map(|process| (Some(process), format!("{path}#{}", process.pid))).collect()
+            }
+        };
+        for (process, path) in parts {
+            let new = Watched {
                 cgroup: cgroup.clone(),
+                process,
                 path,
                 policy: String::new(),
                 priority: 0,
@@ -83,16 +107,10 @@ impl Watch {
                 kept: None,
                 seen_s: f64::NAN,
             };
-            let watched = Watched { policy, priority, measure, ..known.unwrap_or_else(new) };
-            self.found.insert(watched.cgroup.inode, watched);
+            let known = before.remove(&new.id()).filter(|known| known.path == new.path).unwrap_or(new);
+            let Workload { policy, metric: measure, priority, .. } = rule.clone();
+            self.found.insert(known.id(), Watched { policy, measure, priority, ..known });
         }
-        self.can_protect = self.found.values().all(|watched| can_protect(&self.kernel, &watched.cgroup));
-        let aged = self.found.values().filter(|watched| !self.ageless.contains(&watched.policy));
-        let of = |watched: &Watched| (watched.cgroup.clone(), self.schemes.get(&watched.policy).cloned());
-        let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
-        self.follow(&aged, now_s);
-        self.notes
-            .retain(|note| !note.starts_with('/') || there.iter().any(|path: &String| note.starts_with(path.as_str())));
     }
 
     /// Paths that are left alone, with all that is below them.
@@ -132,6 +150,20 @@ impl Watch {
     }
 }
 
+/// Processes of a cgroup that hold a twentieth of its memory or more, in memory and paged out: whether the others run or wait
+/// makes no difference. Not this one.
+fn large(kernel: &Kernel, cgroup: &Cgroup) -> Vec<ProcessId> {
+    let pids = cgroup.pids(kernel).unwrap_or_default();
+    let held = |pid: &u32| {
+        let status = proc::status(kernel, *pid).ok()?;
+        Some((*pid, status.rss().saturating_add(status.swap)))
+    };
+    let all: Vec<(u32, u64)> = pids.iter().filter_map(held).collect();
+    let least = all.iter().map(|(_, bytes)| bytes / 20).sum::<u64>().max(1);
+    let large = all.iter().filter(|(pid, bytes)| *bytes >= least && *pid != std::process::id());
+    large.filter_map(|(pid, _)| Some(proc::stat(kernel, *pid).ok()?.id)).collect()
+}
+
 /// Whether a path, or what is above or below it, is among those.
 fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
     let below = format!("{}/", path.trim_end_matches('/'));
@@ -143,8 +175,6 @@ fn overlaps(paths: &BTreeSet<String>, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use lowtide_kernel::root::Kernel;
-
     use super::super::pause_s;
     use super::*;
 
