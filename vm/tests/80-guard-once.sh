@@ -67,7 +67,7 @@ stop "$running"
 guard
 meanwhile protected
 equals "of two that thrash, one is protected" $? 0
-contains "and the log says why" "$(grep ^protect log | head -1)" "of their time to each other"
+check "and the log says why" wait_for 5 grep -q "^protect.*of their time to each other" log
 whole=$(grep -lE '^[1-9]' "$root"/*/memory.min | head -1)
 whole=$(basename "$(dirname "$whole")")
 filled() { [ "$(held "$whole")" -gt $((76 << 20)) ]; }
@@ -87,7 +87,7 @@ check "above neither" wait_for 3 grep -qx 0 "$root/memory.min"
 guard --means pause
 meanwhile at 1 cgroup.freeze 1
 equals "where others are to wait, one does" $? 0
-check "and the log says so" grep -q ^pause log
+check "and the log says so" wait_for 5 grep -q ^pause log
 stop "$running"
 check "ended, all run" at 2 cgroup.freeze 0
 kill -0 "$one" && kill -0 "$two"
