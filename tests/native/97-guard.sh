@@ -69,7 +69,10 @@ largest() {
 }
 check "${names[1]}" wait_for 20 largest
 kill -STOP "$running"
-check "${names[2]}" wait_for 40 frozen 0
+released() { gone "$running" && frozen 0; }
+check "${names[2]}" wait_for 40 released
+# One that is stopped still would keep the test waiting.
+kill -9 "$running" 2>/dev/null
 wait "$running" 2>/dev/null
 stop "$one"; stop "$two"
 guard --by process

@@ -271,6 +271,34 @@ impl Cgroup {
         (self.version == Version::V2 && kernel.exists(&path)).then(|| path.to_string_lossy().into_owned())
     }
 
+    /// Has nothing of it paged out to swap.
+    pub fn forbid_swap(&self, kernel: &Kernel) -> Result<()> {
+        let name = match self.version {
+            // 0 spares anonymous memory altogether there (Documentation/admin-guide/cgroup-v1/memory.rst, "swappiness").
+            Version::V1 => "memory.swappiness",
+            Version::V2 => "memory.swap.max",
+        };
+        match kernel.write(self.path.join(name), "0") {
+            // A kernel without swap, or with `swapaccount=0`, has no such file, and nothing to forbid if no swap is on.
+            Err(error) if error.is_gone() && crate::swap::devices(kernel).is_ok_and(|devices| devices.is_empty()) => {
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// The lowest upper limit of it and of what is above it, bytes; `None` where there is none.
+    #[must_use]
+    pub fn lowest_limit(&self, kernel: &Kernel) -> Option<u64> {
+        let name = match self.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        let of = |folder: &Path| kernel.read_number(folder.join(name)).ok();
+        // Version 1 says "none" with the largest multiple of a page; no machine has that much.
+        self.path.ancestors().filter_map(of).min().filter(|bytes| *bytes < 1 << 60)
+    }
+
     /// Sets an upper limit.
     pub fn set_limit(&self, kernel: &Kernel, bytes: u64) -> Result<()> {
         let name = match self.version {

@@ -12,6 +12,8 @@ use crate::random::mix;
 use crate::stats::Z95;
 use crate::usage::Usage;
 
+pub mod trials;
+
 /// Groups of pages of which one at a time is left out, to see how much the budget hangs on who was watched (the delete-a-group
 /// jackknife; Kott, Journal of Official Statistics 2001).
 const GROUPS: u64 = 10;
@@ -62,6 +64,8 @@ pub struct Budget {
     pub headroom_bytes: Option<u64>,
     /// Seconds since the start at which it is set.
     pub set_at_s: Option<f64>,
+    /// Whether runs under it stayed within the stated slowdown; what only was predicted may be wrong.
+    pub verified: bool,
 }
 
 /// What a record knows.
@@ -196,6 +200,7 @@ fn budget(mechanism: Mechanism, bytes: f64, parts: Option<[f64; 3]>, set_at_s: O
         interval_bytes: None,
         headroom_bytes: None,
         set_at_s,
+        verified: false,
     }
 }
 

@@ -1,9 +1,12 @@
 //! `lowtide budget`: how much memory to give a program.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::root::Kernel;
 use lowtide_model::budget::{Budget, Known, Mechanism, budgets};
 use lowtide_model::stats;
 use lowtide_model::units::{Share, human_bytes, human_seconds};
@@ -11,9 +14,11 @@ use serde_json::json;
 
 use super::report::terminal;
 use crate::failure::{self, Failure, code};
+use crate::report::forest;
 use crate::report::text::{Grid, whole_bytes};
 use crate::session;
 use crate::store::{self, Record};
+use crate::verify::{self, Asked, Verdicts, Verified};
 
 /// `lowtide budget`
 #[derive(Debug, clap::Args)]
@@ -27,6 +32,15 @@ pub struct Args {
     /// There will be no swap where it runs: anonymous memory stays, however idle it is
     #[arg(long)]
     no_swap: bool,
+    /// Run the program under each budget, too, and look for the least that holds where lowtide's does not
+    #[arg(long)]
+    verify: bool,
+    /// Runs under each budget at most; fewer where that is certain enough
+    #[arg(long, value_name = "N", default_value = "5", requires = "verify", value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Look for the least that holds even if lowtide's budget does
+    #[arg(long, requires = "verify")]
+    least: bool,
     /// Print it as this takes it, with the evidence as a comment
     #[arg(long, value_enum)]
     emit: Option<Emit>,
@@ -53,6 +67,7 @@ enum Emit {
 struct Told {
     record: PathBuf,
     command: String,
+    argv: Vec<String>,
     runtime_s: f64,
     budgets: Vec<Budget>,
 }
@@ -66,10 +81,25 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         let message = format!("--slowdown {}: out of range; give a share up to 100%, for example 2%", args.slowdown);
         return Err(Failure::new(code::USAGE, message).into());
     }
+    if args.verify && args.records.len() > 1 {
+        let message = "--verify: give one record, or a program".to_owned();
+        return Err(Failure::new(code::USAGE, message).into());
+    }
     let records = if args.command.is_empty() { args.records.clone() } else { vec![measure(args)?] };
     // Containers have no swap, as a rule.
     let swap = !args.no_swap && args.emit != Some(Emit::Kubernetes);
-    let told = records.iter().map(|dir| tell(dir, args.slowdown, swap)).collect::<anyhow::Result<Vec<Told>>>()?;
+    let mut told = records.iter().map(|dir| tell(dir, args.slowdown, swap)).collect::<anyhow::Result<Vec<Told>>>()?;
+    let verdicts = match told.as_mut_slice() {
+        [one] if args.verify => {
+            let Some(verdicts) = verify(args, one, swap)? else {
+                eprintln!("lowtide: interrupted; go on with: lowtide budget {} --verify", one.record.display());
+                return Ok(130);
+            };
+            *one = tell(&one.record, args.slowdown, swap)?;
+            Some(verdicts)
+        }
+        _ => None,
+    };
     let mut programs: Vec<&str> = told.iter().map(|one| one.command.as_str()).collect();
     programs.dedup();
     if programs.len() > 1 {
@@ -78,14 +108,20 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let largest = largest(&told);
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&whole(&told, &largest, args.slowdown, swap))?)?;
+        writeln!(
+            out,
+            "{}",
+            serde_json::to_string_pretty(&whole(&told, &largest, verdicts.as_ref(), args.slowdown, swap))?
+        )?;
     } else if let Some(emit) = args.emit {
         let Some(own) = largest.iter().find(|budget| budget.mechanism == Mechanism::Lowtide) else {
             return Err(unknown(&records[0]).into());
         };
         out.write_all(emitted(emit, own, &told, args.slowdown, swap).as_bytes())?;
     } else {
-        for grid in grids(&told, &largest, args.slowdown, swap) {
+        let mut grids = grids(&told, &largest, args.slowdown, swap);
+        grids.extend(verdicts.iter().flat_map(|verdicts| verdicts.grids(unlimited(&largest))));
+        for grid in &grids {
             writeln!(out, "{}", grid.text(terminal()))?;
         }
         if !largest.iter().any(|budget| budget.mechanism == Mechanism::Lowtide) {
@@ -101,6 +137,40 @@ fn unknown(record: &Path) -> Failure {
         record.display()
     );
     Failure::new(code::IMPOSSIBLE, message)
+}
+
+fn unlimited(largest: &[Budget]) -> Option<u64> {
+    largest.iter().find(|budget| budget.mechanism == Mechanism::Unlimited).map(|budget| budget.bytes)
+}
+
+/// Runs the program under its budgets. `None` if that was interrupted.
+fn verify(args: &Args, one: &Told, swap: bool) -> anyhow::Result<Option<Verdicts>> {
+    let kernel = Kernel::default();
+    let mut budgets = BTreeMap::new();
+    for swap in verify::swaps(&kernel, !swap)? {
+        budgets.insert(swap, predicted(&one.record, args.slowdown, swap)?.budgets);
+    }
+    let here = Cgroup::of(&kernel, std::process::id()).ok().flatten();
+    let limit = here.and_then(|cgroup| cgroup.lowest_limit(&kernel));
+    let most = budgets.values().flatten().filter(|budget| budget.mechanism != Mechanism::Unlimited);
+    if let (Some(limit), Some(most)) = (limit, most.map(|budget| budget.bytes).max())
+        && limit < most
+    {
+        #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+        let limit = human_bytes(limit as f64);
+        eprintln!("lowtide: a limit of {limit} is set above: no run can have more, those without a limit neither");
+    }
+    let asked = Asked { slowdown: args.slowdown.0, runs: args.runs, least: args.least };
+    let Some(verdicts) = verify::verify(&one.record, &one.argv, one.runtime_s, &budgets, asked)? else {
+        return Ok(None);
+    };
+    let all: Vec<Budget> = budgets.into_values().flatten().collect();
+    let page = one.record.join("budget.html");
+    let title = format!("How much memory {} needs", one.command);
+    let chapters = [verdicts.chapter(unlimited(&all))];
+    std::fs::write(&page, forest::page(&title, &about(args.slowdown, swap), &chapters)?)?;
+    eprintln!("report: {}", page.display());
+    Ok(Some(verdicts))
 }
 
 /// Runs the program once under `lowtide run`. Where its record is.
@@ -120,7 +190,24 @@ fn measure(args: &Args) -> anyhow::Result<PathBuf> {
     Ok(out)
 }
 
+/// What a record says: what was verified counts for more than what is predicted.
 fn tell(dir: &Path, slowdown: Share, swap: bool) -> anyhow::Result<Told> {
+    let mut told = predicted(dir, slowdown, swap)?;
+    let verified = verify::verified(dir);
+    let same = |one: &&Verified| one.swap == swap && one.slowdown.total_cmp(&slowdown.0).is_eq();
+    let own = told.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
+    if let (Some(own), Some(verified)) = (own, verified.iter().find(same)) {
+        if own.bytes != verified.bytes {
+            // What it is made of was told of another.
+            *own = Budget { heap_bytes: None, file_bytes: None, other_bytes: None, headroom_bytes: None, ..*own };
+            own.interval_bytes = None;
+        }
+        (own.bytes, own.verified) = (verified.bytes, true);
+    }
+    Ok(told)
+}
+
+fn predicted(dir: &Path, slowdown: Share, swap: bool) -> anyhow::Result<Told> {
     match store::finish(dir) {
         Ok(_) | Err(store::StoreError::Live(_)) => {}
         Err(error @ store::StoreError::NotARecord { .. }) => return Err(error.into()),
@@ -141,6 +228,7 @@ fn tell(dir: &Path, slowdown: Share, swap: bool) -> anyhow::Result<Told> {
     let told = Told {
         record: dir.to_path_buf(),
         command: record.meta().command.join(" "),
+        argv: record.meta().command.clone(),
         runtime_s: record.meta().end.as_ref().map_or(0.0, |end| end.runtime_s),
         budgets: budgets(&known, slowdown.0),
     };
@@ -173,11 +261,13 @@ fn grids(told: &[Told], largest: &[Budget], slowdown: Share, swap: bool) -> Vec<
         let parts = [budget.heap_bytes, budget.file_bytes, budget.other_bytes].map(whole_bytes);
         let set_at = budget.set_at_s.map_or_else(|| "-".to_owned(), human_seconds);
         grid.row(
-            [budget.mechanism.name().to_owned(), whole_bytes(Some(budget.bytes))].into_iter().chain(parts).chain([
-                interval,
-                whole_bytes(budget.headroom_bytes),
-                set_at,
-            ]),
+            [
+                format!("{}{}", budget.mechanism.name(), if budget.verified { ", verified" } else { "" }),
+                whole_bytes(Some(budget.bytes)),
+            ]
+            .into_iter()
+            .chain(parts)
+            .chain([interval, whole_bytes(budget.headroom_bytes), set_at]),
         );
     }
     let mut grids = vec![grid];
@@ -205,7 +295,13 @@ fn own(told: &[Told]) -> Vec<f64> {
     all.map(|budget| budget.bytes as f64).collect()
 }
 
-fn whole(told: &[Told], largest: &[Budget], slowdown: Share, swap: bool) -> serde_json::Value {
+fn whole(
+    told: &[Told],
+    largest: &[Budget],
+    verdicts: Option<&Verdicts>,
+    slowdown: Share,
+    swap: bool,
+) -> serde_json::Value {
     let own = own(told);
     let records: Vec<serde_json::Value> = told
         .iter()
@@ -218,6 +314,7 @@ fn whole(told: &[Told], largest: &[Budget], slowdown: Share, swap: bool) -> serd
         "budgets": largest,
         "lowtide_p50_bytes": stats::quantile(&own, 0.5),
         "lowtide_p90_bytes": stats::quantile(&own, 0.9),
+        "verify": verdicts,
         "records": records,
     })
 }
@@ -227,7 +324,8 @@ const MIB: u64 = 1 << 20;
 /// The budget in others' words, with the evidence as a comment.
 fn emitted(emit: Emit, own: &Budget, told: &[Told], slowdown: Share, swap: bool) -> String {
     let mib = own.bytes.div_ceil(MIB);
-    let mut evidence = vec![format!("lowtide budget: {mib} MiB, {}", about(slowdown, swap))];
+    let proof = if own.verified { "verified by runs under it" } else { "predicted" };
+    let mut evidence = vec![format!("lowtide budget: {mib} MiB, {}, {proof}", about(slowdown, swap))];
     if let Some([low, high]) = own.interval_bytes {
         evidence.push(format!("95 % interval {} to {} MiB", low.div_ceil(MIB), high.div_ceil(MIB)));
     }
@@ -263,12 +361,13 @@ mod tests {
             interval_bytes: Some([bytes - MIB, bytes]),
             headroom_bytes: Some(MIB / 2),
             set_at_s: Some(3.0),
+            verified: false,
         }
     }
 
     fn told(bytes: u64) -> Told {
         let budgets = vec![budget(Mechanism::AppMaxrss, 2 * bytes), budget(Mechanism::Lowtide, bytes)];
-        Told { record: "a".into(), command: "solve\nx".into(), runtime_s: 60.0, budgets }
+        Told { record: "a".into(), command: "solve\nx".into(), argv: Vec::new(), runtime_s: 60.0, budgets }
     }
 
     #[test]
@@ -276,7 +375,7 @@ mod tests {
         let all = [told(100 * MIB), told(300 * MIB), told(200 * MIB)];
         let largest = largest(&all);
         assert_eq!(largest.iter().map(|budget| budget.bytes / MIB).collect::<Vec<_>>(), [600, 300]);
-        let value = whole(&all, &largest, Share(0.02), true);
+        let value = whole(&all, &largest, None, Share(0.02), true);
         assert_eq!(value["lowtide_p50_bytes"], 200.0 * 1_048_576.0);
         assert_eq!(grids(&all, &largest, Share(0.02), true).len(), 2);
     }

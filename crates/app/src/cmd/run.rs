@@ -96,6 +96,9 @@ pub struct Args {
     /// Limit the program's memory (needs a cgroup of its own)
     #[arg(long, value_name = "SIZE")]
     limit: Option<Size>,
+    /// Have none of it paged out to swap (needs a cgroup of its own)
+    #[arg(long)]
+    no_swap: bool,
     /// Make the program's cgroup below this one, which must hand the memory controller down (default: near lowtide's own)
     #[arg(long, value_name = "CGROUP")]
     below: Option<String>,
@@ -139,6 +142,11 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         Err(why) => (None, None, Some(why)),
     };
     limit(args.limit, &kernel, cgroup.as_ref())?;
+    if args.no_swap {
+        let none = "--no-swap: no memory cgroup can be made here; run as root or without --no-swap";
+        let cgroup = cgroup.as_ref().ok_or_else(|| Failure::new(code::IMPOSSIBLE, none.to_owned()))?;
+        cgroup.forbid_swap(&kernel)?;
+    }
     let swap = acts.prepare(&mut options, &kernel, &journal, false, cgroup.is_some())?;
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
     let accountant = Accountant::new(&kernel, scope, cgroup.iter().cloned().collect());

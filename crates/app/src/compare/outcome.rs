@@ -33,6 +33,9 @@ pub struct Outcome {
     pub major_faults: Option<f64>,
     /// Seconds in which some task waited for memory.
     pub stalled_s: Option<f64>,
+    /// Share of the time in which a CPU waited for I/O.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_wait: Option<f64>,
     /// CPU seconds of monitoring.
     pub monitor_cpu_s: Option<f64>,
     /// What the program's output said.
@@ -61,6 +64,7 @@ impl Outcome {
         self.system_used_bytes = summary.memory.system_used.avg_bytes.map(number);
         self.major_faults = summary.faults.major.map(number);
         self.stalled_s = summary.pressure.memory_some_s;
+        self.io_wait = summary.io_wait_percent.map(|percent| percent / 100.0);
         self.monitor_cpu_s = summary.monitor.cpu_s;
         self.monitor.clone_from(&summary.monitor.backend);
         self.ledger.clone_from(&summary.ledger);

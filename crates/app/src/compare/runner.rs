@@ -329,6 +329,9 @@ fn options(config: &Config) -> Vec<String> {
     if let Some(limit) = config.limit {
         options.extend(["--limit".to_owned(), limit.to_string()]);
     }
+    if config.no_swap {
+        options.push("--no-swap".to_owned());
+    }
     if let Some(most) = &config.max_overhead {
         options.extend(["--max-overhead".to_owned(), most.clone()]);
     }

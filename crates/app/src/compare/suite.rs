@@ -137,6 +137,9 @@ pub struct Config {
     /// Limit of the program's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
+    /// Whether the program may be paged out; on unless said otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_swap: bool,
     /// The monitor; none if it is left out and there are no schemes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monitor: Option<String>,
