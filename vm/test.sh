@@ -9,7 +9,7 @@ set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 kernels=${KERNELS:-6.12 newest}
-timeout=${TIMEOUT:-1100}
+timeout=${TIMEOUT:-1600}
 test_timeout=${TEST_TIMEOUT:-420}
 
 tests=()

@@ -57,7 +57,7 @@ in_group job-idle "$PATTERN" "$patterns/fixed.toml" --seconds 400
 in_group spared "$PATTERN" "$patterns/fixed.toml" --seconds 400
 # A dry run sees and decides, and takes nothing.
 agent --dry-run
-wait_for 80 grep -q '^reclaim' log
+wait_for 150 grep -q '^reclaim' log
 stop "$running"
 contains "a dry run says what it would do" "$(cat log)" 'stopped="dry run"'
 between "and takes nothing" "$(held job-idle)" $((500 * mib)) $((600 * mib))

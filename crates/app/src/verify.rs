@@ -15,7 +15,7 @@ use lowtide_model::budget::trials::{Bisection, Slowdown, perf_per_gb};
 use lowtide_model::budget::{Budget, Mechanism};
 use lowtide_model::random::Random;
 use lowtide_model::stats;
-use lowtide_model::units::{Size, Span, human_bytes, human_seconds};
+use lowtide_model::units::{Size, Span, human_seconds};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -420,12 +420,10 @@ impl Tried {
 
     /// In words.
     fn verdict(&self) -> String {
-        let word = if self.holds { "holds" } else { "does not hold" };
         match &self.failure {
-            // Where the log is, is for whoever looks at the trials.
-            Some(why) => format!("{word}: {} of {} {}", self.failed, self.runs, why.split(';').next().unwrap_or(why)),
-            None if self.certain => word.to_owned(),
-            None => format!("{word}, as far as {} runs tell", self.runs),
+            Some(_) => format!("{} of {} failed", self.failed, self.runs),
+            None if self.certain => if self.holds { "holds" } else { "slower" }.to_owned(),
+            None => if self.holds { "holds, perhaps" } else { "slower, perhaps" }.to_owned(),
         }
     }
 }
@@ -434,51 +432,45 @@ impl Verdicts {
     /// What people see.
     #[must_use]
     pub fn grids(&self, unlimited: Option<u64>) -> Vec<Grid> {
-        let head =
-            ["", "limit", "runtime", "slowdown", "95 % interval", "variability", "I/O wait", "perf/GB", "verdict"];
-        let mut grid = Grid::new("Run under each budget", &head);
-        grid.remarks = true;
-        let per_gb = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-        grid.row([
-            Mechanism::Unlimited.name().to_owned(),
-            whole_bytes(unlimited),
-            human_seconds(self.runtime_s),
-            "-".to_owned(),
-            "-".to_owned(),
-            percent(self.variability),
-            percent(self.io_wait),
-            per_gb(self.perf_per_gb),
-            "no limit".to_owned(),
-        ]);
+        let dash = || "-".to_owned();
+        let head = ["", "limit", "runs", "runtime", "slower by", "95 % interval", "verdict"];
+        let mut runs = Grid::new("Run under each budget", &head);
+        let mut costs = Grid::new("What each costs", &["", "runtime varies by", "waits for I/O", "performance per GB"]);
+        let per_gb = |value: Option<f64>| value.map_or_else(dash, |value| format!("{value:.2}"));
+        let free = Mechanism::Unlimited.name().to_owned();
+        let none = || [dash(), dash(), "no limit".to_owned()];
+        let all = [free.clone(), whole_bytes(unlimited), dash(), human_seconds(self.runtime_s)];
+        runs.row(all.into_iter().chain(none()));
+        costs.row([free, percent(self.variability), percent(self.io_wait), per_gb(self.perf_per_gb)]);
         for one in &self.tried {
             let interval = one.slowdown.and_then(|of| of.interval);
-            grid.row([
+            runs.row([
                 one.name(),
                 whole_bytes(Some(one.bytes)),
-                one.runtime_s.map_or_else(|| "-".to_owned(), human_seconds),
+                one.runs.to_string(),
+                one.runtime_s.map_or_else(dash, human_seconds),
                 percent(one.slowdown.map(|of| of.mean)),
-                interval.map_or_else(
-                    || "-".to_owned(),
-                    |[low, high]| format!("{:.1} to {:.1} %", 100.0 * low, 100.0 * high),
-                ),
-                percent(one.variability),
-                percent(one.io_wait),
-                per_gb(one.perf_per_gb),
+                interval.map_or_else(dash, |[low, high]| format!("{:.1} to {:.1} %", 100.0 * low, 100.0 * high)),
                 one.verdict(),
             ]);
+            costs.row([one.name(), percent(one.variability), percent(one.io_wait), per_gb(one.perf_per_gb)]);
         }
-        let mut least = Grid::new("The least that was seen to hold", &["", "predicted", "least", "slowdown", "runs"]);
+        let mut failed = Grid::new("Runs that failed", &["", "why"]);
+        failed.remarks = true;
+        for one in &self.tried {
+            failed.rows.extend(one.failure.iter().map(|why| vec![one.name(), why.clone()]));
+        }
+        let mut least = Grid::new("The least that was seen to hold", &["", "predicted", "least", "slower by", "runs"]);
         for one in &self.verified {
-            #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
             least.row([
                 if one.swap { "with swap" } else { "without swap" }.to_owned(),
-                human_bytes(one.predicted_bytes as f64),
-                human_bytes(one.bytes as f64),
+                whole_bytes(Some(one.predicted_bytes)),
+                whole_bytes(Some(one.bytes)),
                 percent(Some(one.measured.mean)),
                 one.measured.pairs.to_string(),
             ]);
         }
-        [grid, least].into_iter().filter(|grid| !grid.rows.is_empty()).collect()
+        [runs, costs, failed, least].into_iter().filter(|grid| !grid.rows.is_empty()).collect()
     }
 
     /// The same as part of a page.

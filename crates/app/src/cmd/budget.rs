@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
 
 fn unknown(record: &Path) -> Failure {
     let message = format!(
-        "{}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run",
+        "{}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run, for ten seconds at least",
         record.display()
     );
     Failure::new(code::IMPOSSIBLE, message)
