@@ -102,6 +102,19 @@ compiler() {
   done
 }
 
+# systemd-oomd with its libraries, for a guest: into a folder. It is not installed here, where it would be started.
+oomd() {
+  local folder=$1 program
+  rm -rf "$folder"
+  mkdir -p "$folder/deb"
+  (cd "$folder" && apt-get -qq download systemd-oomd && dpkg -x systemd-oomd_*.deb deb) || return
+  program=$(find "$folder/deb" -type f -path '*/systemd/systemd-oomd')
+  [ -n "$program" ] || return
+  mv "$program" "$folder/"
+  rm -rf "$folder/deb" "$folder"/*.deb
+  ldd "$folder/systemd-oomd" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$folder"
+}
+
 # trial_here NAME [ARGUMENT]...: a trial on this machine.
 trial_here() {
   if [ "$(id -u)" -ne 0 ]; then skip "$1" root; return; fi
@@ -129,6 +142,11 @@ trial_in_guest() {
       if LOWTIDE_WORKLOADS=$target/trial-workloads LARGE_FUNCTIONS=${FUNCTIONS:-300} \
         workloads/real/program.sh prepare compile && compiler "$target/trial-compiler"; then
         puts+=(--put "$target/trial-compiler:/opt/cc" --put "$target/trial-workloads/large.i:/var/tmp/lowtide-workloads/large.i")
+      fi
+      if oomd "$target/trial-oomd"; then
+        puts+=(--put "$target/trial-oomd:/opt/oomd")
+      else
+        skip "systemd-oomd beside programs" "Debian mirror"
       fi
       options=(--no-flusher)
       ;;

@@ -42,6 +42,7 @@ esac
 usual=orig,guard,published
 if have "cgroup v2"; then
   usual=orig,min-ttl,guard,turns,published
+  [ ! -x /opt/oomd/systemd-oomd ] || usual+=,oomd
   [ -e /sys/kernel/mm/lru_gen/min_ttl_ms ] || usual=${usual/min-ttl,/}
 fi
 printf '%s, %s CPUs, %s, MGLRU %s\n\n' "$(uname -r)" "$(nproc)" "$swap" "$(cat "$switch" 2>/dev/null || echo none)"

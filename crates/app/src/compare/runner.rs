@@ -122,17 +122,28 @@ impl Runner<'_> {
             self.kernel.write("/proc/sys/vm/drop_caches", "3").map_err(anyhow::Error::from)?;
         }
         let shared = limit.map(|limit| self.shared(limit)).transpose()?;
-        let agent = config.agent.as_ref().map(|file| self.agent(file, name)).transpose()?;
+        let cgroup = shared.as_ref().map(|(cgroup, _)| cgroup);
+        let agent = config.agent.as_ref().map(|file| {
+            let mut command = Command::new("/proc/self/exe");
+            command.arg("agent").arg("--config").arg(file);
+            self.beside(command, "the agent", name)
+        });
+        let other = config.beside.as_ref().map(|line| {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]).envs(cgroup.map(|cgroup| ("LOWTIDE_CGROUP", &cgroup.path)));
+            self.beside(command, "what is to run beside it", name)
+        });
+        let helpers: Vec<Helper> = agent.into_iter().chain(other).collect::<Result<_, Stop>>()?;
         let commands: Vec<Command> = parts
             .iter()
-            .map(|(program, name)| self.command(program, name, config, shared.as_ref().map(|(cgroup, _)| cgroup)))
+            .map(|(program, name)| self.command(program, name, config, cgroup))
             .collect::<Result<_, Stop>>()?;
         let timeout = Span(parts.iter().map(|(program, _)| program.timeout.0).sum());
         let started = Instant::now();
         let codes = self.wait(commands, timeout)?;
         let took_s = started.elapsed().as_secs_f64();
-        if let Some(mut agent) = agent {
-            agent.check()?;
+        for mut helper in helpers {
+            helper.check()?;
         }
         drop(shared);
         outcome.runtime_s = took_s;
@@ -210,14 +221,12 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Starts an agent, which ends with what is returned.
-    fn agent(&self, file: &Path, name: &str) -> Result<Agent, Stop> {
+    /// Starts a helper, which ends with what is returned.
+    fn beside(&self, mut command: Command, what: &'static str, name: &str) -> Result<Helper, Stop> {
         let log = self.folder.join(format!("{name}.agent"));
-        let mut command = Command::new("/proc/self/exe");
-        command.arg("agent").arg("--config").arg(file).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
         sys::before_exec(&mut command, self.signals.unblock_in_child());
-        Ok(Agent { process: Beside(command.spawn().map_err(anyhow::Error::from)?), log })
+        Ok(Helper { process: Beside(command.spawn().map_err(anyhow::Error::from)?), what, log })
     }
 
     fn printed(&self, name: &str) -> PathBuf {
@@ -278,18 +287,19 @@ impl Drop for Beside {
     }
 }
 
-/// An agent at work beside what is compared.
-struct Agent {
+/// What is at work beside what is compared.
+struct Helper {
     process: Beside,
+    what: &'static str,
     log: PathBuf,
 }
 
-impl Agent {
+impl Helper {
     /// That it is still at work: without it, the run was another configuration's.
     fn check(&mut self) -> Result<(), Stop> {
         match self.process.0.try_wait() {
             Ok(None) => Ok(()),
-            _ => Err(Stop::Failed(format!("the agent has ended; see {}", self.log.display()))),
+            _ => Err(Stop::Failed(format!("{} has ended; see {}", self.what, self.log.display()))),
         }
     }
 }

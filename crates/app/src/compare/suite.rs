@@ -149,6 +149,10 @@ pub struct Config {
     /// File of a `lowtide agent` that is at work beside the program. The program is in a cgroup named `lowtide-*`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<PathBuf>,
+    /// Run by a shell beside the program, and ended with it. `$LOWTIDE_CGROUP` is the folder of the cgroup of programs that
+    /// run together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// The multi-generational LRU keeps what was used within this time, and kills before it evicts it (`min_ttl_ms`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_ttl: Option<Span>,
