@@ -27,3 +27,35 @@ equals "what is no record is refused" $? 5
 equals "so is a slowdown that makes no sense" $? 2
 "$LOWTIDE" budget >out 2>err
 equals "and nothing to measure" $? 2
+
+names=("a budget is proven by runs under it" "and so it is told from then on" "one that no run can start in is no crash")
+if need root "${names[@]}"; then
+  "$LOWTIDE" budget first --no-swap --verify --runs 1 --json >verify.json 2>err
+  equals "${names[0]}" "$(json verify.json '[.verify.tried[] | select(.mechanism == "lowtide") | .holds] | all')" true
+  contains "${names[1]}" "$("$LOWTIDE" budget first --no-swap --emit systemd)" "verified by runs under it"
+  check "and drawn" grep -q "Run under each budget" first/budget.html
+  "$LOWTIDE" run --limit 256K --out tiny -- "$PATTERN" "$patterns/fixed.toml" --seconds 3 >out 2>err
+  equals "${names[2]}" $? 137
+
+  if have "cgroup v1"; then
+    mount=$(awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo)
+    own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
+    group=${own%/}/lowtide-test-$$
+    mkdir "$mount$group"
+    # shellcheck disable=SC2016  # expanded by the inner shell
+    start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$mount$group" "$PATTERN" "$patterns/fixed.toml" --seconds 120 >/dev/null
+    program=$started
+    start "$LOWTIDE" budget --watch --cgroup "${group#/}" --every 10s --json --state state.json --listen 127.0.0.1:9468 >lines 2>err
+    watching=$started
+    check "a running cgroup gets a recommendation" wait_for 40 grep -q budget_bytes lines
+    budget=$(tail -1 lines | jq '.cgroups[0].budget_bytes | floor')
+    between "that holds what it has used" "$budget" $((60 * mib)) $((600 * mib))
+    contains "as a metric, too" "$(curl -s http://127.0.0.1:9468/metrics)" "lowtide_budget_recommended_bytes{cgroup=\"$group\"}"
+    stop "$watching"
+    check "what was learnt is kept" jq -e 'length == 1' state.json
+    stop "$program"
+    wait_for 10 rmdir "$mount$group"
+  else
+    skip "a running cgroup gets a recommendation" "cgroup v1"
+  fi
+fi

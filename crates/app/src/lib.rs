@@ -8,6 +8,7 @@ pub mod failure;
 pub mod interchange;
 pub mod launch;
 pub mod monitors;
+pub mod recommend;
 pub mod recorder;
 pub mod report;
 pub mod schemes;

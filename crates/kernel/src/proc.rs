@@ -47,15 +47,6 @@ pub struct Stat {
     pub rss_pages: u64,
 }
 
-impl Stat {
-    /// Seconds that it has spent in the kernel.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "clock ticks of one process")]
-    pub fn system_s(&self) -> f64 {
-        self.system_ticks as f64 / rustix::param::clock_ticks_per_second() as f64
-    }
-}
-
 /// Parses `/proc/PID/stat`. The name is in parentheses and may itself hold parentheses and spaces.
 #[must_use]
 pub fn parse_stat(text: &str) -> Option<Stat> {
@@ -83,6 +74,12 @@ pub fn stat(kernel: &Kernel, pid: u32) -> Result<Stat> {
     let path = format!("/proc/{pid}/stat");
     let text = kernel.read_text(&path)?;
     parse_stat(&text).ok_or_else(|| Error::unexpected(path, "not the fields of proc(5)"))
+}
+
+/// Seconds that a process has spent in the kernel.
+#[expect(clippy::cast_precision_loss, reason = "clock ticks of one process")]
+pub fn system_s(kernel: &Kernel, pid: u32) -> Result<f64> {
+    Ok(stat(kernel, pid)?.system_ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// That a process is still the one it was.

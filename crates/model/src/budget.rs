@@ -12,6 +12,7 @@ use crate::random::mix;
 use crate::stats::Z95;
 use crate::usage::Usage;
 
+pub mod decaying;
 pub mod trials;
 
 /// Groups of pages of which one at a time is left out, to see how much the budget hangs on who was watched (the delete-a-group
@@ -96,7 +97,6 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
         let first = start.and_then(get)?;
         highest(live, get).map(|(row, most)| (row, most - first))
     };
-    let unlimited = rise(|row| row.system_used_bytes).map(|of| of_row(Mechanism::Unlimited, of.0, of.1));
     let app = known.meta.end.as_ref().and_then(|end| end.app_max_rss_bytes).and_then(|bytes| {
         let (row, most) = highest(live, |row| row.rss_bytes)?;
         let bytes = number(bytes);
@@ -108,6 +108,10 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
     let sys = highest(live, |row| row.cgroup_lru_bytes)
         .or_else(|| rise(|row| row.system_lru_bytes))
         .map(|of| of_row(Mechanism::SysMaxrss, of.0, of.1));
+    // Others may have let go of memory meanwhile: what served it is no less.
+    let unlimited = rise(|row| row.system_used_bytes).map(|of| of_row(Mechanism::Unlimited, of.0, of.1)).map(|rise| {
+        sys.filter(|sys| sys.bytes > rise.bytes).map_or(rise, |sys| Budget { mechanism: Mechanism::Unlimited, ..sys })
+    });
     [unlimited, app, sys, own(known, live, slowdown)].into_iter().flatten().collect()
 }
 
@@ -156,6 +160,18 @@ fn from_histograms(
     let cold = curve.within(slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
     let file = (curve.total[1] - cold).max(0.0);
     Some(budget(Mechanism::Lowtide, heap + file + kernel, Some([heap, file, kernel]), row.t_s))
+}
+
+/// Bytes of anonymous and file memory that a curve alone says are needed within the slowdown; where no age that it knows
+/// does, all there was on average. Without swap nothing anonymous goes, and so nothing comes back of it.
+#[must_use]
+pub fn of_curve(curve: &Curve, slowdown: f64, costs: &RefaultCosts, swap: bool) -> f64 {
+    if swap {
+        return curve.within(slowdown, costs).map_or(curve.total.iter().sum(), |point| point.kept_peak);
+    }
+    let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
+    let cold = curve.within(slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
+    curve.total[0] + (curve.total[1] - cold).max(0.0)
 }
 
 /// Standard error of the least, by how it changes when a tenth of the watched pages is left out. `None` where every page was

@@ -96,7 +96,7 @@ impl Watched {
     /// Seconds that it has spent in the kernel so far.
     fn system_s(&self, kernel: &Kernel) -> Option<f64> {
         match self.process {
-            Some(process) => proc::stat(kernel, process.pid).ok().map(|stat| stat.system_s()),
+            Some(process) => proc::system_s(kernel, process.pid).ok(),
             None => self.cgroup.system_s(kernel),
         }
     }
@@ -330,11 +330,9 @@ impl Watch {
             // One more file to read of each, which only the guard asks for.
             let guarded = watched.policy != NONE && self.ageless.contains(&watched.policy);
             let system_s = if guarded { watched.system_s(&kernel) } else { None };
-            let mut target = target(*id, watched, &vitals, system_s, now_s);
-            // Version 1 tells no pressure of its own. The machine's is no less, as a rule.
-            if watched.cgroup.version == Version::V1 {
-                (target.pressure, target.stalled) = (target.pressure.or(pressure), target.stalled.or(each));
-            }
+            // Version 1 tells no pressure of its own.
+            let machine = if watched.cgroup.version == Version::V1 { [pressure, each] } else { [None; 2] };
+            let target = target((*id, watched), &vitals, system_s, machine, now_s);
             if watched.others.are_at_work() {
                 shared.push(watched.path.clone());
             } else {

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::report::terminal;
 use crate::failure::{self, Failure, code};
+use crate::recommend;
 use crate::report::forest;
 use crate::report::text::{Grid, whole_bytes};
 use crate::session;
@@ -24,7 +25,7 @@ use crate::verify::{self, Asked, Verdicts, Verified};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Records of runs that were measured before: several of the same program, for the largest and their spread
-    #[arg(value_name = "RECORD", required_unless_present = "command", conflicts_with = "command")]
+    #[arg(value_name = "RECORD", required_unless_present_any = ["command", "watch"], conflicts_with = "command")]
     records: Vec<PathBuf>,
     /// How much longer it may take
     #[arg(long, value_name = "SHARE", default_value = "2%")]
@@ -41,6 +42,8 @@ pub struct Args {
     /// Look for the least that holds even if lowtide's budget does
     #[arg(long, requires = "verify")]
     least: bool,
+    #[command(flatten)]
+    watch: recommend::Args,
     /// Print it as this takes it, with the evidence as a comment
     #[arg(long, value_enum)]
     emit: Option<Emit>,
@@ -81,13 +84,20 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         let message = format!("--slowdown {}: out of range; give a share up to 100%, for example 2%", args.slowdown);
         return Err(Failure::new(code::USAGE, message).into());
     }
+    if args.watch.watch {
+        return recommend::watch(&args.watch, args.slowdown, !args.no_swap, args.json);
+    }
     if args.verify && args.records.len() > 1 {
         let message = "--verify: give one record, or a program".to_owned();
         return Err(Failure::new(code::USAGE, message).into());
     }
     let records = if args.command.is_empty() { args.records.clone() } else { vec![measure(args)?] };
     // Containers have no swap, as a rule.
-    let swap = !args.no_swap && args.emit != Some(Emit::Kubernetes);
+    let mut swap = !args.no_swap && args.emit != Some(Emit::Kubernetes);
+    if args.verify && swap && !verify::swaps(&Kernel::default(), false)?.contains(&true) {
+        eprintln!("lowtide: no swap is on here, so that all is told and tried without; `swapon` some for both");
+        swap = false;
+    }
     let mut told = records.iter().map(|dir| tell(dir, args.slowdown, swap)).collect::<anyhow::Result<Vec<Told>>>()?;
     let verdicts = match told.as_mut_slice() {
         [one] if args.verify => {

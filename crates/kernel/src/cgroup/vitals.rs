@@ -86,10 +86,13 @@ impl Cgroup {
         value_of(&kernel.read_text(self.path.join("cpu.stat")).ok()?, "usage_usec")
     }
 
-    /// Seconds that its tasks have spent in the kernel so far (version 2): also on faults, and on compressing for zram, which
-    /// pressure does not count.
+    /// Seconds that its tasks have spent in the kernel so far: also on faults, and on compressing for zram, which pressure does
+    /// not count. On version 1, where CPU time is another hierarchy's, of the processes that are in it now.
     #[must_use]
     pub fn system_s(&self, kernel: &Kernel) -> Option<f64> {
+        if self.version == Version::V1 {
+            return Some(self.pids(kernel).ok()?.into_iter().filter_map(|pid| proc::system_s(kernel, pid).ok()).sum());
+        }
         let text = kernel.read_text(self.path.join("cpu.stat")).ok()?;
         value_of(&text, "system_usec").map(seconds)
     }

@@ -11,8 +11,15 @@ use lowtide_policy::machine::Target;
 
 use super::{Watched, bytes};
 
-/// What a policy sees of a workload.
-pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, system_s: Option<f64>, now_s: f64) -> Target {
+/// What a policy sees of a workload. `machine`: shares of the time that some task of the machine, and that each of two,
+/// stalled on memory, which is no less than the workload's own, as a rule, where that is not told.
+pub(super) fn target(
+    (id, watched): (u64, &Watched),
+    vitals: &Vitals,
+    system_s: Option<f64>,
+    machine: [Option<f64>; 2],
+    now_s: f64,
+) -> Target {
     let elapsed_s = now_s - watched.seen_s;
     let before = (!watched.seen_s.is_nan()).then_some(&watched.now);
     let stalled =
@@ -26,13 +33,14 @@ pub(super) fn target(id: u64, watched: &Watched, vitals: &Vitals, system_s: Opti
         swapped,
         floor: bytes(vitals.floor),
         ages: if watched.told { of_living(&watched.ages, vitals.resident.map(bytes)) } else { Vec::new() },
-        pressure: stalled(0),
+        pressure: stalled(0).or(machine[0]),
         io_pressure: stalled(1),
         // The share of the time in which it did not get on, at most: all its tasks stalled on memory, or were busy in the
         // kernel. How much of that was for memory that was taken from it, others must judge by what came back.
         stalled: before.and_then(|before| {
-            let all_s = vitals.all_stalled_s? - before.all_stalled_s?;
-            let system_s = system_s.zip(watched.system_s).map_or(0.0, |(now, before)| now - before);
+            let all_s = vitals.all_stalled_s.zip(before.all_stalled_s).map(|(now, before)| now - before);
+            let all_s = all_s.or(machine[1].map(|share| share * elapsed_s))?;
+            let system_s = system_s.zip(watched.system_s).map_or(0.0, |(now, before)| (now - before).max(0.0));
             share(all_s + system_s, elapsed_s)
         }),
         refaults: [back(0), back(1)],
