@@ -34,6 +34,11 @@ if need root "${names[@]}"; then
   equals "${names[0]}" "$(json verify.json '[.verify.tried[] | select(.mechanism == "lowtide") | .holds] | all')" true
   contains "${names[1]}" "$("$LOWTIDE" budget first --no-swap --emit systemd)" "verified by runs under it"
   check "and drawn" grep -q "Run under each budget" first/budget.html
+  chmod 755 "$tmp" && install -d -o nobody own
+  setpriv --reuid nobody --regid nogroup --clear-groups -- env XDG_RUNTIME_DIR="$tmp/own" \
+    "$LOWTIDE" budget first --verify >out 2>err
+  equals "without the right to set limits, that is said at once" $? 4
+  contains "with the fix" "$(<err)" "run it as root"
   "$LOWTIDE" run --limit 256K --out tiny -- "$PATTERN" "$patterns/fixed.toml" --seconds 3 >out 2>err
   equals "${names[2]}" $? 137
 

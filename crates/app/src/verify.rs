@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
+use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_kernel::sys::Signals;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::compare::outcome::{Outcome, Outcomes};
 use crate::compare::runner::{Runner, Stop, Work};
 use crate::compare::suite::{Config, ORIGINAL, Program, Suite};
+use crate::failure::{Failure, code};
 use crate::report::forest::{Chapter, Mark};
 use crate::report::text::{Grid, whole_bytes};
 use crate::session;
@@ -177,6 +179,23 @@ pub fn verify(
     }
     keep(record, &all.verified)?;
     Ok(Some(all))
+}
+
+/// That runs can be given limits: else every one of them would fail for that, and say nothing of the program.
+///
+/// # Errors
+/// If they cannot: why.
+pub fn check(kernel: &Kernel) -> anyhow::Result<()> {
+    let journal = session::journal(kernel)?;
+    let fix = "run it as root, or where a cgroup was delegated to you";
+    let refused = |exit: i32, why: String| Failure::new(exit, format!("--verify: no limit can be set: {why}; {fix}"));
+    let failed = |error: lowtide_kernel::root::Error| {
+        refused(if error.is_permission() { code::PERMISSION } else { code::IMPOSSIBLE }, error.to_string())
+    };
+    let made = Cgroup::create_own(kernel, &journal, &format!("lowtide-{}", std::process::id())).map_err(failed)?;
+    let none = || refused(code::IMPOSSIBLE, "no memory cgroup is mounted".to_owned());
+    let (cgroup, _lease) = made.ok_or_else(none)?;
+    Ok(cgroup.set_limit(kernel, 1 << 30).map_err(failed)?)
 }
 
 /// What was verified of a record, whenever that was.

@@ -91,6 +91,9 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         let message = "--verify: give one record, or a program".to_owned();
         return Err(Failure::new(code::USAGE, message).into());
     }
+    if args.verify {
+        verify::check(&Kernel::default())?;
+    }
     let records = if args.command.is_empty() { args.records.clone() } else { vec![measure(args)?] };
     // Containers have no swap, as a rule.
     let mut swap = !args.no_swap && args.emit != Some(Emit::Kubernetes);
