@@ -8,6 +8,7 @@
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
+#   scripts/bench.sh budgets [PROGRAM...]                budgets against the least that holds, some ten minutes a program
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
@@ -119,6 +120,7 @@ oomd() {
 trial_here() {
   if [ "$(id -u)" -ne 0 ]; then skip "$1" root; return; fi
   [ "$1" != thrash ] || workloads/real/install.sh compile
+  [ "$1" != budgets ] || workloads/real/install.sh "${@:2}"
   LOWTIDE=$target/release/lowtide "bench/trials/$1.sh" "${@:2}"
 }
 
@@ -246,7 +248,7 @@ case ${1-} in
       *) guest "$@" ;;
     esac
     ;;
-  wmo | phone | agent-cost | thrash) trial_here "$@" ;;
+  wmo | phone | agent-cost | thrash | budgets) trial_here "$@" ;;
   trials) trials ;;
   fidelity) fidelity ;;
   *) native "$@" ;;
