@@ -69,12 +69,13 @@ meanwhile protected
 equals "of two that thrash, one is protected" $? 0
 check "and the log says why" wait_for 5 grep -q "^protect.*of their time to each other" log
 whole() { basename "$(dirname "$(grep -lE '^[1-9]' "$root"/*/memory.min | head -1)")"; }
-filled() { [ "$(held "$(whole)")" -gt $((76 << 20)) ]; }
+filled() { [ "$(whole)" != . ] && [ "$(held "$(whole)")" -gt $((76 << 20)) ]; }
 check "it becomes whole" wait_for 30 filled
 # While it is protected; turns change, and what is on its way arrives. Left alone, each faults thousands of times a second.
 calm() {
   local who was
   who=$(whole)
+  [ "$who" != . ] || return 1
   was=$(refaults "$who")
   sleep 2
   [ "$(whole)" = "$who" ] && [ $(($(refaults "$who") - was)) -lt 500 ]
