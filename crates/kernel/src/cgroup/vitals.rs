@@ -12,7 +12,7 @@ use crate::root::{Kernel, Result, keyed, value_of};
 pub struct Vitals {
     /// Bytes in memory: anonymous with shared memory, as it is on the same lists; file.
     pub resident: [u64; 2],
-    /// Bytes paged out.
+    /// Bytes paged out, and not in memory as well.
     pub swapped: u64,
     /// Bytes of what is paged out that are in zswap, and that they take there.
     pub zswapped: u64,
@@ -37,7 +37,8 @@ pub struct Vitals {
 impl Cgroup {
     /// Reads them.
     pub fn vitals(&self, kernel: &Kernel) -> Result<Vitals> {
-        let mut vitals = parse(&kernel.read_text(self.path.join("memory.stat"))?);
+        let stat = kernel.read_text(self.path.join("memory.stat"))?;
+        let mut vitals = parse(&stat);
         if self.version == Version::V1 {
             return Ok(vitals);
         }
@@ -46,7 +47,9 @@ impl Cgroup {
             Ok(text) => text.trim().parse().ok(),
             Err(_) => None,
         };
-        vitals.swapped = number("memory.swap.current").unwrap_or(0);
+        // What was read ahead, or only read since it came back, has its place in swap still; version 1 does not count that.
+        let cached = value_of(&stat, "swapcached").unwrap_or(0);
+        vitals.swapped = number("memory.swap.current").unwrap_or(0).saturating_sub(cached);
         // The root has neither.
         vitals.floor = number("memory.min").unwrap_or(0).max(number("memory.low").unwrap_or(0));
         vitals.high = number("memory.high");
@@ -151,9 +154,9 @@ mod tests {
         let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         put(
             "memory.stat",
-            "anon 100\nfile 50\nshmem 20\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\npgsteal 9\npgsteal_proactive 6\n",
+            "anon 100\nfile 50\nshmem 20\nswapcached 10\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\npgsteal 9\npgsteal_proactive 6\n",
         );
-        put("memory.swap.current", "70\n");
+        put("memory.swap.current", "80\n");
         put("memory.low", "max\n");
         put("memory.min", "0\n");
         put("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\n");
