@@ -10,6 +10,7 @@ if [ -x /opt/oomd/systemd-oomd ]; then
   export LD_LIBRARY_PATH=/opt/oomd
 fi
 [ -x "$oomd" ] || { echo "oomd.sh: there is no systemd-oomd" >&2; exit 1; }
+mkdir -p /run/systemd/oom /run/dbus
 python3 "$here/oomd.py" "${LOWTIDE_CGROUP#/sys/fs/cgroup}" &
 trap 'kill %1' EXIT
 for _ in {1..50}; do
