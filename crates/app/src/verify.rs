@@ -422,10 +422,7 @@ fn whole_pages(bytes: f64) -> u64 {
 
 /// Standard deviation over the mean; `None` of less than two.
 fn variability(times: &[f64]) -> Option<f64> {
-    let mean = stats::mean(times)?;
-    #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
-    let freedom = times.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-    Some((times.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / freedom).sqrt() / mean)
+    Some(stats::stdev(times)? / stats::mean(times)?)
 }
 
 fn percent(share: Option<f64>) -> String {

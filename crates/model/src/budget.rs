@@ -154,24 +154,26 @@ fn from_histograms(
         let kept = curve.within(slowdown, costs).map_or_else(all, |point| point.kept_peak);
         return Some(budget(Mechanism::Lowtide, kept + kernel, None, None));
     }
-    // Nothing anonymous goes, and so nothing comes back of it.
-    let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
     let (row, heap) = highest(live, |row| row.anon_bytes)?;
-    let cold = curve.within(slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
-    let file = (curve.total[1] - cold).max(0.0);
+    let file = files(curve, slowdown, costs);
     Some(budget(Mechanism::Lowtide, heap + file + kernel, Some([heap, file, kernel]), row.t_s))
 }
 
 /// Bytes of anonymous and file memory that a curve alone says are needed within the slowdown; where no age that it knows
-/// does, all there was on average. Without swap nothing anonymous goes, and so nothing comes back of it.
+/// does, all there was on average.
 #[must_use]
 pub fn of_curve(curve: &Curve, slowdown: f64, costs: &RefaultCosts, swap: bool) -> f64 {
     if swap {
         return curve.within(slowdown, costs).map_or(curve.total.iter().sum(), |point| point.kept_peak);
     }
+    curve.total[0] + files(curve, slowdown, costs)
+}
+
+/// Bytes of files that are needed where there is no swap: nothing anonymous goes, and so nothing comes back of it.
+fn files(curve: &Curve, slowdown: f64, costs: &RefaultCosts) -> f64 {
     let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
     let cold = curve.within(slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
-    curve.total[0] + (curve.total[1] - cold).max(0.0)
+    (curve.total[1] - cold).max(0.0)
 }
 
 /// Standard error of the least, by how it changes when a tenth of the watched pages is left out. `None` where every page was

@@ -24,6 +24,15 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// Standard deviation of a sample; `None` of less than two values.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a handful of values")]
+pub fn stdev(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
+    Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom).sqrt())
+}
+
 /// The largest value, `None` when there are no values.
 #[must_use]
 pub fn max(values: &[f64]) -> Option<f64> {

@@ -126,19 +126,12 @@ fn cell(metric: &Metric, runs: &[Outcome], program: &str, config: &str, original
         metric: metric.name,
         runs: values.len(),
         avg,
-        stdev: stdev(&values, avg),
+        stdev: stats::stdev(&values),
         min: stats::quantile(&values, 0.0)?,
         max: stats::max(&values)?,
         overhead: stats::mean(&bare).filter(|_| other).and_then(|of| percent(avg, of)),
         paired: if other { paired() } else { None },
     })
-}
-
-/// Standard deviation of a sample.
-fn stdev(values: &[f64], mean: f64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
-    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-    Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom).sqrt())
 }
 
 fn digits(value: f64) -> String {

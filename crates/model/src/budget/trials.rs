@@ -22,10 +22,9 @@ impl Slowdown {
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let logs: Vec<f64> = pairs.iter().map(|(under, free)| (under / free).ln()).collect();
         let mean = crate::stats::mean(&logs)?;
-        let interval = (logs.len() > 1).then(|| {
+        let interval = crate::stats::stdev(&logs).map(|stdev| {
             let freedom = logs.len() - 1;
-            let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / freedom as f64;
-            let half = T95[freedom.min(T95.len()) - 1] * (variance / logs.len() as f64).sqrt();
+            let half = T95[freedom.min(T95.len()) - 1] * stdev / (logs.len() as f64).sqrt();
             [mean - half, mean + half].map(f64::exp_m1)
         });
         Some(Self { mean: mean.exp_m1(), interval, pairs: logs.len() })
