@@ -14,6 +14,7 @@ use lowtide_kernel::sys::Signals;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::budget::decaying::{Decaying, Need};
 use lowtide_model::budget::of_curve;
+use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span, human_bytes};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -251,12 +252,13 @@ impl Recommender {
 
     /// What to give each.
     fn recommend(&mut self, now_s: f64, at_s: f64) -> Vec<Recommended> {
+        let costs = calibration::load().or_usual();
         let mut all = Vec::new();
         for (id, watched) in self.watch.found() {
             let Some(known) = self.history.known().get(id) else { continue };
             let before = self.before.entry(*id).or_default();
             let Some((need, limit_bytes)) =
-                need(&self.kernel, watched, known, before, (now_s, self.slowdown, self.swap))
+                need(&self.kernel, watched, known, before, &costs, (now_s, self.slowdown, self.swap))
             else {
                 continue;
             };
@@ -288,13 +290,13 @@ fn need(
     watched: &Watched,
     known: &Known,
     before: &mut Before,
+    costs: &RefaultCosts,
     (now_s, slowdown, swap): (f64, f64, bool),
 ) -> Option<(Need, Option<u64>)> {
     let charges = watched.cgroup.charges(kernel).ok()?;
     let resident: f64 = watched.now.resident.iter().map(|bytes| *bytes as f64).sum();
     let held = charges.current.map_or(resident, |bytes| bytes as f64);
-    let costs = calibration::load().or_usual();
-    let lists = known.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, &costs, swap));
+    let lists = known.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap));
     let killed = charges.oom_kills.zip(before.kills).is_some_and(|(now, before)| now > before);
     if let (Some(now), Some(then)) = (charges.oom_kills, before.kills) {
         before.all_kills += now.saturating_sub(then);

@@ -16,7 +16,7 @@ use lowtide_model::budget::trials::{Bisection, Slowdown, perf_per_gb};
 use lowtide_model::budget::{Budget, Mechanism};
 use lowtide_model::random::Random;
 use lowtide_model::stats;
-use lowtide_model::units::{Size, Span, human_seconds};
+use lowtide_model::units::{Size, Span};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,9 @@ use crate::compare::outcome::{Outcome, Outcomes};
 use crate::compare::runner::{Runner, Stop, Work};
 use crate::compare::suite::{Config, ORIGINAL, Program, Suite};
 use crate::failure::{Failure, code};
-use crate::report::forest::{Chapter, Mark};
-use crate::report::text::{Grid, whole_bytes};
 use crate::session;
+
+mod tables;
 
 /// Fewer rounds say nothing about how certain they are.
 const FEWEST: u32 = 3;
@@ -423,89 +423,6 @@ fn whole_pages(bytes: f64) -> u64 {
 /// Standard deviation over the mean; `None` of less than two.
 fn variability(times: &[f64]) -> Option<f64> {
     Some(stats::stdev(times)? / stats::mean(times)?)
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
-}
-
-impl Tried {
-    fn name(&self) -> String {
-        OnTrial { mechanism: self.mechanism, bytes: self.bytes, swap: self.swap }.name()
-    }
-
-    /// In words.
-    fn verdict(&self) -> String {
-        match &self.failure {
-            Some(_) => format!("{} of {} failed", self.failed, self.runs),
-            None if self.certain => if self.holds { "holds" } else { "slower" }.to_owned(),
-            None => if self.holds { "holds, perhaps" } else { "slower, perhaps" }.to_owned(),
-        }
-    }
-}
-
-impl Verdicts {
-    /// What people see.
-    #[must_use]
-    pub fn grids(&self, unlimited: Option<u64>) -> Vec<Grid> {
-        let dash = || "-".to_owned();
-        let head = ["", "limit", "runs", "runtime", "slower by", "95 % interval", "verdict"];
-        let mut runs = Grid::new("Run under each budget", &head);
-        let mut costs = Grid::new("What each costs", &["", "runtime varies by", "waits for I/O", "performance per GB"]);
-        let per_gb = |value: Option<f64>| value.map_or_else(dash, |value| format!("{value:.2}"));
-        let free = Mechanism::Unlimited.name().to_owned();
-        let none = || [dash(), dash(), "no limit".to_owned()];
-        let all = [free.clone(), whole_bytes(unlimited), dash(), human_seconds(self.runtime_s)];
-        runs.row(all.into_iter().chain(none()));
-        costs.row([free, percent(self.variability), percent(self.io_wait), per_gb(self.perf_per_gb)]);
-        for one in &self.tried {
-            let interval = one.slowdown.and_then(|of| of.interval);
-            runs.row([
-                one.name(),
-                whole_bytes(Some(one.bytes)),
-                one.runs.to_string(),
-                one.runtime_s.map_or_else(dash, human_seconds),
-                percent(one.slowdown.map(|of| of.mean)),
-                interval.map_or_else(dash, |[low, high]| format!("{:.1} to {:.1} %", 100.0 * low, 100.0 * high)),
-                one.verdict(),
-            ]);
-            costs.row([one.name(), percent(one.variability), percent(one.io_wait), per_gb(one.perf_per_gb)]);
-        }
-        let mut failed = Grid::new("Runs that failed", &["", "why"]);
-        failed.remarks = true;
-        for one in &self.tried {
-            failed.rows.extend(one.failure.iter().map(|why| vec![one.name(), why.clone()]));
-        }
-        let mut least = Grid::new("The least that was seen to hold", &["", "predicted", "least", "slower by", "runs"]);
-        for one in &self.verified {
-            least.row([
-                if one.swap { "with swap" } else { "without swap" }.to_owned(),
-                whole_bytes(Some(one.predicted_bytes)),
-                whole_bytes(Some(one.bytes)),
-                percent(Some(one.measured.mean)),
-                one.measured.pairs.to_string(),
-            ]);
-        }
-        [runs, costs, failed, least].into_iter().filter(|grid| !grid.rows.is_empty()).collect()
-    }
-
-    /// The same as part of a page.
-    #[must_use]
-    pub fn chapter(&self, unlimited: Option<u64>) -> Chapter {
-        let mark = |one: &Tried| {
-            let slowdown = one.slowdown?;
-            let (median, [low, high]) = (100.0 * slowdown.mean, slowdown.interval.unwrap_or([slowdown.mean; 2]));
-            Some(Mark { group: one.name(), name: "runtime".to_owned(), median, interval: (100.0 * low, 100.0 * high) })
-        };
-        Chapter {
-            title: "Run under each budget".to_owned(),
-            meaning: "runtime: percent over runs without a limit in the same round, mean and its 95 % interval."
-                .to_owned(),
-            marks: self.tried.iter().filter_map(mark).collect(),
-            grids: self.grids(unlimited),
-            ..Chapter::default()
-        }
-    }
 }
 
 #[cfg(test)]
