@@ -301,7 +301,7 @@ impl Recorder {
     pub fn tick(&mut self) -> anyhow::Result<Option<Usage>> {
         let now_s = self.now_s();
         self.stalled = false;
-        let Accounts { mut usage, target } = self.accounts(now_s)?;
+        let Accounts { mut usage, target, nodes } = self.accounts(now_s)?;
         if self.accountant.is_over(&target) {
             return Ok(None);
         }
@@ -317,6 +317,7 @@ impl Recorder {
             served.with(|figures| figures.take(&usage, self.monitor.name()));
         }
         self.writer.usage(usage.clone());
+        self.writer.nodes(now_s, nodes);
         if now_s - self.flushed_s >= FLUSH_S - self.options.interval_s.min(FLUSH_S) {
             self.flush(now_s);
         }

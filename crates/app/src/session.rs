@@ -12,18 +12,39 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_kernel::{damon, system, trace};
 use lowtide_model::meta::{Host, Meta, SCHEMA};
+use lowtide_model::task::Task;
 
 use crate::calibration;
 use crate::failure::{Failure, code};
 use crate::monitors::{self, Wish};
 use crate::recorder::{Options, Recorder};
 
-/// `lowtide-NAME-20261120-193000` in the current folder.
+/// `lowtide-NAME-20261120-193000` in the current folder; of a rank `lowtide-NAME-20261120-193000-slurm-12.0-rank-3`, as all
+/// start in the same second and the same folder.
 #[must_use]
 pub fn default_folder(name: &str) -> PathBuf {
-    let name: String = name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
+    let plain = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let rank = task().map_or_else(String::new, |task| format!("-{}-{}", task.run, rank(&task)));
     let now = jiff::Zoned::now();
-    PathBuf::from(format!("lowtide-{name}-{}", now.strftime("%Y%m%d-%H%M%S")))
+    let name = format!("lowtide-{name}-{}{rank}", now.strftime("%Y%m%d-%H%M%S"));
+    PathBuf::from(name.chars().map(plain).collect::<String>())
+}
+
+/// Where to write, having been told a folder: ranks are told the same one, and each has a folder of its own in it.
+#[must_use]
+pub fn folder(given: &Path) -> PathBuf {
+    task().filter(|task| task.ranks > 1).map_or_else(|| given.to_path_buf(), |task| given.join(rank(&task)))
+}
+
+fn rank(task: &Task) -> String {
+    format!("rank-{}", task.number())
+}
+
+/// Which rank this process is, if a launcher started it as one of several.
+#[must_use]
+pub fn task() -> Option<Task> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Task::of(|name| std::env::var(name).ok(), &host)
 }
 
 /// Takes back what dead lowtides left, then opens a journal for this one.
@@ -122,6 +143,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &
             memory_bytes: system::memory(kernel).map_or(0, |memory| memory.total),
             cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),
         },
+        task: task(),
         refault_costs: calibration::load(),
         notes,
         ..Meta::default()
@@ -145,6 +167,9 @@ pub fn finish(dir: &Path, json: bool) -> anyhow::Result<()> {
     report.arg(dir).stdin(Stdio::null());
     if json {
         report.args(["--format", "json"]);
+    } else if task().is_some_and(|task| task.rank > 0) {
+        // A job has one terminal for all of its ranks, and they are much alike.
+        report.stdout(Stdio::null());
     } else {
         eprintln!();
         // Child output goes where ours goes: stdout belongs to the program.

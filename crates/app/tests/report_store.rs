@@ -224,6 +224,7 @@ fn finishing_may_be_killed_anywhere() {
             "cgroups.parquet",
             "cohort.parquet",
             "meta.json",
+            "nodes.parquet",
             "regions.parquet",
             "summary.json",
             "usage.parquet",
@@ -236,6 +237,7 @@ fn finishing_may_be_killed_anywhere() {
         "cohort.parquet",
         "ages.parquet",
         "cgroups.parquet",
+        "nodes.parquet",
         "actions.parquet",
         "summary.json",
     ];

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lowtide_model::numa::NodeUse;
 use lowtide_model::usage::Usage;
 
 use crate::cgroup::{Cgroup, Charges, Selection};
 use crate::monitor::Target;
 use crate::proc::{self, ProcessId};
 use crate::root::{Kernel, Result};
-use crate::{pressure, system, zram};
+use crate::{numa, pressure, system, zram};
 
 /// Whose accounts.
 #[derive(Debug, Clone)]
@@ -64,6 +65,8 @@ pub struct Accountant {
     /// Highest sums so far: a process that ends unwaited-for must not make a counter fall.
     highest: [u64; 3],
     ticks_per_s: f64,
+    /// Whether more than one NUMA node has memory.
+    has_nodes: bool,
 }
 
 /// What a tick found.
@@ -73,6 +76,8 @@ pub struct Accounts {
     pub usage: Usage,
     /// The target, for the monitors.
     pub target: Target,
+    /// Its memory by NUMA node, where there are several and `depth` goes there.
+    pub nodes: Vec<NodeUse>,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes and counts of one machine are below 2^53")]
@@ -95,6 +100,7 @@ impl Accountant {
             baselines: BTreeMap::new(),
             first: None,
             highest: [0; 3],
+            has_nodes: numa::with_memory(kernel).len() > 1,
             ticks_per_s: number(rustix::param::clock_ticks_per_second()),
         }
     }
@@ -179,7 +185,7 @@ impl Accountant {
         self.system(&mut usage);
         if depth == Depth::System && self.has_charges() {
             self.count_from_zero(&mut usage);
-            return Ok(Accounts { usage, target: self.target.clone() });
+            return Ok(Accounts { usage, target: self.target.clone(), nodes: Vec::new() });
         }
         self.follow_cgroups(depth)?;
         let mut target =
@@ -198,9 +204,23 @@ impl Accountant {
             }
             self.charges(&mut usage, &mut target);
         }
+        let nodes = if self.has_nodes { self.by_node(&target, depth) } else { Vec::new() };
         self.target = target.clone();
         self.count_from_zero(&mut usage);
-        Ok(Accounts { usage, target })
+        Ok(Accounts { usage, target, nodes })
+    }
+
+    /// By NUMA node. Of processes without a cgroup only as seldom as their proportional sizes: it is a walk over all pages, too.
+    fn by_node(&self, target: &Target, depth: Depth) -> Vec<NodeUse> {
+        if matches!(self.scope, Scope::System) {
+            return numa::of_system(&self.kernel).unwrap_or_default();
+        }
+        if !self.cgroups.is_empty() {
+            let of = |cgroup: &Cgroup| numa::of_cgroup(&self.kernel, cgroup).unwrap_or_default();
+            return numa::sum(self.cgroups.iter().flat_map(of));
+        }
+        let of = |pid: &u32| numa::of_process(&self.kernel, *pid).unwrap_or_default();
+        if depth == Depth::Pss { numa::sum(target.pids.iter().flat_map(of)) } else { Vec::new() }
     }
 
     fn system(&self, usage: &mut Usage) {

@@ -13,6 +13,7 @@ pub mod idle_bitmap;
 pub mod lru_gen;
 pub mod monitor;
 pub mod mounts;
+pub mod numa;
 pub mod pagemap;
 pub mod pressure;
 pub mod proc;

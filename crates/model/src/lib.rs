@@ -15,12 +15,14 @@ pub mod episode;
 pub mod generations;
 pub mod ledger;
 pub mod meta;
+pub mod numa;
 pub mod random;
 pub mod region;
 pub mod scheme;
 pub mod sharpen;
 pub mod stats;
 pub mod summary;
+pub mod task;
 pub mod units;
 pub mod usage;
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::curve::MeasuredCosts;
 use crate::scheme::Scheme;
+use crate::task::Task;
 
 /// Version of the record folder's layout; a change is a changelog entry.
 pub const SCHEMA: u32 = 1;
@@ -46,10 +47,13 @@ pub struct Monitor {
 /// [`End::reason`] of a record that was made of another tool's recording.
 pub const IMPORTED: &str = "imported";
 
+/// [`End::reason`] of a record that had been asked for so long.
+pub const DURATION: &str = "duration";
+
 /// How the record ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct End {
-    /// Why recording stopped: `ended`, `interrupted`, `duration`, `disk full` or [`IMPORTED`].
+    /// Why recording stopped: `ended`, `interrupted`, [`DURATION`], `disk full` or [`IMPORTED`].
     pub reason: String,
     /// Exit code of the command; 128 + n after signal n.
     pub exit_code: Option<i32>,
@@ -107,6 +111,9 @@ pub struct Meta {
     pub max_overhead_percent: f64,
     /// The machine.
     pub host: Host,
+    /// Which rank it is of, where a launcher started several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Task>,
     /// The instruments.
     pub monitor: Monitor,
     /// What was done to the target by schemes.

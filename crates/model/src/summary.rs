@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::curve::Curve;
 use crate::ledger::{self, Ledger};
 use crate::meta::{Host, IMPORTED, Meta};
+use crate::numa::NodeSummary;
 use crate::stats;
 use crate::usage::Usage;
 use crate::{AGE_EDGES_S, WINDOWS_S};
@@ -127,6 +128,9 @@ pub struct Summary {
     pub host: Host,
     pub monitor: MonitorSummary,
     pub memory: MemorySummary,
+    /// By NUMA node; empty where there is but one.
+    #[serde(default)]
+    pub nodes: Vec<NodeSummary>,
     pub faults: Faults,
     pub io_wait_percent: Option<f64>,
     pub cpu_utilisation_percent: Option<f64>,
@@ -213,6 +217,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow], curve: Option<&C
             own_peak_rss_bytes: own.map(|end| end.own_peak_rss_bytes),
         },
         memory,
+        nodes: Vec::new(),
         faults: Faults {
             minor: rise(rows, |row| row.minor_faults).map(bytes),
             major: rise(rows, |row| row.major_faults).map(bytes),

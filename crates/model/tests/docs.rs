@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use lowtide_model::meta::{End, Meta, Refusal, SchemeUse};
+use lowtide_model::numa::NodeSummary;
 use lowtide_model::scheme::{Action, Scheme};
-use lowtide_model::summary::summarise;
+use lowtide_model::summary::{Summary, summarise};
+use lowtide_model::task::Task;
 use lowtide_model::usage::{FIELDS, Field, Shape, Unit};
 use serde_json::Value;
 
@@ -64,7 +66,8 @@ fn keys(value: &Value, found: &mut Vec<String>) {
 #[test]
 fn every_key_of_the_json_files_is_named() {
     let refused = Refusal { backend: String::new(), why: String::new() };
-    let mut meta = Meta { end: Some(End::default()), ..Meta::default() };
+    let mut meta = Meta { end: Some(End::default()), task: Some(Task::default()), ..Meta::default() };
+    meta.task = meta.task.map(|task| Task { partition: Some(String::new()), ..task });
     meta.monitor.refused.push(refused);
     let scheme = Scheme { name: Some(String::new()), ..Scheme::new(Action::Stat) };
     let (by, none) = (String::new(), None);
@@ -79,7 +82,8 @@ fn every_key_of_the_json_files_is_named() {
         quota_exceeded: none,
         cpu_s: None,
     });
-    let summary = serde_json::to_value(summarise(&meta, &[], &[], None)).unwrap();
+    let summary = Summary { nodes: vec![NodeSummary::default()], ..summarise(&meta, &[], &[], None) };
+    let summary = serde_json::to_value(summary).unwrap();
     for (file, value) in [("meta.json", serde_json::to_value(&meta).unwrap()), ("summary.json", summary)] {
         // What summary.json repeats from meta.json is described there.
         let text = section(file).to_owned() + section("meta.json");

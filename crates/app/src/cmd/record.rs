@@ -9,7 +9,7 @@ use lowtide_kernel::cgroup::{Cgroup, Selection};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::Signals;
-use lowtide_model::meta::End;
+use lowtide_model::meta::{DURATION, End};
 use lowtide_model::units::{Span, human_bytes};
 use lowtide_model::usage::Usage;
 use rustix::process::Signal;
@@ -180,7 +180,7 @@ fn follow(recorder: &mut Recorder, signals: &Signals, duration: Option<Span>) ->
         }
         let now_s = recorder.now_s();
         if now_s >= stop_s {
-            return Ok("duration");
+            return Ok(DURATION);
         }
         if recorder.is_due(due) {
             last_s = now_s;

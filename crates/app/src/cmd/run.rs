@@ -9,8 +9,9 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::WINDOWS_S;
-use lowtide_model::meta::End;
+use lowtide_model::meta::{DURATION, End};
 use lowtide_model::units::{Share, Size, Span};
+use rustix::process::Signal;
 
 use crate::failure::{Failure, code};
 use crate::launch;
@@ -73,7 +74,8 @@ impl Common {
             known.ok_or_else(|| Failure::new(code::USAGE, message))
         });
         let windows_s = windows_s.collect::<Result<Vec<u32>, Failure>>()?;
-        let out = self.out.clone().unwrap_or_else(|| session::default_folder(name));
+        let given = |dir: &PathBuf| if attached { dir.clone() } else { session::folder(dir) };
+        let out = self.out.as_ref().map_or_else(|| session::default_folder(name), given);
         Ok(Options {
             out,
             monitor: self.monitor,
@@ -96,6 +98,9 @@ pub struct Args {
     /// Limit the program's memory (needs a cgroup of its own)
     #[arg(long, value_name = "SIZE")]
     limit: Option<Size>,
+    /// End the program after this time (SIGTERM, and SIGKILL ten seconds later)
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Span>,
     /// Have none of it paged out to swap (needs a cgroup of its own)
     #[arg(long)]
     no_swap: bool,
@@ -119,7 +124,14 @@ struct Run {
     ended: Option<Ended>,
     max_rss_bytes: u64,
     stop: bool,
+    /// When it is to end, seconds since the start of the record, and with which signal.
+    ends: Option<(f64, Signal)>,
+    /// Whether it was told to.
+    told_to_end: bool,
 }
+
+/// How long a program has to end once it was told to, seconds.
+const GRACE_S: f64 = 10.0;
 
 /// Runs the command; returns the program's exit code.
 ///
@@ -157,7 +169,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
             "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not seen"
         ));
     }
-    let wanted: Vec<i32> = launch::PASSED_ON.iter().copied().chain([rustix::process::Signal::CHILD.as_raw()]).collect();
+    let wanted: Vec<i32> = launch::PASSED_ON.iter().copied().chain([Signal::CHILD.as_raw()]).collect();
     let signals = Signals::block(&wanted)?;
     let started = recorder.now_s();
     let procs = cgroup.as_ref().map(|cgroup| kernel.path(cgroup.procs_file()));
@@ -169,7 +181,8 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
             return Err(error);
         }
     };
-    let mut run = Run { signals, pid, ended: None, max_rss_bytes: 0, stop: false };
+    let ends = args.duration.map(|time| (started + time.0.as_secs_f64(), Signal::TERM));
+    let mut run = Run { signals, pid, ended: None, max_rss_bytes: 0, stop: false, ends, told_to_end: false };
     let reason = run.follow(&mut recorder)?;
     let end = End {
         reason: reason.to_owned(),
@@ -220,14 +233,18 @@ impl Run {
         let mut last_s = recorder.now_s();
         loop {
             let due = recorder.next_tick_s(last_s);
-            if recorder.wait(&self.signals, due)? {
+            let wake = self.ends.map_or(due, |(at, _)| due.min(at));
+            if recorder.wait(&self.signals, wake)? {
                 self.take_signals()?;
                 if !self.reap()? {
-                    return Ok("ended");
+                    return Ok(if self.told_to_end { DURATION } else { "ended" });
                 }
             }
             if self.stop {
                 return Ok("interrupted");
+            }
+            if self.end_in_time(recorder.now_s()) {
+                return Ok(DURATION);
             }
             if recorder.is_due(due) {
                 last_s = recorder.now_s();
@@ -237,13 +254,26 @@ impl Run {
         }
     }
 
+    /// Ends the program if it is time to. Whether recording ends: what the program left behind is not ours to end.
+    fn end_in_time(&mut self, now_s: f64) -> bool {
+        let Some((at, signal)) = self.ends.filter(|(at, _)| now_s >= *at) else { return false };
+        if self.ended.is_some() {
+            return true;
+        }
+        self.told_to_end = true;
+        self.pass_on(signal.as_raw());
+        // One that does not die of this sleeps in the kernel: it is waited for, as for any that is killed.
+        self.ends = Some((at + GRACE_S, Signal::KILL));
+        false
+    }
+
     /// Passes signals on. What the terminal sends goes to the whole foreground group, so the program has it already.
     fn take_signals(&mut self) -> anyhow::Result<()> {
         while let Some(signal) = self.signals.next()? {
-            if signal.number == rustix::process::Signal::CHILD.as_raw() {
+            if signal.number == Signal::CHILD.as_raw() {
                 continue;
             }
-            let ends = [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP];
+            let ends = [Signal::INT, Signal::TERM, Signal::HUP];
             if self.ended.is_some() && ends.iter().any(|end| end.as_raw() == signal.number) {
                 // Only what the program left behind still runs; that is not ours to end.
                 self.stop = true;
@@ -257,7 +287,7 @@ impl Run {
     /// The program has not been collected yet, so its pid is still its own.
     fn pass_on(&self, number: i32) {
         let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
-        let signal = rustix::process::Signal::from_named_raw(number);
+        let signal = Signal::from_named_raw(number);
         if let (Some(pid), Some(signal)) = (pid, signal) {
             let _ = rustix::process::kill_process(pid, signal);
         }

@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
+use lowtide_model::numa::{self, NodeSummary};
 use lowtide_model::stats;
 use lowtide_model::usage::Usage;
 use serde::Serialize;
 
 use super::draw::axis::{Frame, MARKS, byte_ticks};
 use super::draw::{Anchor, Ink, Page, Scene, shorten};
-use super::text::{Grid, bytes};
+use super::text::{Grid, bytes, whole_bytes};
 use super::{DRAWN, Entry, Missing, Report, View};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -19,7 +20,7 @@ pub(super) const ENTRY: Entry = Entry {
               three parts that budgets are made of; peaks of parts need not fall together.",
     formats: DRAWN,
     take: |source, _| {
-        let view = Breakdown::of(source.ticks());
+        let view = Breakdown { nodes: numa::summarise(&source.nodes()), ..Breakdown::of(source.ticks()) };
         if view.types.is_empty() {
             return Err(Missing::Other(
                 "this record has no memory figures: no tick was written before it ended".to_owned(),
@@ -46,6 +47,8 @@ struct Breakdown {
     types: Vec<Kind>,
     /// The same memory in three parts.
     parts: Vec<Kind>,
+    /// Where it lay; empty where there is but one NUMA node.
+    nodes: Vec<NodeSummary>,
 }
 
 /// How a type is read from a tick.
@@ -88,7 +91,7 @@ fn measured(ticks: &[Usage], of: &[(&'static str, Ink, Get)]) -> Vec<Kind> {
 
 impl Breakdown {
     fn of(ticks: &[Usage]) -> Self {
-        Self { types: measured(ticks, &TYPES), parts: measured(ticks, &PARTS) }
+        Self { types: measured(ticks, &TYPES), parts: measured(ticks, &PARTS), nodes: Vec::new() }
     }
 }
 
@@ -101,7 +104,18 @@ impl Report for Breakdown {
             }
             grid
         };
-        vec![grid("By type", &self.types), grid("In three parts", &self.parts)]
+        let mut grids = vec![grid("By type", &self.types), grid("In three parts", &self.parts)];
+        if !self.nodes.is_empty() {
+            let head = ["node", "anonymous, peak", "average", "file, peak", "average", "kernel, peak", "average"];
+            let mut grid = Grid::new("By NUMA node", &head);
+            for node in &self.nodes {
+                let levels = [node.anon, node.file, node.kernel];
+                let cells = levels.iter().flat_map(|level| [level.peak_bytes, level.avg_bytes]).map(whole_bytes);
+                grid.row(std::iter::once(node.node.to_string()).chain(cells));
+            }
+            grids.push(grid);
+        }
+        grids
     }
 
     fn scenes(&self, page: Page) -> Vec<Scene> {

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 
 use lowtide_model::curve::{Curve, RefaultCosts};
 use lowtide_model::meta::Meta;
+use lowtide_model::numa::{self, NodeRow};
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
 
@@ -52,8 +53,14 @@ impl<'a> Source<'a> {
         self.ages.get_or_init(|| self.record.ages())
     }
 
+    /// Memory by NUMA node.
+    pub(super) fn nodes(&self) -> Vec<NodeRow> {
+        self.record.nodes()
+    }
+
     pub(super) fn summary(&self) -> Summary {
-        summarise(self.meta(), self.usage(), &cold_rows(self.ages()), self.curve())
+        let all = summarise(self.meta(), self.usage(), &cold_rows(self.ages()), self.curve());
+        Summary { nodes: numa::summarise(&self.nodes()), ..all }
     }
 
     /// The tide curve; `None` where the record has not the measurements for it.

@@ -13,6 +13,7 @@ use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::{MainFile, replace};
 use super::lock::{Lock, Try};
+use super::nodes::Nodes;
 use super::read::Record;
 use super::regions::Regions;
 use super::table::Table;
@@ -63,6 +64,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
         merge::<Cohort>(&record)?;
         merge::<Ages>(&record)?;
         merge::<Cgroups>(&record)?;
+        merge::<Nodes>(&record)?;
         merge::<Actions>(&record)?;
     }
     let summary = record.summary();

@@ -21,6 +21,7 @@ mod error;
 mod file;
 mod finish;
 mod lock;
+mod nodes;
 mod read;
 mod regions;
 mod table;
@@ -43,6 +44,7 @@ pub mod tables {
     pub use super::ages::Ages;
     pub use super::cgroups::Cgroups;
     pub use super::cohort::Cohort;
+    pub use super::nodes::Nodes;
     pub use super::regions::Regions;
     pub use super::usage::UsageTable;
 }
@@ -57,3 +59,9 @@ const LOCK: &str = "recording.lock";
 const META: &str = "meta.json";
 /// The figures of the whole run.
 const SUMMARY: &str = "summary.json";
+
+/// Whether there is a record in this folder, whatever state it is in.
+#[must_use]
+pub fn is_record(dir: &std::path::Path) -> bool {
+    dir.join(META).is_file()
+}

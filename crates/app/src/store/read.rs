@@ -11,6 +11,7 @@ use lowtide_model::curve::Curve;
 use lowtide_model::curve::regions::histogram;
 use lowtide_model::episode::{Episode, Lives};
 use lowtide_model::meta::{Meta, SCHEMA};
+use lowtide_model::numa::{self, NodeRow};
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
 
@@ -21,6 +22,7 @@ use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::Reader;
 use super::lock::{Lock, Try};
+use super::nodes::Nodes;
 use super::regions::{RegionRow, Regions};
 use super::table::Table;
 use super::usage::UsageTable;
@@ -111,6 +113,12 @@ impl Record {
         self.read::<Cgroups>().flatten().collect()
     }
 
+    /// Memory by NUMA node; nothing where there is but one.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeRow> {
+        self.read::<Nodes>().flatten().collect()
+    }
+
     /// Everything seen of the sampled pages.
     #[must_use]
     pub fn episodes(&self) -> Vec<Episode> {
@@ -139,7 +147,8 @@ impl Record {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let ages = self.ages();
-        summarise(&self.meta, &self.usage(), &cold_rows(&ages), self.curve(&ages).as_ref())
+        let all = summarise(&self.meta, &self.usage(), &cold_rows(&ages), self.curve(&ages).as_ref());
+        Summary { nodes: numa::summarise(&self.nodes()), ..all }
     }
 
     /// The tide curve, from these idle-age histograms if it has them, or else from what the map tells of them. `None` where

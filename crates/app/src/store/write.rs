@@ -8,6 +8,7 @@ use lowtide_model::cohort::AgeBin;
 use lowtide_model::episode::Episode;
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::Meta;
+use lowtide_model::numa::{NodeRow, NodeUse};
 use lowtide_model::usage::Usage;
 
 use super::actions::{ActionRow, Actions};
@@ -17,6 +18,7 @@ use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::{encode_part, replace};
 use super::lock::Lock;
+use super::nodes::Nodes;
 use super::regions::{RegionRow, Regions};
 use super::table::Table;
 use super::usage::UsageTable;
@@ -71,6 +73,7 @@ pub struct Writer {
     cohort: Buffer<Cohort>,
     ages: Buffer<Ages>,
     cgroups: Buffer<Cgroups>,
+    nodes: Buffer<Nodes>,
     actions: Buffer<Actions>,
     part: u64,
     dropped: u64,
@@ -103,6 +106,7 @@ impl Writer {
             cohort: Buffer::default(),
             ages: Buffer::default(),
             cgroups: Buffer::default(),
+            nodes: Buffer::default(),
             actions: Buffer::default(),
             part: 0,
             dropped: 0,
@@ -143,6 +147,11 @@ impl Writer {
         self.cgroups.rows.extend(rows.into_iter().map(|seen| CgroupRow { t_s, seen }));
     }
 
+    /// Adds what lies on each NUMA node.
+    pub fn nodes(&mut self, t_s: f64, rows: Vec<NodeUse>) {
+        self.nodes.rows.extend(rows.into_iter().map(|seen| NodeRow { t_s, seen }));
+    }
+
     /// Adds what was done to the target.
     pub fn actions(&mut self, rows: impl IntoIterator<Item = ActionRow>) {
         self.actions.rows.extend(rows);
@@ -156,6 +165,7 @@ impl Writer {
             + self.cohort.rows.len()
             + self.ages.rows.len()
             + self.cgroups.rows.len()
+            + self.nodes.rows.len()
             + self.actions.rows.len()
     }
 
@@ -178,6 +188,7 @@ impl Writer {
             self.usage.flush(&parts, part, dropped),
             self.ages.flush(&parts, part, dropped),
             self.cgroups.flush(&parts, part, dropped),
+            self.nodes.flush(&parts, part, dropped),
             self.actions.flush(&parts, part, dropped),
             self.regions.flush(&parts, part, dropped),
             self.cohort.flush(&parts, part, dropped),

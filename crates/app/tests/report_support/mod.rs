@@ -150,6 +150,7 @@ pub fn meta(plan: Plan) -> Meta {
         interval_s: 1.0,
         max_overhead_percent: 1.0,
         host: Host { kernel: "6.12.48-amd64".into(), cpus: 8, memory_bytes: 16 << 30, cgroup_version: 2 },
+        task: None,
         monitor: Monitor {
             backend: backend.into(),
             sampling_s: if plan.monitored { 1.0 } else { 0.0 },
