@@ -13,14 +13,22 @@ own=$(of first.json lowtide)
 between "lowtide's is what it uses" "$own" $((60 * mib)) $((530 * mib))
 equals "a record tells the same" "$(of <("$LOWTIDE" budget first --json) lowtide)" "$own"
 between "without swap what is idle stays" "$(of <("$LOWTIDE" budget first --no-swap --json) lowtide)" $((500 * mib)) $((540 * mib))
-"$LOWTIDE" budget first first >both
+cp -r first second
+"$LOWTIDE" budget first second first >both
 contains "several records are told one by one" "$(<both)" "Record by record"
+equals "and each once" "$(grep -cE '(first|second) +- ' both)" 2
 contains "a unit's drop-in" "$("$LOWTIDE" budget first --emit systemd)" "MemoryMax="
 contains "a batch script's line" "$("$LOWTIDE" budget first --emit slurm)" "#SBATCH --mem="
 contains "a container's resources, without swap" "$("$LOWTIDE" budget first --emit kubernetes)" "without swap"
 "$LOWTIDE" budget -- sh -c 'exit 7' >out 2>err
 equals "a program that fails has no budget" $? 7
 contains "and it is said why" "$(<err)" "ended with exit code 7"
+"$LOWTIDE" budget --duration 11s --json --out endless -- "$PATTERN" "$patterns/fixed.toml" --seconds 300 >endless.json 2>err
+equals "a program that never ends is ended" $? 0
+between "and has a budget" "$(of endless.json lowtide)" $((60 * mib)) $((530 * mib))
+"$LOWTIDE" budget endless --verify >out 2>err
+equals "but no time that could be compared" $? 2
+between "fast memory has a price of its own" "$(of <("$LOWTIDE" budget first --slow-tier 1us --json) lowtide)" 1 "$own"
 "$LOWTIDE" budget nothing >out 2>err
 equals "what is no record is refused" $? 5
 "$LOWTIDE" budget --slowdown 0% first >out 2>err

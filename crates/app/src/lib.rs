@@ -1,6 +1,7 @@
 //! lowtide as a library: what the `lowtide` binary and its tests are made of.
 
 pub mod agent;
+pub mod budgets;
 pub mod calibration;
 pub mod cmd;
 pub mod compare;

@@ -13,6 +13,7 @@ use crate::stats::Z95;
 use crate::usage::Usage;
 
 pub mod decaying;
+pub mod nodes;
 pub mod trials;
 
 /// Groups of pages of which one at a time is left out, to see how much the budget hangs on who was watched (the delete-a-group
@@ -67,6 +68,8 @@ pub struct Budget {
     pub set_at_s: Option<f64>,
     /// Whether runs under it stayed within the stated slowdown; what only was predicted may be wrong.
     pub verified: bool,
+    /// Counted on the machine as a whole: what ran beside it is in it too.
+    pub machine_wide: bool,
 }
 
 /// What a record knows.
@@ -86,6 +89,8 @@ pub struct Known<'a> {
     pub tick_s: f64,
     /// Whether there will be swap where it runs: without, anonymous memory stays, however idle it is.
     pub swap: bool,
+    /// What a page costs that comes back: from swap and disks, or from slower memory.
+    pub costs: RefaultCosts,
 }
 
 /// All budgets that a record can tell, for this slowdown as a share of the time.
@@ -105,19 +110,21 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
         let parts = file.map(|file| [bytes - file, file, 0.0]);
         Some(budget(Mechanism::AppMaxrss, bytes, parts, row.t_s))
     });
+    let machine_wide = |budget| Budget { machine_wide: true, ..budget };
     let sys = highest(live, |row| row.cgroup_lru_bytes)
-        .or_else(|| rise(|row| row.system_lru_bytes))
-        .map(|of| of_row(Mechanism::SysMaxrss, of.0, of.1));
+        .map(|of| of_row(Mechanism::SysMaxrss, of.0, of.1))
+        .or_else(|| rise(|row| row.system_lru_bytes).map(|of| machine_wide(of_row(Mechanism::SysMaxrss, of.0, of.1))));
     // Others may have let go of memory meanwhile: what served it is no less.
     let unlimited = rise(|row| row.system_used_bytes).map(|of| of_row(Mechanism::Unlimited, of.0, of.1)).map(|rise| {
-        sys.filter(|sys| sys.bytes > rise.bytes).map_or(rise, |sys| Budget { mechanism: Mechanism::Unlimited, ..sys })
+        let sys = sys.filter(|sys| sys.bytes > rise.bytes);
+        machine_wide(sys.map_or(rise, |sys| Budget { mechanism: Mechanism::Unlimited, ..sys }))
     });
     [unlimited, app, sys, own(known, live, slowdown)].into_iter().flatten().collect()
 }
 
 /// The least within the slowdown.
 fn own(known: &Known<'_>, live: &[Usage], slowdown: f64) -> Option<Budget> {
-    let costs = known.meta.refault_costs.or_usual();
+    let costs = known.costs;
     let kernel = highest(live, |row| row.kernel_bytes).map_or(0.0, |(_, most)| most);
     let limits = Limits::of(known.ages, known.episodes, known.tick_s, known.swap);
     let Some(limits) = limits else {
@@ -219,6 +226,7 @@ fn budget(mechanism: Mechanism, bytes: f64, parts: Option<[f64; 3]>, set_at_s: O
         headroom_bytes: None,
         set_at_s,
         verified: false,
+        machine_wide: false,
     }
 }
 
@@ -265,6 +273,7 @@ mod tests {
             curve: curve.as_ref(),
             tick_s: 1.0,
             swap,
+            costs: RefaultCosts::default(),
         };
         budgets(&known, 0.02)
     }
@@ -317,7 +326,8 @@ mod tests {
         let meta = Meta::default();
         let own = |swap| {
             let curve = Some(&curve);
-            let known = Known { meta: &meta, rows: &rows, ages: &ages, episodes: &[], curve, tick_s: 1.0, swap };
+            let costs = RefaultCosts::default();
+            let known = Known { meta: &meta, rows: &rows, ages: &ages, episodes: &[], curve, tick_s: 1.0, swap, costs };
             *budgets(&known, 0.02).last().unwrap()
         };
         assert!((1000 * PAGE..=4000 * PAGE).contains(&own(true).bytes) && own(true).interval_bytes.is_none());
@@ -327,7 +337,9 @@ mod tests {
     #[test]
     fn what_was_not_measured_gives_no_budget() {
         let meta = Meta::default();
-        let known = Known { meta: &meta, rows: &[], ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap: true };
+        let costs = RefaultCosts::default();
+        let known =
+            Known { meta: &meta, rows: &[], ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap: true, costs };
         assert_eq!(budgets(&known, 0.02), []);
     }
 }

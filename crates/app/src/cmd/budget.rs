@@ -7,24 +7,25 @@ use std::process::Command;
 
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
-use lowtide_model::budget::{Budget, Known, Mechanism, budgets};
-use lowtide_model::stats;
-use lowtide_model::units::{Share, human_bytes, human_seconds};
-use serde_json::json;
+use lowtide_model::budget::{Budget, Mechanism};
+use lowtide_model::meta::DURATION;
+use lowtide_model::units::{Share, Span, human_bytes};
 
 use super::report::terminal;
+use crate::budgets::emit::{Emit, emitted};
+use crate::budgets::{self, Answer, Below, Question, Told, tables};
 use crate::failure::{self, Failure, code};
 use crate::recommend;
 use crate::report::forest;
-use crate::report::text::{Grid, whole_bytes};
 use crate::session;
-use crate::store::{self, Record};
-use crate::verify::{self, Asked, Verdicts, Verified};
+use crate::store::Record;
+use crate::verify::{self, Asked, Verdicts};
 
 /// `lowtide budget`
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Records of runs that were measured before: several of the same program, for the largest and their spread
+    /// Records of runs that were measured before, or folders of them: several of the same program, for the largest and their
+    /// spread; ranks that ran on a node at a time are added up
     #[arg(value_name = "RECORD", required_unless_present_any = ["command", "watch"], conflicts_with = "command")]
     records: Vec<PathBuf>,
     /// How much longer it may take
@@ -33,6 +34,9 @@ pub struct Args {
     /// There will be no swap where it runs: anonymous memory stays, however idle it is
     #[arg(long)]
     no_swap: bool,
+    /// How much fast memory it needs where the rest lies in slower memory, from which a page is back in this time (for example 3us)
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["no_swap", "verify", "emit", "watch"])]
+    slow_tier: Option<Span>,
     /// Run the program under each budget, too, and look for the least that holds where lowtide's does not
     #[arg(long)]
     verify: bool,
@@ -50,29 +54,15 @@ pub struct Args {
     /// Folder for the record of the run (default: lowtide-NAME-TIME in the current folder)
     #[arg(long, value_name = "DIR", requires = "command")]
     out: Option<PathBuf>,
+    /// End the program after this time: what it used until then counts
+    #[arg(long, value_name = "TIME", requires = "command")]
+    duration: Option<Span>,
     /// Print as JSON
     #[arg(long, conflicts_with = "emit")]
     json: bool,
     /// The program to measure, and its arguments
     #[arg(last = true, value_name = "CMD")]
     command: Vec<String>,
-}
-
-/// Who is to be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Emit {
-    Systemd,
-    Kubernetes,
-    Slurm,
-}
-
-/// What one record says.
-struct Told {
-    record: PathBuf,
-    command: String,
-    argv: Vec<String>,
-    runtime_s: f64,
-    budgets: Vec<Budget>,
 }
 
 /// Tells the budgets.
@@ -87,67 +77,74 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     if args.watch.watch {
         return recommend::watch(&args.watch, args.slowdown, !args.no_swap, args.json);
     }
-    if args.verify && args.records.len() > 1 {
-        let message = "--verify: give one record, or a program".to_owned();
-        return Err(Failure::new(code::USAGE, message).into());
-    }
+    let records = budgets::records(&args.records);
     if args.verify {
-        verify::check(&Kernel::default())?;
+        check_verifiable(args, &records)?;
     }
-    let records = if args.command.is_empty() { args.records.clone() } else { vec![measure(args)?] };
+    let records = if args.command.is_empty() { records } else { vec![measure(args)?] };
     // Containers have no swap, as a rule.
     let mut swap = !args.no_swap && args.emit != Some(Emit::Kubernetes);
     if args.verify && swap && !verify::swaps(&Kernel::default(), false)?.contains(&true) {
         eprintln!("lowtide: no swap is on here, so that all is told and tried without; `swapon` some for both");
         swap = false;
     }
-    let mut told = records.iter().map(|dir| tell(dir, args.slowdown, swap)).collect::<anyhow::Result<Vec<Told>>>()?;
-    let verdicts = match told.as_mut_slice() {
+    let below = args.slow_tier.map_or(Below::of_swap(swap), |time| Below::Slower(time.0.as_secs_f64()));
+    let question = Question { slowdown: args.slowdown, below };
+    let tell = || records.iter().map(|dir| budgets::tell(dir, question)).collect::<anyhow::Result<Vec<Told>>>();
+    let mut answer = Answer::of(tell()?, question);
+    let verdicts = match answer.told.as_slice() {
         [one] if args.verify => {
-            let Some(verdicts) = verify(args, one, swap)? else {
+            let Some(verdicts) = verify(args, one, question)? else {
                 eprintln!("lowtide: interrupted; go on with: lowtide budget {} --verify", one.record.display());
                 return Ok(130);
             };
-            *one = tell(&one.record, args.slowdown, swap)?;
+            answer = Answer::of(tell()?, question);
             Some(verdicts)
         }
         _ => None,
     };
-    let mut programs: Vec<&str> = told.iter().map(|one| one.command.as_str()).collect();
-    programs.dedup();
-    if programs.len() > 1 {
-        eprintln!("lowtide: these are records of different programs: {}", programs.join("; "));
-    }
-    let largest = largest(&told);
-    let mut out = std::io::stdout().lock();
-    if args.json {
-        writeln!(
-            out,
-            "{}",
-            serde_json::to_string_pretty(&whole(&told, &largest, verdicts.as_ref(), args.slowdown, swap))?
-        )?;
-    } else if let Some(emit) = args.emit {
-        let Some(own) = largest.iter().find(|budget| budget.mechanism == Mechanism::Lowtide) else {
-            return Err(unknown(&records[0]).into());
-        };
-        out.write_all(emitted(emit, own, &told, args.slowdown, swap).as_bytes())?;
-    } else {
-        let mut grids = grids(&told, &largest, args.slowdown, swap);
-        grids.extend(verdicts.iter().flat_map(|verdicts| verdicts.grids(unlimited(&largest))));
-        for grid in &grids {
-            writeln!(out, "{}", grid.text(terminal()))?;
-        }
-        if !largest.iter().any(|budget| budget.mechanism == Mechanism::Lowtide) {
-            return Err(unknown(&records[0]).into());
-        }
-    }
-    Ok(0)
+    answer.doubts().iter().for_each(|doubt| eprintln!("lowtide: {doubt}"));
+    print(args, &answer, verdicts.as_ref())
 }
 
-fn unknown(record: &Path) -> Failure {
+fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
+    let own = answer.budget(Mechanism::Lowtide);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&tables::whole(answer, verdicts))?)?;
+        return Ok(0);
+    }
+    if let Some(emit) = args.emit {
+        let own = own.ok_or_else(|| unknown(answer))?;
+        out.write_all(emitted(emit, own, answer).as_bytes())?;
+        return Ok(0);
+    }
+    let mut grids = tables::grids(answer);
+    grids.extend(verdicts.iter().flat_map(|verdicts| verdicts.grids(unlimited(&answer.largest))));
+    for grid in &grids {
+        writeln!(out, "{}", grid.text(terminal()))?;
+    }
+    own.map(|_| 0).ok_or_else(|| unknown(answer).into())
+}
+
+/// That runs can be had under a budget, and compared.
+fn check_verifiable(args: &Args, records: &[PathBuf]) -> anyhow::Result<()> {
+    let usage = |message: &str| Err(Failure::new(code::USAGE, format!("--verify: {message}")).into());
+    if records.len() > 1 {
+        return usage("give one record, or a program");
+    }
+    let ends = |record: &PathBuf| Record::open(record).ok()?.meta().end.as_ref().map(|end| end.reason != DURATION);
+    if args.duration.is_some() || records.iter().any(|record| ends(record) == Some(false)) {
+        return usage("a program that was ended by --duration has no time to compare; let it end, or try --watch");
+    }
+    verify::check(&Kernel::default())
+}
+
+fn unknown(answer: &Answer) -> Failure {
+    let mut silent = answer.told.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
+    let record = silent.next().map_or_else(String::new, |one| one.record.display().to_string());
     let message = format!(
-        "{}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run, for ten seconds at least",
-        record.display()
+        "{record}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run, for ten seconds at least"
     );
     Failure::new(code::IMPOSSIBLE, message)
 }
@@ -157,15 +154,16 @@ fn unlimited(largest: &[Budget]) -> Option<u64> {
 }
 
 /// Runs the program under its budgets. `None` if that was interrupted.
-fn verify(args: &Args, one: &Told, swap: bool) -> anyhow::Result<Option<Verdicts>> {
+fn verify(args: &Args, one: &Told, question: Question) -> anyhow::Result<Option<Verdicts>> {
     let kernel = Kernel::default();
-    let mut budgets = BTreeMap::new();
-    for swap in verify::swaps(&kernel, !swap)? {
-        budgets.insert(swap, predicted(&one.record, args.slowdown, swap)?.budgets);
+    let mut all = BTreeMap::new();
+    for swap in verify::swaps(&kernel, question.below == Below::Nothing)? {
+        let question = Question { below: Below::of_swap(swap), ..question };
+        all.insert(swap, budgets::predicted(&one.record, question)?.budgets);
     }
     let here = Cgroup::of(&kernel, std::process::id()).ok().flatten();
     let limit = here.and_then(|cgroup| cgroup.lowest_limit(&kernel));
-    let most = budgets.values().flatten().filter(|budget| budget.mechanism != Mechanism::Unlimited);
+    let most = all.values().flatten().filter(|budget| budget.mechanism != Mechanism::Unlimited);
     if let (Some(limit), Some(most)) = (limit, most.map(|budget| budget.bytes).max())
         && limit < most
     {
@@ -174,14 +172,14 @@ fn verify(args: &Args, one: &Told, swap: bool) -> anyhow::Result<Option<Verdicts
         eprintln!("lowtide: a limit of {limit} is set above: no run can have more, those without a limit neither");
     }
     let asked = Asked { slowdown: args.slowdown.0, runs: args.runs, least: args.least };
-    let Some(verdicts) = verify::verify(&one.record, &one.argv, one.runtime_s, &budgets, asked)? else {
+    let Some(verdicts) = verify::verify(&one.record, &one.argv, one.runtime_s, &all, asked)? else {
         return Ok(None);
     };
-    let all: Vec<Budget> = budgets.into_values().flatten().collect();
+    let all: Vec<Budget> = all.into_values().flatten().collect();
     let page = one.record.join("budget.html");
-    let title = format!("How much memory {} needs", one.command);
+    let title = format!("How much memory {} needs", one.command());
     let chapters = [verdicts.chapter(unlimited(&all))];
-    std::fs::write(&page, forest::page(&title, &about(args.slowdown, swap), &chapters)?)?;
+    std::fs::write(&page, forest::page(&title, &question.to_string(), &chapters)?)?;
     eprintln!("report: {}", page.display());
     Ok(Some(verdicts))
 }
@@ -192,219 +190,17 @@ fn measure(args: &Args) -> anyhow::Result<PathBuf> {
     let out = args.out.clone().unwrap_or_else(|| session::default_folder(&name));
     // What the program prints is its own affair; the budget has our standard output.
     let mut command = Command::new("/proc/self/exe");
-    command.arg("run").arg("--out").arg(&out).arg("--").args(&args.command);
+    command.arg("run").arg("--out").arg(&out);
+    command.args(args.duration.iter().flat_map(|time| ["--duration".to_owned(), time.to_string()]));
+    command.arg("--").args(&args.command);
     command.stdout(rustix::io::dup(std::io::stderr())?);
     let status = command.status()?;
-    if let Some(how) = failure::ended(status.code()) {
+    let was_ended = Record::open(&session::folder(&out))
+        .is_ok_and(|record| record.meta().end.as_ref().is_some_and(|end| end.reason == DURATION));
+    if let Some(how) = failure::ended(status.code()).filter(|_| !was_ended) {
         let message = format!("{name} {how}; what a run that fails needs is not what one that works needs");
         return Err(Failure::new(status.code().unwrap_or(code::OTHER), message).into());
     }
     eprintln!();
-    Ok(out)
-}
-
-/// What a record says: what was verified counts for more than what is predicted.
-fn tell(dir: &Path, slowdown: Share, swap: bool) -> anyhow::Result<Told> {
-    let mut told = predicted(dir, slowdown, swap)?;
-    let verified = verify::verified(dir);
-    let same = |one: &&Verified| one.swap == swap && one.slowdown.total_cmp(&slowdown.0).is_eq();
-    let own = told.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
-    if let (Some(own), Some(verified)) = (own, verified.iter().find(same)) {
-        if own.bytes != verified.bytes {
-            // What it is made of was told of another.
-            *own = Budget { heap_bytes: None, file_bytes: None, other_bytes: None, headroom_bytes: None, ..*own };
-            own.interval_bytes = None;
-        }
-        (own.bytes, own.verified) = (verified.bytes, true);
-    }
-    Ok(told)
-}
-
-fn predicted(dir: &Path, slowdown: Share, swap: bool) -> anyhow::Result<Told> {
-    match store::finish(dir) {
-        Ok(_) | Err(store::StoreError::Live(_)) => {}
-        Err(error @ store::StoreError::NotARecord { .. }) => return Err(error.into()),
-        Err(error) => eprintln!("lowtide: the record could not be finished: {error}"),
-    }
-    let record = Record::open(dir)?;
-    let (ages, lives, rows) = (record.ages(), record.lives(), record.usage());
-    let curve = record.curve(&ages);
-    let known = Known {
-        meta: record.meta(),
-        rows: &rows,
-        ages: &ages,
-        episodes: &lives,
-        curve: curve.as_ref(),
-        tick_s: record.tick_s(),
-        swap,
-    };
-    let told = Told {
-        record: dir.to_path_buf(),
-        command: record.meta().command.join(" "),
-        argv: record.meta().command.clone(),
-        runtime_s: record.meta().end.as_ref().map_or(0.0, |end| end.runtime_s),
-        budgets: budgets(&known, slowdown.0),
-    };
-    record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
-    Ok(told)
-}
-
-/// Of each kind the largest that any record asks for.
-fn largest(told: &[Told]) -> Vec<Budget> {
-    let kinds = [Mechanism::Unlimited, Mechanism::AppMaxrss, Mechanism::SysMaxrss, Mechanism::Lowtide];
-    let of = |kind: Mechanism| {
-        let all = told.iter().flat_map(|one| &one.budgets).filter(move |budget| budget.mechanism == kind);
-        all.max_by_key(|budget| budget.bytes).copied()
-    };
-    kinds.into_iter().filter_map(of).collect()
-}
-
-fn about(slowdown: Share, swap: bool) -> String {
-    format!("at most {slowdown} slower, {} swap", if swap { "with" } else { "without" })
-}
-
-fn grids(told: &[Told], largest: &[Budget], slowdown: Share, swap: bool) -> Vec<Grid> {
-    let title = format!("How much memory to give it ({})", about(slowdown, swap));
-    let mut grid = Grid::new(&title, &["", "budget", "heap", "file", "other", "95 % interval", "headroom", "set at"]);
-    for budget in largest {
-        let interval = budget.interval_bytes.map_or_else(
-            || "-".to_owned(),
-            |[low, high]| format!("{} to {}", whole_bytes(Some(low)), whole_bytes(Some(high))),
-        );
-        let parts = [budget.heap_bytes, budget.file_bytes, budget.other_bytes].map(whole_bytes);
-        let set_at = budget.set_at_s.map_or_else(|| "-".to_owned(), human_seconds);
-        grid.row(
-            [
-                format!("{}{}", budget.mechanism.name(), if budget.verified { ", verified" } else { "" }),
-                whole_bytes(Some(budget.bytes)),
-            ]
-            .into_iter()
-            .chain(parts)
-            .chain([interval, whole_bytes(budget.headroom_bytes), set_at]),
-        );
-    }
-    let mut grids = vec![grid];
-    if told.len() > 1 {
-        let mut grid = Grid::new("Record by record", &["record", "runtime", "lowtide", "App-MaxRSS", "Sys-MaxRSS"]);
-        for one in told {
-            let of = |kind| one.budgets.iter().find(|budget| budget.mechanism == kind).map(|budget| budget.bytes);
-            let bytes = [Mechanism::Lowtide, Mechanism::AppMaxrss, Mechanism::SysMaxrss].map(of).map(whole_bytes);
-            grid.row([one.record.display().to_string(), human_seconds(one.runtime_s)].into_iter().chain(bytes));
-        }
-        let own = own(told);
-        for (name, share) in [("median", 0.5), ("90 %", 0.9), ("largest", 1.0)] {
-            let value = stats::quantile(&own, share).map_or_else(|| "-".to_owned(), human_bytes);
-            grid.row([name.to_owned(), String::new(), value, String::new(), String::new()]);
-        }
-        grids.push(grid);
-    }
-    grids
-}
-
-/// What each record asks for, bytes.
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-fn own(told: &[Told]) -> Vec<f64> {
-    let all = told.iter().flat_map(|one| &one.budgets).filter(|budget| budget.mechanism == Mechanism::Lowtide);
-    all.map(|budget| budget.bytes as f64).collect()
-}
-
-fn whole(
-    told: &[Told],
-    largest: &[Budget],
-    verdicts: Option<&Verdicts>,
-    slowdown: Share,
-    swap: bool,
-) -> serde_json::Value {
-    let own = own(told);
-    let records: Vec<serde_json::Value> = told
-        .iter()
-        .map(|one| json!({ "record": one.record, "command": one.command, "runtime_s": one.runtime_s, "budgets": one.budgets }))
-        .collect();
-    json!({
-        "schema": 1,
-        "slowdown_percent": 100.0 * slowdown.0,
-        "swap": swap,
-        "budgets": largest,
-        "lowtide_p50_bytes": stats::quantile(&own, 0.5),
-        "lowtide_p90_bytes": stats::quantile(&own, 0.9),
-        "verify": verdicts,
-        "records": records,
-    })
-}
-
-const MIB: u64 = 1 << 20;
-
-/// The budget in others' words, with the evidence as a comment.
-fn emitted(emit: Emit, own: &Budget, told: &[Told], slowdown: Share, swap: bool) -> String {
-    let mib = own.bytes.div_ceil(MIB);
-    let proof = if own.verified { "verified by runs under it" } else { "predicted" };
-    let mut evidence = vec![format!("lowtide budget: {mib} MiB, {}, {proof}", about(slowdown, swap))];
-    if let Some([low, high]) = own.interval_bytes {
-        evidence.push(format!("95 % interval {} to {} MiB", low.div_ceil(MIB), high.div_ceil(MIB)));
-    }
-    for one in told {
-        // A line of somebody else's must not end the comment.
-        let command: String = one.command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let bytes = one.budgets.iter().find(|budget| budget.mechanism == Mechanism::Lowtide).map(|budget| budget.bytes);
-        let said = bytes.map_or_else(|| "no budget".to_owned(), |bytes| format!("{} MiB", bytes.div_ceil(MIB)));
-        evidence.push(format!("measured {}: {command}: {said}", human_seconds(one.runtime_s)));
-    }
-    let evidence: String = evidence.iter().map(|line| format!("# {line}\n")).collect();
-    match emit {
-        Emit::Systemd => format!("{evidence}[Service]\nMemoryMax={mib}M\n"),
-        Emit::Kubernetes => {
-            format!("{evidence}resources:\n  requests:\n    memory: {mib}Mi\n  limits:\n    memory: {mib}Mi\n")
-        }
-        // A batch script's options end at the first line that is none.
-        Emit::Slurm => format!("#SBATCH --mem={mib}M\n{evidence}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn budget(mechanism: Mechanism, bytes: u64) -> Budget {
-        Budget {
-            mechanism,
-            bytes,
-            heap_bytes: Some(bytes),
-            file_bytes: Some(0),
-            other_bytes: Some(0),
-            interval_bytes: Some([bytes - MIB, bytes]),
-            headroom_bytes: Some(MIB / 2),
-            set_at_s: Some(3.0),
-            verified: false,
-        }
-    }
-
-    fn told(bytes: u64) -> Told {
-        let budgets = vec![budget(Mechanism::AppMaxrss, 2 * bytes), budget(Mechanism::Lowtide, bytes)];
-        Told { record: "a".into(), command: "solve\nx".into(), argv: Vec::new(), runtime_s: 60.0, budgets }
-    }
-
-    #[test]
-    fn the_largest_of_several_counts() {
-        let all = [told(100 * MIB), told(300 * MIB), told(200 * MIB)];
-        let largest = largest(&all);
-        assert_eq!(largest.iter().map(|budget| budget.bytes / MIB).collect::<Vec<_>>(), [600, 300]);
-        let value = whole(&all, &largest, None, Share(0.02), true);
-        assert_eq!(value["lowtide_p50_bytes"], 200.0 * 1_048_576.0);
-        assert_eq!(grids(&all, &largest, Share(0.02), true).len(), 2);
-    }
-
-    #[test]
-    fn others_are_told_in_their_words_with_the_evidence() {
-        let one = [told(100 * MIB + 1)];
-        let own = one[0].budgets[1];
-        let text = |emit| emitted(emit, &own, &one, Share(0.02), true);
-        assert!(text(Emit::Systemd).ends_with("[Service]\nMemoryMax=101M\n"));
-        assert!(text(Emit::Kubernetes).contains("limits:\n    memory: 101Mi"));
-        assert!(text(Emit::Slurm).starts_with("#SBATCH --mem=101M\n# lowtide budget: 101 MiB"));
-        assert!(
-            text(Emit::Systemd)
-                .lines()
-                .all(|line| line.starts_with('#') || line.starts_with("[S") || line.starts_with('M'))
-        );
-    }
+    Ok(session::folder(&out))
 }

@@ -162,7 +162,7 @@ pub fn guarded(scheme: &Scheme, on: Operations, cgroup: Option<String>) -> Schem
     if on == Operations::Paddr {
         let mut first: Vec<Filter> = cgroup.into_iter().map(|cgroup| reject(Kind::Memcg(cgroup), false)).collect();
         let young = |filter: &Filter| matches!(filter.of, Kind::Young);
-        if scheme.action == Action::Pageout && !scheme.filters.iter().any(young) {
+        if matches!(scheme.action, Action::Pageout | Action::MigrateCold) && !scheme.filters.iter().any(young) {
             first.push(reject(Kind::Young, true));
         }
         guarded.filters.splice(0..0, first);
