@@ -32,9 +32,10 @@ for name in "${names[@]}"; do
     sqlite) packages sqlite3 ;;
     pgbench) packages postgresql postgresql-contrib ;;
     zstd) packages zstd ;;
+    blocks | lu | bitrev | sort) ;;
     build | compile) packages build-essential ;;
     gromacs) packages gromacs ;;
-    graph) packages python3-numpy python3-scipy ;;
+    graph | search) packages python3-numpy python3-scipy ;;
     *) echo "install.sh: there is no program $name" >&2; exit 2 ;;
   esac
   LOWTIDE_WORKLOADS=$data "$here/program.sh" prepare "$name"
