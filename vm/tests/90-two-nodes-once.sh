@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Memory of two speeds: a node with CPUs and one without. What is idle is moved to the slow one, and what lies where is told.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+mib=1048576
+before=$(kernel_state)
+names=("a scheme keeps a program within its fast memory" "what a process has on each node is told")
+if [ "$(cat /sys/devices/system/node/has_memory)" != "0-1" ]; then
+  for name in "${names[@]}"; do skip "$name" "two NUMA nodes"; done
+  exit 0
+fi
+# 512 MiB, of which 64 are used over and over.
+printf '[[scheme]]\naction = "migrate_cold"\ntarget_node = 1\nage = { min = "3s" }\naccess = { max = "0%%" }\n' >cold.toml
+"$LOWTIDE" run --scheme cold.toml --max-overhead 100% --out moved -- "$PATTERN" "$patterns/fixed.toml" --seconds 40 >out 2>err
+equals "${names[0]}" $? 0
+node() { json moved/summary.json ".nodes[$1].anon.$2"; }
+between "of which it began with all" "$(node 0 peak_bytes)" $((400 * mib)) $((600 * mib))
+between "and what is idle went to the slow node" "$(node 1 peak_bytes)" $((350 * mib)) $((500 * mib))
+contains "which the report tells" "$("$LOWTIDE" report moved breakdown --format text)" "By NUMA node"
+budget=$("$LOWTIDE" budget moved --slow-tier 3us --json | jq '.budgets[] | select(.mechanism == "lowtide") | .bytes')
+between "so much fast memory it needs" "$budget" $((60 * mib)) $((140 * mib))
+
+start "$PATTERN" "$patterns/fixed.toml" --seconds 30 >/dev/null
+"$LOWTIDE" record --pid "$started" --duration 4s --out pid >/dev/null 2>err
+pages=$(awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^N0=/) n += substr($i, 4) } END { print n }' "/proc/$started/numa_maps")
+between "${names[1]}" "$(json pid/summary.json '.nodes[] | select(.node == 0) | .anon.peak_bytes + .file.peak_bytes')" \
+  $((pages * 4096 * 9 / 10)) $((pages * 4096 * 11 / 10))
+"$LOWTIDE" record --system --duration 3s --monitor none --out whole >/dev/null 2>err
+equals "and so is the whole machine's" "$(json whole/summary.json '[.nodes[].node] | join(" ")')" "0 1"
+stop "$started"
+equals "nothing was left in the kernel" "$(kernel_state)" "$before"
