@@ -83,7 +83,7 @@ while world.allreduce(time.monotonic() < end, op=MPI.LAND):
     memory[::4096] = bytes(len(memory) // 4096)
     time.sleep(0.2)
 END
-srun -N2 -n4 --mem=1000 --mpi=pmix "$LOWTIDE" run --out job -- /usr/bin/python3 ranks.py 12 >out 2>err
+srun -N2 --ntasks-per-node=2 --mem=1000 --mpi=pmix "$LOWTIDE" run --out job -- /usr/bin/python3 ranks.py 12 >out 2>err
 status=$?
 if [ "$status" -eq 0 ]; then
   equals "${names[0]}" "$(cd job && echo ./*/summary.json)" "./rank-0/summary.json ./rank-1/summary.json ./rank-2/summary.json ./rank-3/summary.json"

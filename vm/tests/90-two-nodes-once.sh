@@ -23,6 +23,9 @@ budget=$("$LOWTIDE" budget moved --slow-tier 3us --json | jq '.budgets[] | selec
 between "so much fast memory it needs" "$budget" $((60 * mib)) $((140 * mib))
 
 start "$PATTERN" "$patterns/fixed.toml" --seconds 30 >/dev/null
+# shellcheck disable=SC2317,SC2329  # called by wait_for
+is_there() { awk '/^VmRSS/ { exit !($2 > 500 * 1024) }' "/proc/$started/status"; }
+check "a process is there as a whole" wait_for 30 is_there
 "$LOWTIDE" record --pid "$started" --duration 4s --out pid >/dev/null 2>err
 pages=$(awk '{ for (i = 1; i <= NF; i++) if ($i ~ /^N0=/) n += substr($i, 4) } END { print n }' "/proc/$started/numa_maps")
 between "${names[1]}" "$(json pid/summary.json '.nodes[] | select(.node == 0) | .anon.peak_bytes + .file.peak_bytes')" \

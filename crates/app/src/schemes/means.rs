@@ -105,6 +105,10 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
         Operations::Vaddr if ground.system => {
             Some("virtual addresses are a process', not the whole system's".to_owned())
         }
+        // It takes the action and does nothing; what tells a kernel that does it came with the same change.
+        Operations::Vaddr if scheme.action.migrates() && !ground.features.knows("destinations") => {
+            Some("this kernel's DAMON on vaddr moves nothing (Linux 6.17)".to_owned())
+        }
         // All of a region is paged out, also what was used within it meanwhile.
         Operations::Vaddr if pageout => Some("DAMON on vaddr has no filter that spares used pages".to_owned()),
         Operations::Paddr if ground.system => None,
@@ -209,6 +213,18 @@ mod tests {
         assert_eq!(choose(&prcl, &strangers).unwrap(), [Means::Own], "frames of others must be told apart");
         let old = ground(&both, &ALL[..5]);
         assert_eq!(choose(&prcl, &old).unwrap(), [Means::Own], "used pages must be spared");
+    }
+
+    #[test]
+    fn memory_is_moved_by_frames_where_addresses_cannot() {
+        let cold = Scheme { target_node: Some(1), ..Scheme::new(Action::MigrateCold) };
+        let known = ["action migrate_cold", "target_node", "filter memcg", "filter young", "destinations"];
+        let both = [Operations::Vaddr, Operations::Paddr];
+        let on = |known: &[&str]| choose(std::slice::from_ref(&cold), &ground(&both, known)).unwrap();
+        assert_eq!(on(&known[..4]), [Means::Kernel(Operations::Paddr)]);
+        assert_eq!(on(&known), [Means::Kernel(Operations::Vaddr)]);
+        let spared = guarded(&cold, Operations::Paddr, Some("/a".to_owned()));
+        assert_eq!(spared.filters.iter().map(|filter| filter.of.name()).collect::<Vec<_>>(), ["memcg", "young"]);
     }
 
     #[test]
