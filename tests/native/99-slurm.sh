@@ -97,7 +97,7 @@ equals "${names[1]}" "$(jq -r '.task | "\(.run) \(.node) \(.rank) \(.ranks) \(.p
 node=$(json budget.json '.nodes[] | select(.node == "n2") | .budgets[] | select(.mechanism == "lowtide") | .bytes')
 between "${names[2]}" "$node" $((224 * mib)) $((350 * mib))
 "$LOWTIDE" budget job --no-swap >text 2>>err
-contains "${names[3]}" "$(<text)" "n2 (sets the number)"
+contains "${names[3]}" "$(<text)" "(n2 sets the number)"
 equals "${names[4]}" "$(json budget.json '.runs[0] | [.run, .ranks, (.missing | length), .skew.largest] | join(" ")')" "slurm-1.0 4 0 3"
 "$LOWTIDE" budget job/rank-0 job/rank-1 job/rank-2 >/dev/null 2>err
 contains "${names[5]}" "$(<err)" "no records of 1 of its 4 ranks (3)"

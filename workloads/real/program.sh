@@ -156,7 +156,7 @@ run_gromacs() {
   grep '^Performance' log
 }
 
-# A block tridiagonal solver on a cube of 100 cells a side that writes all of it every ten steps.
+# A block tridiagonal solver on a cube of 160 cells a side that writes all of it every other step.
 numeric() {
   local name=$1
   shift
@@ -164,19 +164,19 @@ numeric() {
 }
 run_blocks() {
   private
-  numeric blocks 100 40 10 "$dir/checkpoints"
+  numeric blocks 160 10 2 "$dir/checkpoints"
 }
 
 # All of a matrix over and over, and a permutation with strides of all lengths.
 run_lu() { numeric lu 3500; }
-run_bitrev() { numeric bitrev 25 6; }
+run_bitrev() { numeric bitrev 25 8; }
 
 # A sort in memory of lines in no order.
 prepare_sort() {
   [ -e "$data/sort.in" ] && return 0
   /usr/bin/python3 -c 'import random
 random.seed(1)
-for _ in range(3_000_000): print(f"{random.getrandbits(200):050x}")' >"$data/sort.tmp"
+for _ in range(8_000_000): print(f"{random.getrandbits(200):050x}")' >"$data/sort.tmp"
   mv "$data/sort.tmp" "$data/sort.in"
 }
 run_sort() { sort -S 1G --parallel=2 "$data/sort.in" | tail -n 1; }

@@ -80,12 +80,13 @@ fn left_out(grid: &mut Grid, count: usize) {
 
 fn nodes(answer: &Answer) -> Grid {
     let head = ["node", "run", "ranks at a time", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "Unlimited"];
-    let mut grid = Grid::new("Node by node: the sum over the ranks that ran on it at a time", &head);
-    let (these, more) = shown(&answer.nodes, |node| bytes(&node.budgets, Mechanism::Lowtide));
     let sets = answer.budget(Mechanism::Lowtide);
+    let sets = answer.nodes.iter().find(|node| sets.is_some_and(|own| node.budgets.contains(own)));
+    let sets = sets.map_or_else(String::new, |node| format!(" ({} sets the number)", node.node));
+    let mut grid = Grid::new(&format!("Node by node{sets}: the sum over the ranks that ran on it at a time"), &head);
+    let (these, more) = shown(&answer.nodes, |node| bytes(&node.budgets, Mechanism::Lowtide));
     for node in these {
-        let mark = if sets.is_some_and(|own| node.budgets.contains(own)) { " (sets the number)" } else { "" };
-        let name = [format!("{}{mark}", node.node), node.run.clone(), node.at_a_time.to_string()];
+        let name = [node.node.clone(), node.run.clone(), node.at_a_time.to_string()];
         grid.row(name.into_iter().chain(cells(&node.budgets)));
     }
     left_out(&mut grid, more);
@@ -203,7 +204,8 @@ mod tests {
         let all = answer(ranks.into_iter().map(|(i, node, mib)| rank(i, node, mib * MIB)).collect());
         let grids = grids(&all);
         assert_eq!(grids.len(), 4);
-        assert_eq!(grids[1].rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a (sets the number)", "b"]);
+        assert_eq!(grids[1].rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(grids[1].title.contains("(a sets the number)"), "{}", grids[1].title);
         assert_eq!((grids[2].rows[0][3].as_str(), grids[2].rows[0][6].as_str()), ("rank 1 on a", "1.40"));
         let value = whole(&all, None);
         assert_eq!(
