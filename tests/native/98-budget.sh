@@ -29,6 +29,13 @@ between "and has a budget" "$(of endless.json lowtide)" $((60 * mib)) $((530 * m
 "$LOWTIDE" budget endless --verify >out 2>err
 equals "but no time that could be compared" $? 2
 between "fast memory has a price of its own" "$(of <("$LOWTIDE" budget first --slow-tier 1us --json) lowtide)" 1 "$own"
+if have root; then
+  # 96 MiB on tmpfs that nobody looks at again: they have nowhere to go.
+  "$LOWTIDE" budget --no-swap --json --out tmpfs -- sh -c 'head -c 96M /dev/zero >"$0" && sleep 11; rm "$0"' "/dev/shm/lowtide-test-$$" >tmpfs.json 2>err
+  between "what lies on tmpfs stays without swap" "$(of tmpfs.json lowtide)" $((96 * mib)) $((130 * mib))
+else
+  skip "what lies on tmpfs stays without swap" root
+fi
 "$LOWTIDE" budget nothing >out 2>err
 equals "what is no record is refused" $? 5
 "$LOWTIDE" budget --slowdown 0% first >out 2>err

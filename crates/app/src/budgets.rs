@@ -348,12 +348,11 @@ impl Answer {
 /// Of each kind the largest.
 fn largest<'a>(budgets: impl Iterator<Item = &'a Budget>) -> Vec<Budget> {
     let all: Vec<&Budget> = budgets.collect();
-    let kinds = [Mechanism::Unlimited, Mechanism::AppMaxrss, Mechanism::SysMaxrss, Mechanism::Lowtide];
     let of = |kind: Mechanism| {
         let these = all.iter().filter(move |budget| budget.mechanism == kind);
         these.max_by_key(|budget| budget.bytes).map(|budget| **budget)
     };
-    kinds.into_iter().filter_map(of).collect()
+    Mechanism::ALL.into_iter().filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ pub fn verify(
     let runner = Runner { kernel: &kernel, journal: &journal, signals: &signals, folder: folder.clone(), keep: false };
     let suite = Suite::of(command.to_vec());
     let Some(program) = suite.programs.first() else { return Ok(None) };
-    let patience = Span(Duration::from_secs_f64(PATIENCE * runtime_s + 30.0));
+    let patience = Span(Duration::from_secs_f64((PATIENCE * runtime_s + 30.0).ceil()));
     let program = Program { timeout: patience, ..program.clone() };
     let mut trials = Trials {
         work: Work { name: &program.name, programs: vec![&program], limit: None },
@@ -251,7 +251,8 @@ impl Trials<'_> {
                 break;
             }
             self.random.shuffle(&mut these);
-            self.round(&these)?;
+            let at = self.random.index(these.len() + 1);
+            self.round(&these, at)?;
         }
         let free: Vec<f64> = self.times(ORIGINAL).into_iter().map(|(_, seconds)| seconds).collect();
         let runtime_s = stats::quantile(&free, 0.5).ok_or_else(|| Stop::Failed("no run was made".to_owned()))?;
@@ -277,21 +278,26 @@ impl Trials<'_> {
         all.map(|budget| budget.bytes as f64)
     }
 
-    /// One run without a limit and one under each of these.
-    fn round(&mut self, these: &[&OnTrial]) -> Result<(), Stop> {
+    /// One run under each of these, and before the one at this place one without a limit.
+    fn round(&mut self, these: &[&OnTrial], at: usize) -> Result<(), Stop> {
         self.round += 1;
         let free = Config { name: ORIGINAL.to_owned(), ..Config::default() };
-        // Among the others, at random as they are.
-        let at = self.random.index(these.len() + 1);
+        let mut failed = 0;
         let mut configs: Vec<Config> = these.iter().map(|one| one.config()).collect();
         configs.insert(at, free);
         for config in configs {
+            let is_free = config.name == ORIGINAL;
+            if is_free && failed == these.len() && failed > 0 && !self.runs(ORIGINAL).is_empty() {
+                // There is nothing to compare it with.
+                break;
+            }
             if let Some(spinner) = &self.spinner {
                 spinner.set_message(format!("round {}: {}", self.round, config.name));
                 spinner.tick();
             }
             let outcome = self.runner.run(&self.work, &config, self.round)?;
-            if let (ORIGINAL, Some(why)) = (config.name.as_str(), &outcome.failure) {
+            failed += usize::from(outcome.failure.is_some());
+            if let (true, Some(why)) = (is_free, &outcome.failure) {
                 return Err(Stop::Failed(format!("without a limit, it {why}; no budget can be told from that")));
             }
             self.outcomes.add(outcome).map_err(anyhow::Error::from)?;
@@ -401,7 +407,8 @@ impl Trials<'_> {
     /// Whether so much holds, from as few pairs of runs as can tell.
     fn step(&mut self, one: &OnTrial) -> Result<bool, Stop> {
         for pairs in 1..=PAIRS {
-            self.round(&[one])?;
+            // What cannot even run needs no run to be compared with; else by turns, as machines drift.
+            self.round(&[one], (pairs % 2) as usize)?;
             if self.runs(&one.config().name).iter().any(|run| run.failure.is_some()) {
                 return Ok(false);
             }

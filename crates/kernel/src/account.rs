@@ -341,6 +341,8 @@ impl Accountant {
         usage.socket_bytes = charges.sockets.map(number);
         usage.cgroup_bytes = charges.current.map(number);
         usage.cgroup_lru_bytes = Some(number(charges.lru));
+        usage.unevictable_bytes = Some(number(charges.unevictable));
+        usage.cgroup_inactive_file_bytes = Some(number(charges.inactive_file));
         usage.minor_faults = Some(number(charges.faults.saturating_sub(charges.major_faults)));
         usage.major_faults = Some(number(charges.major_faults));
         usage.refault_anon = charges.refault_anon.map(number);

@@ -72,6 +72,7 @@ fields! {
     anon_bytes Bytes Gauge "Anonymous memory: charged to the cgroup, or else resident in the processes.";
     file_bytes Bytes Gauge "File memory: page cache charged to the cgroup, or else mapped files resident in the processes.";
     shmem_bytes Bytes Gauge "Shared memory and tmpfs.";
+    unevictable_bytes Bytes Gauge "What the kernel cannot reclaim of the cgroup's anonymous and file memory: locked, mostly.";
     kernel_bytes Bytes Gauge "Kernel memory charged: slab, page tables, stacks, sockets.";
     slab_bytes Bytes Gauge "Slab caches charged.";
     page_table_bytes Bytes Gauge "Page tables.";
@@ -87,6 +88,7 @@ fields! {
     taken_file_bytes Bytes Gauge "File memory that lowtide's schemes have taken and that has not come back.";
     cgroup_bytes Bytes Gauge "All that is charged to the cgroup.";
     cgroup_lru_bytes Bytes Gauge "Active and inactive lists of the cgroup, anonymous and file, and unevictable.";
+    cgroup_inactive_file_bytes Bytes Gauge "File memory on the cgroup's inactive list: what Kubernetes leaves out of its working set.";
     system_used_bytes Bytes Gauge "Memory in use on the whole system: total minus free.";
     system_available_bytes Bytes Gauge "Memory the kernel says is available without swapping, on the whole system.";
     system_lru_bytes Bytes Gauge "Active and inactive lists of the whole system, anonymous and file, and unevictable.";

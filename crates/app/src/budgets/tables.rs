@@ -54,9 +54,10 @@ fn bytes(budgets: &[Budget], mechanism: Mechanism) -> Option<u64> {
 }
 
 /// The kinds in the order of their columns.
-const COLUMNS: [Mechanism; 4] = [Mechanism::Lowtide, Mechanism::AppMaxrss, Mechanism::SysMaxrss, Mechanism::Unlimited];
+const COLUMNS: [Mechanism; 5] =
+    [Mechanism::Lowtide, Mechanism::AppMaxrss, Mechanism::SysMaxrss, Mechanism::Vpa, Mechanism::Unlimited];
 
-fn cells(budgets: &[Budget]) -> [String; 4] {
+fn cells(budgets: &[Budget]) -> [String; 5] {
     COLUMNS.map(|mechanism| whole_bytes(bytes(budgets, mechanism)))
 }
 
@@ -79,7 +80,7 @@ fn left_out(grid: &mut Grid, count: usize) {
 }
 
 fn nodes(answer: &Answer) -> Grid {
-    let head = ["node", "run", "ranks at a time", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "Unlimited"];
+    let head = ["node", "run", "ranks at a time", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let sets = answer.budget(Mechanism::Lowtide);
     let sets = answer.nodes.iter().find(|node| sets.is_some_and(|own| node.budgets.contains(own)));
     let sets = sets.map_or_else(String::new, |node| format!(" ({} sets the number)", node.node));
@@ -116,7 +117,7 @@ fn runs(answer: &Answer) -> Grid {
 }
 
 fn classes(answer: &Answer) -> Grid {
-    let head = ["nodes with", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "Unlimited"];
+    let head = ["nodes with", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let mut grid = Grid::new("For each kind of node", &head);
     for (class, budgets) in answer.classes() {
         grid.row(std::iter::once(class.to_owned()).chain(cells(&budgets)));
@@ -125,7 +126,7 @@ fn classes(answer: &Answer) -> Grid {
 }
 
 fn records(answer: &Answer) -> Grid {
-    let head = ["record", "rank", "runtime", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "Unlimited"];
+    let head = ["record", "rank", "runtime", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let mut grid = Grid::new("Record by record", &head);
     let (these, more) = shown(&answer.told, |one| one.bytes(Mechanism::Lowtide));
     for one in these {
@@ -138,7 +139,7 @@ fn records(answer: &Answer) -> Grid {
     for (name, share) in [("median", 0.5), ("90 %", 0.9), ("largest", 1.0)] {
         let value = stats::quantile(&own, share).map_or_else(|| "-".to_owned(), human_bytes);
         let blank = String::new;
-        grid.row([name.to_owned(), blank(), blank(), value, blank(), blank(), blank()]);
+        grid.row([name.to_owned(), blank(), blank(), value, blank(), blank(), blank(), blank()]);
     }
     grid
 }

@@ -17,6 +17,8 @@ pub struct Charges {
     pub zswapped: Option<u64>,
     pub huge: Option<u64>,
     pub lru: u64,
+    pub inactive_file: u64,
+    pub unevictable: u64,
     pub kernel: Option<u64>,
     pub slab: Option<u64>,
     pub page_tables: Option<u64>,
@@ -50,6 +52,8 @@ impl std::ops::AddAssign for Charges {
         self.mapped_file += of.mapped_file;
         self.swap += of.swap;
         self.lru += of.lru;
+        self.inactive_file += of.inactive_file;
+        self.unevictable += of.unevictable;
         self.faults += of.faults;
         self.major_faults += of.major_faults;
         for (all, one) in [
@@ -119,7 +123,15 @@ fn parse_v1(text: &str) -> Charges {
             "shmem" => charges.shmem = number,
             "mapped_file" => charges.mapped_file = number,
             "swap" => charges.swap = number,
-            "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
+            "active_anon" | "inactive_anon" | "active_file" => charges.lru += number,
+            "unevictable" => {
+                charges.unevictable = number;
+                charges.lru += number;
+            }
+            "inactive_file" => {
+                charges.inactive_file = number;
+                charges.lru += number;
+            }
             "pgfault" => charges.faults = number,
             "pgmajfault" => charges.major_faults = number,
             "workingset_refault_anon" => charges.refault_anon = Some(number),
@@ -139,7 +151,15 @@ fn parse_v2(text: &str) -> Charges {
             "file" => charges.file = number,
             "shmem" => charges.shmem = number,
             "file_mapped" => charges.mapped_file = number,
-            "active_anon" | "inactive_anon" | "active_file" | "inactive_file" | "unevictable" => charges.lru += number,
+            "active_anon" | "inactive_anon" | "active_file" => charges.lru += number,
+            "unevictable" => {
+                charges.unevictable = number;
+                charges.lru += number;
+            }
+            "inactive_file" => {
+                charges.inactive_file = number;
+                charges.lru += number;
+            }
             "zswap" => charges.zswap = Some(number),
             "zswapped" => charges.zswapped = Some(number),
             "anon_thp" => charges.huge = Some(number),

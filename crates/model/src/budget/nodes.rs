@@ -61,8 +61,7 @@ fn of(ranks: &[Rank<'_>], run: String, node: String, members: Vec<usize>) -> Nod
         all.filter(|rank| rank.ran_s[0] <= start && start < rank.ran_s[1].max(rank.ran_s[0] + 1e-3)).collect()
     };
     let times: Vec<Vec<&Rank<'_>>> = members.iter().map(|place| together(ranks[*place].ran_s[0])).collect();
-    let kinds = [Mechanism::Unlimited, Mechanism::AppMaxrss, Mechanism::SysMaxrss, Mechanism::Lowtide];
-    let mut budgets: Vec<Budget> = kinds
+    let mut budgets: Vec<Budget> = Mechanism::ALL
         .into_iter()
         .filter_map(|kind| {
             // Where one does not tell, nothing is known of all.
