@@ -7,7 +7,7 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh, or in a trap
 cd "$trials/../.." || exit 1
-[ $# -gt 0 ] || set -- zstd graph compile sqlite gromacs build redis memcached
+[ $# -gt 0 ] || set -- blocks sort zstd search lu graph sqlite gromacs compile bitrev redis memcached build
 device='' ended=0
 # shellcheck disable=SC2317,SC2329  # called by the trap
 give_back() {
@@ -27,8 +27,8 @@ out=${KEEP:-$tmp/budgets}
 mkdir -p "$out"
 "$LOWTIDE" doctor --calibrate >/dev/null 2>&1
 printf '%s, %s CPUs, %s, at most %s slower\n\n' "$(uname -r)" "$(nproc)" "${SWAP:-zram:4G}" "${SLOWDOWN:-5%}"
-printf '| program | swap | App-MaxRSS | Sys-MaxRSS | Unlimited | lowtide | the least that holds | off by | lowtide slower by | App-MaxRSS slower by |\n'
-printf '| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n'
+printf '| program | swap | App-MaxRSS | Sys-MaxRSS | VPA | Unlimited | lowtide | the least that holds | off by | slower: lowtide | App-MaxRSS | Sys-MaxRSS | VPA |\n'
+printf '| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n'
 for name in "$@"; do
   workloads/real/program.sh prepare "$name" >/dev/null 2>&1
   if ! "$LOWTIDE" budget --slowdown "${SLOWDOWN:-5%}" --verify --least --runs "${RUNS:-3}" --json --out "$out/$name" \
@@ -43,11 +43,12 @@ for name in "$@"; do
     (.budgets | map({(.mechanism): .bytes}) | add) as $all
     | .verify as $verify
     | ($verify.tried | map(.swap) | unique)[] as $swap
-    | ($verify.tried[] | select(.swap == $swap and .mechanism == "lowtide")) as $own
-    | ($verify.tried[] | select(.swap == $swap and .mechanism == "app-maxrss")) as $app
+    | ($verify.tried | map(select(.swap == $swap) | {(.mechanism): .}) | add) as $tried
+    | $tried.lowtide as $own
     | ([$verify.verified[] | select(.swap == $swap) | .bytes][0]) as $least
     | [$name, (if $swap then "yes" else "no" end), ($all["app-maxrss"] | mib), ($all["sys-maxrss"] | mib),
-       ($all.unlimited | mib), ($own.bytes | mib), ($least | mib),
-       (if $least then ($own.bytes / $least - 1) | percent else "-" end), ($own | slower), ($app | slower)]
+       ($all.vpa | mib), ($all.unlimited | mib), ($own.bytes | mib), ($least | mib),
+       (if $least then ($own.bytes / $least - 1) | percent else "-" end), ($own | slower),
+       ($tried["app-maxrss"] | slower), ($tried["sys-maxrss"] | slower), ($tried.vpa | slower)]
     | "| " + join(" | ") + " |"' "$out/$name.json"
 done
