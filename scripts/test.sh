@@ -57,6 +57,14 @@ run() {
   return "$status"
 }
 
+# What failed so far, in full, for whoever comes when the terminal is gone.
+kept=
+keep_if_more_than() {
+  [ ${#failures[@]} -gt "$1" ] || return 0
+  [ -n "$kept" ] || kept=$(mktemp "${TMPDIR:-/tmp}/lowtide-make-test-failed.XXXXXX")
+  { printf 'FAILED: %s\n' "${failures[@]:$1}" && cat -- "$log"; } >>"$kept"
+}
+
 ended() {
   case $1 in
     124) echo "took too long" ;;
@@ -67,10 +75,11 @@ ended() {
 
 # A check that counts as one test.
 one() {
-  local name=$1 limit=$2 status=0
+  local name=$1 limit=$2 status=0 before=${#failures[@]}
   shift 2
   run "$limit" "$@" || status=$?
   if [ "$status" -eq 0 ]; then passed=$((passed + 1)); else failures+=("$name: $(ended "$status")"); fi
+  keep_if_more_than "$before"
 }
 
 # sum PATTERN: adds up the numbers that sed's PATTERN finds in the log.
@@ -103,11 +112,12 @@ cargo_tests() {
   elif [ "$status" -ne 0 ] && ! grep -q '^test result: FAILED' "$log"; then
     failures+=("cargo test: $(ended "$status")")
   fi
+  keep_if_more_than "$before"
 }
 
 # A script that reports by lines: `reporting SECONDS SCRIPT`.
 reporting() {
-  local limit=$1 script=$2 status=0 count reported name
+  local limit=$1 script=$2 status=0 count reported name before=${#failures[@]}
   run "$limit" "${as_root[@]}" env LOWTIDE="$target/release/lowtide" PATTERN="$target/release/pattern" "$script" ||
     status=$?
   count=$(grep -c '^ok - ' "$log" || true)
@@ -120,6 +130,7 @@ reporting() {
   elif [ "$status" -ne 0 ] && ! grep -q '^not ok - ' "$log"; then
     failures+=("$script: $(ended "$status")")
   fi
+  keep_if_more_than "$before"
 }
 
 real_kernel_tests() {
@@ -170,5 +181,6 @@ real_kernel_tests
 echo
 for name in "${skips[@]}"; do echo "skipped: $name"; done
 for name in "${failures[@]}"; do echo "FAILED: $name"; done
+[ -z "$kept" ] || echo "what they printed: $kept"
 echo "$passed passed, ${#failures[@]} failed, ${#skips[@]} skipped"
 [ ${#failures[@]} -eq 0 ]
