@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Budgets against the least that holds, found by bisection: `budgets.sh [PROGRAM...]`, of the real ones (workloads/real).
 #
-# Environment: RUNS (3: under each budget at most), SLOWDOWN (5%), SWAP (zram:4G; none), KEEP (a folder for all records), LOWTIDE_WORKLOADS, LOWTIDE.
+# Environment: RUNS (3: under each budget at most), SLOWDOWN (5%), SWAP (zram:4G; none), KEEP (a folder for all records), PLOT (a file to draw to, .svg),
+# LOWTIDE_WORKLOADS, LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -27,28 +28,11 @@ out=${KEEP:-$tmp/budgets}
 mkdir -p "$out"
 "$LOWTIDE" doctor --calibrate >/dev/null 2>&1
 printf '%s, %s CPUs, %s, at most %s slower\n\n' "$(uname -r)" "$(nproc)" "${SWAP:-zram:4G}" "${SLOWDOWN:-5%}"
-printf '| program | swap | App-MaxRSS | Sys-MaxRSS | VPA | Unlimited | lowtide | the least that holds | off by | slower: lowtide | App-MaxRSS | Sys-MaxRSS | VPA |\n'
-printf '| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n'
 for name in "$@"; do
   workloads/real/program.sh prepare "$name" >/dev/null 2>&1
-  if ! "$LOWTIDE" budget --slowdown "${SLOWDOWN:-5%}" --verify --least --runs "${RUNS:-3}" --json --out "$out/$name" \
-    -- workloads/real/program.sh run "$name" >"$out/$name.json" 2>"$out/$name.log"; then
-    tail -1 "$out/$name.log" | sed "s/^/$name: /"
-    continue
-  fi
-  jq -r --arg name "$name" '
-    def mib: if . == null then "-" else (. / 1048576 | round | tostring) + " MiB" end;
-    def percent: if . == null then "-" else (1000 * . | round / 10 | tostring) + " %" end;
-    def slower: if .failed > 0 then "\(.failed) of \(.runs) failed" else .slowdown.mean | percent end;
-    (.budgets | map({(.mechanism): .bytes}) | add) as $all
-    | .verify as $verify
-    | ($verify.tried | map(.swap) | unique)[] as $swap
-    | ($verify.tried | map(select(.swap == $swap) | {(.mechanism): .}) | add) as $tried
-    | $tried.lowtide as $own
-    | ([$verify.verified[] | select(.swap == $swap) | .bytes][0]) as $least
-    | [$name, (if $swap then "yes" else "no" end), ($all["app-maxrss"] | mib), ($all["sys-maxrss"] | mib),
-       ($all.vpa | mib), ($all.unlimited | mib), ($own.bytes | mib), ($least | mib),
-       (if $least then ($own.bytes / $least - 1) | percent else "-" end), ($own | slower),
-       ($tried["app-maxrss"] | slower), ($tried["sys-maxrss"] | slower), ($tried.vpa | slower)]
-    | "| " + join(" | ") + " |"' "$out/$name.json"
+  "$LOWTIDE" budget --slowdown "${SLOWDOWN:-5%}" --verify --least --runs "${RUNS:-3}" --json --out "$out/$name" \
+    -- workloads/real/program.sh run "$name" >"$out/$name.json" 2>"$out/$name.log" || tail -1 "$out/$name.log" | sed "s/^/$name: /"
 done
+# Only for drawing.
+/usr/bin/python3 -c 'import matplotlib' 2>/dev/null || apt-get -q -y --no-install-recommends install python3-matplotlib >/dev/null 2>&1
+/usr/bin/python3 bench/trials/budgets.py "$out" ${PLOT:+"$PLOT"}

@@ -87,6 +87,8 @@ pub struct Told {
     pub class: String,
     /// Why it may have needed more, if it had gone on.
     pub cut_short: Option<String>,
+    /// Nobody looked which memory is used.
+    pub blind: bool,
     /// Its budgets.
     pub budgets: Vec<Budget>,
 }
@@ -197,6 +199,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
         task: meta.task.clone(),
         class: class(meta),
         cut_short: cut_short(meta),
+        blind: curve.is_none(),
         budgets: budgets(&known, question.slowdown.0),
     };
     record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
@@ -339,6 +342,9 @@ impl Answer {
             }
             if one.bytes(Mechanism::Lowtide).is_none() {
                 doubts.push(format!("{}: does not tell what was used", one.record.display()));
+            } else if one.blind {
+                let record = one.record.display();
+                doubts.push(format!("{record}: does not tell which of its files are used: all of them are counted"));
             }
         }
         doubts
@@ -392,6 +398,7 @@ pub(crate) mod tests {
             task: None,
             class: "2 CPUs, 4 GiB".to_owned(),
             cut_short: None,
+            blind: false,
             budgets: vec![budget(Mechanism::AppMaxrss, 2 * bytes), budget(Mechanism::Lowtide, bytes)],
         }
     }

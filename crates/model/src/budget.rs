@@ -24,6 +24,9 @@ const GROUPS: u64 = 10;
 /// daily peaks; of one run there is one peak.
 const VPA_MARGIN: f64 = 0.15;
 
+/// Pages that the kernel charges at a time for each CPU, used or not (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
+const CHARGE_BATCH: u64 = 64;
+
 /// How a budget was come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -137,7 +140,8 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
 /// The least within the slowdown.
 fn own(known: &Known<'_>, live: &[Usage], slowdown: f64) -> Option<Budget> {
     let costs = known.costs;
-    let kernel = highest(live, |row| row.kernel_bytes).map_or(0.0, |(_, most)| most);
+    let charged_ahead = number(known.meta.host.cpus * CHARGE_BATCH * PAGE);
+    let kernel = highest(live, |row| row.kernel_bytes).map_or(0.0, |(_, most)| most) + charged_ahead;
     let limits = Limits::of(known.ages, known.episodes, known.tick_s, known.swap);
     let Some(limits) = limits else {
         return from_histograms(known, live, slowdown, &costs, kernel);
@@ -167,7 +171,11 @@ fn from_histograms(
     costs: &RefaultCosts,
     kernel: f64,
 ) -> Option<Budget> {
-    let curve = known.curve?;
+    let Some(curve) = known.curve else {
+        // Nobody looked. Without swap that leaves only the files open: all of them.
+        let (row, _) = highest(live, |row| row.anon_bytes).filter(|_| !known.swap)?;
+        return Some(of_row(Mechanism::Lowtide, row, resident(live) + kernel));
+    };
     if known.swap {
         // Where no age is known to do, all that there ever was does.
         let all = || totals(known.ages).iter().map(|(_, total)| total.iter().sum()).fold(0.0, f64::max);
@@ -391,6 +399,14 @@ mod tests {
         };
         assert!((1000 * PAGE..=4000 * PAGE).contains(&own(true).bytes) && own(true).interval_bytes.is_none());
         assert_eq!(own(false).bytes, 4000 * PAGE);
+        let rows = rows.map(|row| Usage { file_bytes: Some(100.0), ..row });
+        let costs = RefaultCosts::default();
+        let blind = |swap| {
+            let known =
+                Known { meta: &meta, rows: &rows, ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap, costs };
+            budgets(&known, 0.02).last().map(|budget| budget.bytes)
+        };
+        assert_eq!((blind(true), blind(false)), (None, Some(4000 * PAGE + 100)), "without swap only files are open");
     }
 
     #[test]
