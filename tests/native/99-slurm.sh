@@ -19,7 +19,7 @@ fetch() {
   # What is installed already is left out; of libpmix-dev only a link is wanted, and nothing that it depends on.
   packages=$(apt-get -s --no-install-recommends install slurmctld slurmd slurm-client python3-mpi4py 2>/dev/null | awk '/^Inst/ { print $2 }')
   # shellcheck disable=SC2086  # names of packages
-  [ -n "$packages" ] && (cd debs && apt-get -q download $packages libpmix-dev) >fetch.log 2>&1
+  (cd debs && apt-get -q download $packages libpmix-dev) >fetch.log 2>&1
 }
 if ! have root || ! command -v unshare >/dev/null; then
   lacks="root"
@@ -28,6 +28,7 @@ elif ! have "command apt-get" || ! { fetch || { rm -rf debs slurm; apt-get -q up
 else
   for deb in debs/*.deb; do dpkg-deb -x "$deb" slurm || lacks="Debian packages that unpack"; done
   mount -t overlay overlay -o "lowerdir=$tmp/slurm/usr:/usr" /usr 2>mount.log || lacks="overlayfs"
+  [ -n "$lacks" ] || have "command slurmctld-wlm" || lacks="Debian packages of Slurm"
 fi
 if [ -n "$lacks" ]; then
   for name in "${names[@]}"; do skip "$name" "$lacks"; done

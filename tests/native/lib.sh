@@ -25,6 +25,9 @@ anything_failed=0
 
 finish_test() {
   local status=$? pid
+  # A process that is stopped before it has become its program is a copy of this shell, with its traps: what it ends and
+  # removes would be the test's.
+  [ "$BASHPID" = "$$" ] || exit "$status"
   trap - EXIT INT TERM HUP
   for pid in "${all_started[@]}"; do
     stop "$pid"
