@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats;
 use crate::summary::Level;
 
 /// What a target has on one node, bytes.
@@ -50,7 +49,7 @@ pub fn summarise(rows: &[NodeRow]) -> Vec<NodeSummary> {
     let level = |seen: &[NodeUse], get: fn(&NodeUse) -> Option<u64>| {
         #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
         let values: Vec<f64> = seen.iter().filter_map(get).map(|bytes| bytes as f64).collect();
-        Level { peak_bytes: stats::max(&values).map(whole), avg_bytes: stats::mean(&values).map(whole) }
+        Level::of(&values)
     };
     let summary = |(node, seen): (u32, Vec<NodeUse>)| NodeSummary {
         node,
@@ -59,11 +58,6 @@ pub fn summarise(rows: &[NodeRow]) -> Vec<NodeSummary> {
         kernel: level(&seen, |seen| seen.kernel),
     };
     nodes.into_iter().map(summary).collect()
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of sizes of memory")]
-fn whole(bytes: f64) -> u64 {
-    bytes.max(0.0).round() as u64
 }
 
 #[cfg(test)]

@@ -19,6 +19,13 @@ pub struct Level {
     pub avg_bytes: Option<u64>,
 }
 
+impl Level {
+    /// Of values in bytes.
+    pub(crate) fn of(values: &[f64]) -> Self {
+        Self { peak_bytes: stats::max(values).map(bytes), avg_bytes: stats::mean(values).map(bytes) }
+    }
+}
+
 /// What measured, and what it cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MonitorSummary {
@@ -168,8 +175,7 @@ fn column(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Vec<f64> {
 }
 
 fn level(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Level {
-    let values = column(rows, get);
-    Level { peak_bytes: stats::max(&values).map(bytes), avg_bytes: stats::mean(&values).map(bytes) }
+    Level::of(&column(rows, get))
 }
 
 /// How much a counter rose over the rows.

@@ -112,6 +112,19 @@ impl Cgroup {
     }
 }
 
+impl Charges {
+    /// Counts one of the kernel's lists of pages, by the name that both versions give it; nothing else.
+    fn add_list(&mut self, list: &str, bytes: u64) {
+        match list {
+            "active_anon" | "inactive_anon" | "active_file" => {}
+            "inactive_file" => self.inactive_file = bytes,
+            "unevictable" => self.unevictable = bytes,
+            _ => return,
+        }
+        self.lru += bytes;
+    }
+}
+
 /// `memory.stat` of version 1: `total_*` lines count descendants too.
 fn parse_v1(text: &str) -> Charges {
     let mut charges = Charges::default();
@@ -123,20 +136,11 @@ fn parse_v1(text: &str) -> Charges {
             "shmem" => charges.shmem = number,
             "mapped_file" => charges.mapped_file = number,
             "swap" => charges.swap = number,
-            "active_anon" | "inactive_anon" | "active_file" => charges.lru += number,
-            "unevictable" => {
-                charges.unevictable = number;
-                charges.lru += number;
-            }
-            "inactive_file" => {
-                charges.inactive_file = number;
-                charges.lru += number;
-            }
             "pgfault" => charges.faults = number,
             "pgmajfault" => charges.major_faults = number,
             "workingset_refault_anon" => charges.refault_anon = Some(number),
             "workingset_refault_file" => charges.refault_file = Some(number),
-            _ => {}
+            list => charges.add_list(list, number),
         }
     }
     charges
@@ -151,15 +155,6 @@ fn parse_v2(text: &str) -> Charges {
             "file" => charges.file = number,
             "shmem" => charges.shmem = number,
             "file_mapped" => charges.mapped_file = number,
-            "active_anon" | "inactive_anon" | "active_file" => charges.lru += number,
-            "unevictable" => {
-                charges.unevictable = number;
-                charges.lru += number;
-            }
-            "inactive_file" => {
-                charges.inactive_file = number;
-                charges.lru += number;
-            }
             "zswap" => charges.zswap = Some(number),
             "zswapped" => charges.zswapped = Some(number),
             "anon_thp" => charges.huge = Some(number),
@@ -172,7 +167,7 @@ fn parse_v2(text: &str) -> Charges {
             "pgmajfault" => charges.major_faults = number,
             "workingset_refault_anon" => charges.refault_anon = Some(number),
             "workingset_refault_file" => charges.refault_file = Some(number),
-            _ => {}
+            list => charges.add_list(list, number),
         }
     }
     charges

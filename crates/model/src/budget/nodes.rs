@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Budget, Mechanism};
+use super::{Budget, Mechanism, number, whole};
 use crate::stats;
 use crate::task::Task;
 
@@ -138,16 +138,6 @@ pub fn skew(needs: &[(usize, u64)]) -> Option<Skew> {
 pub fn missing(tasks: &[&Task]) -> Vec<u32> {
     let ranks = tasks.iter().map(|task| task.ranks).max().unwrap_or(0);
     (0..ranks).filter(|rank| !tasks.iter().any(|task| task.rank == *rank)).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-fn number(bytes: u64) -> f64 {
-    bytes as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
-fn whole(bytes: f64) -> u64 {
-    bytes.max(0.0).round() as u64
 }
 
 #[cfg(test)]
