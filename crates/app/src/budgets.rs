@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use lowtide_model::budget::nodes::{self, Node, Rank, Skew};
-use lowtide_model::budget::{Budget, Known, Mechanism, budgets};
+use lowtide_model::budget::{Budget, Known, Mechanism, budgets, by};
 use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
 use lowtide_model::meta::{DURATION, Meta};
 use lowtide_model::task::Task;
@@ -103,7 +103,7 @@ impl Told {
     /// One of its budgets, bytes.
     #[must_use]
     pub fn bytes(&self, mechanism: Mechanism) -> Option<u64> {
-        self.budgets.iter().find(|budget| budget.mechanism == mechanism).map(|budget| budget.bytes)
+        by(mechanism, &self.budgets).map(|budget| budget.bytes)
     }
 
     /// The program, whatever it was given to work on.
@@ -268,7 +268,7 @@ impl Answer {
     /// One of the largest.
     #[must_use]
     pub fn budget(&self, mechanism: Mechanism) -> Option<&Budget> {
-        self.largest.iter().find(|budget| budget.mechanism == mechanism)
+        by(mechanism, &self.largest)
     }
 
     /// Whether several ranks were told of.

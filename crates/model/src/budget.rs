@@ -85,6 +85,12 @@ pub struct Budget {
     pub machine_wide: bool,
 }
 
+/// The one of these that was come to so.
+#[must_use]
+pub fn by(mechanism: Mechanism, budgets: &[Budget]) -> Option<&Budget> {
+    budgets.iter().find(|budget| budget.mechanism == mechanism)
+}
+
 /// What a record knows.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {

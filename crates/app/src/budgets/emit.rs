@@ -1,6 +1,6 @@
 //! Budgets in others' words, with the evidence as a comment.
 
-use lowtide_model::budget::{Budget, Mechanism};
+use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::units::human_seconds;
 
 use super::Answer;
@@ -37,9 +37,7 @@ pub fn emitted(emit: Emit, own: &Budget, answer: &Answer) -> String {
 
 fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
     let mib = |bytes: Option<u64>| bytes.map_or_else(|| "no budget".to_owned(), |b| format!("{} MiB", b.div_ceil(MIB)));
-    let of = |budgets: &[Budget]| {
-        mib(budgets.iter().find(|budget| budget.mechanism == Mechanism::Lowtide).map(|budget| budget.bytes))
-    };
+    let of = |budgets: &[Budget]| mib(by(Mechanism::Lowtide, budgets).map(|budget| budget.bytes));
     let proof = if own.verified { "verified by runs under it" } else { "predicted" };
     let a_node = if answer.has_ranks() { " a node" } else { "" };
     let mut evidence = vec![format!("lowtide budget: {}{a_node}, {}, {proof}", mib(Some(own.bytes)), answer.question)];

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use lowtide_model::budget::{Budget, Mechanism};
+use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::stats;
 use lowtide_model::units::{human_bytes, human_seconds};
 use serde_json::json;
@@ -50,7 +50,7 @@ fn budgets(answer: &Answer) -> Grid {
 }
 
 fn bytes(budgets: &[Budget], mechanism: Mechanism) -> Option<u64> {
-    budgets.iter().find(|budget| budget.mechanism == mechanism).map(|budget| budget.bytes)
+    by(mechanism, budgets).map(|budget| budget.bytes)
 }
 
 /// The kinds in the order of their columns.

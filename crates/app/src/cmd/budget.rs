@@ -7,7 +7,7 @@ use std::process::Command;
 
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
-use lowtide_model::budget::{Budget, Mechanism};
+use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::meta::DURATION;
 use lowtide_model::units::{Share, Span, human_bytes};
 
@@ -150,7 +150,7 @@ fn unknown(answer: &Answer) -> Failure {
 }
 
 fn unlimited(largest: &[Budget]) -> Option<u64> {
-    largest.iter().find(|budget| budget.mechanism == Mechanism::Unlimited).map(|budget| budget.bytes)
+    by(Mechanism::Unlimited, largest).map(|budget| budget.bytes)
 }
 
 /// Runs the program under its budgets. `None` if that was interrupted.

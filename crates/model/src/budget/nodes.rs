@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Budget, Mechanism, number, whole};
+use super::{Budget, Mechanism, by, number, whole};
 use crate::stats;
 use crate::task::Task;
 
@@ -83,7 +83,7 @@ fn of(ranks: &[Rank<'_>], run: String, node: String, members: Vec<usize>) -> Nod
 
 /// One budget for several that run together.
 fn sum(kind: Mechanism, ranks: &[&Rank<'_>]) -> Option<Budget> {
-    let of = |rank: &&Rank<'_>| rank.budgets.iter().find(|budget| budget.mechanism == kind).copied();
+    let of = |rank: &&Rank<'_>| by(kind, rank.budgets).copied();
     let all = ranks.iter().map(of).collect::<Option<Vec<Budget>>>()?;
     let largest = all.iter().copied().max_by_key(|budget| budget.bytes)?;
     if all.len() == 1 || largest.machine_wide {
