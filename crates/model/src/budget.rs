@@ -112,6 +112,15 @@ pub struct Known<'a> {
     pub costs: RefaultCosts,
 }
 
+impl<'a> Known<'a> {
+    /// What is known where only this much was measured, of a run that has swap and usual costs of its machine.
+    #[must_use]
+    pub fn of(meta: &'a Meta, rows: &'a [Usage]) -> Self {
+        let costs = meta.refault_costs.or_usual();
+        Self { meta, rows, ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap: true, costs }
+    }
+}
+
 /// All budgets that a record can tell, for this slowdown as a share of the time.
 #[must_use]
 pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {

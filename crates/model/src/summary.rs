@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::curve::Curve;
+use crate::budget::{self, Known, Mechanism};
 use crate::ledger::{self, Ledger};
-use crate::meta::{Host, IMPORTED, Meta};
-use crate::numa::NodeSummary;
+use crate::meta::{Host, IMPORTED};
+use crate::numa::{self, NodeRow, NodeSummary};
 use crate::stats;
 use crate::usage::Usage;
 use crate::{AGE_EDGES_S, WINDOWS_S};
@@ -192,7 +192,8 @@ fn rise_to_peak(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<u
 
 /// The summary of a record. The first usage row is the baseline taken before the command started; levels leave it out.
 #[must_use]
-pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow], curve: Option<&Curve>) -> Summary {
+pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summary {
+    let (meta, rows) = (known.meta, known.rows);
     let end = meta.end.clone().unwrap_or_default();
     let last_t = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
     let runtime_s = if meta.end.is_some() { end.runtime_s } else { last_t };
@@ -203,8 +204,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow], curve: Option<&C
     let live = rows.get(1..).unwrap_or_default();
     let mut memory = memory(live);
     memory.cgroup.peak_bytes = memory.cgroup.peak_bytes.max(end.cgroup_peak_bytes);
-    let costs = meta.refault_costs.or_usual();
-    let least = curve.and_then(|curve| curve.within(SLOWDOWN, &costs)).map(|point| bytes(point.kept_peak));
+    let budgets = budget::budgets(known, SLOWDOWN);
     let system_cpu = rise(rows, |row| row.system_cpu_s).filter(|total| *total > 0.0);
     Summary {
         schema: crate::meta::SCHEMA,
@@ -223,7 +223,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow], curve: Option<&C
             own_peak_rss_bytes: own.map(|end| end.own_peak_rss_bytes),
         },
         memory,
-        nodes: Vec::new(),
+        nodes: numa::summarise(nodes),
         faults: Faults {
             minor: rise(rows, |row| row.minor_faults).map(bytes),
             major: rise(rows, |row| row.major_faults).map(bytes),
@@ -245,7 +245,7 @@ pub fn summarise(meta: &Meta, rows: &[Usage], cold: &[ColdRow], curve: Option<&C
                 .map(bytes)
                 .or_else(|| rise_to_peak(rows, |row| row.system_lru_bytes)),
             unlimited_bytes: rise_to_peak(rows, |row| row.system_used_bytes),
-            lowtide_bytes: least.map(|least| least + memory.kernel.peak_bytes.unwrap_or(0)),
+            lowtide_bytes: budget::by(Mechanism::Lowtide, &budgets).map(|own| own.bytes),
             slowdown_percent: 100.0 * SLOWDOWN,
         },
         ledger: ledger::ledger(&meta.schemes, rows),
@@ -310,7 +310,7 @@ fn cold_summary(rows: &[ColdRow], edge: usize, age_s: u32) -> ColdSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::End;
+    use crate::meta::{End, Meta};
 
     fn row(t_s: f64, used: f64, ws: f64) -> Usage {
         Usage {
@@ -340,7 +340,7 @@ mod tests {
             ..Meta::default()
         };
         let rows = [row(0.0, 100.0, 0.0), row(1.0, 400.0, 10.0), row(2.0, 300.0, 20.0), row(3.0, 120.0, 30.0)];
-        let summary = summarise(&meta, &rows, &[], None);
+        let summary = summarise(&Known::of(&meta, &rows), &[], &[]);
         assert_eq!(summary.exit_code, Some(7));
         assert_eq!(summary.budget.unlimited_bytes, Some(300));
         assert_eq!(summary.faults.minor, Some(30));
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn every_key_of_the_contract_is_there_even_when_nothing_was_measured() {
-        let json = serde_json::to_value(summarise(&Meta::default(), &[], &[], None)).unwrap();
+        let json = serde_json::to_value(summarise(&Known::of(&Meta::default(), &[]), &[], &[])).unwrap();
         for key in [
             "schema",
             "command",

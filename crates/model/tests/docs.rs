@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use lowtide_model::budget::Known;
 use lowtide_model::meta::{End, Meta, Refusal, SchemeUse};
 use lowtide_model::numa::NodeSummary;
 use lowtide_model::scheme::{Action, Scheme};
@@ -82,7 +83,7 @@ fn every_key_of_the_json_files_is_named() {
         quota_exceeded: none,
         cpu_s: None,
     });
-    let summary = Summary { nodes: vec![NodeSummary::default()], ..summarise(&meta, &[], &[], None) };
+    let summary = Summary { nodes: vec![NodeSummary::default()], ..summarise(&Known::of(&meta, &[]), &[], &[]) };
     let summary = serde_json::to_value(summary).unwrap();
     for (file, value) in [("meta.json", serde_json::to_value(&meta).unwrap()), ("summary.json", summary)] {
         // What summary.json repeats from meta.json is described there.

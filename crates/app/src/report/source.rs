@@ -4,12 +4,12 @@ use std::cell::OnceCell;
 
 use lowtide_model::curve::{Curve, RefaultCosts};
 use lowtide_model::meta::Meta;
-use lowtide_model::numa::{self, NodeRow};
-use lowtide_model::summary::{Summary, summarise};
+use lowtide_model::numa::NodeRow;
+use lowtide_model::summary::Summary;
 use lowtide_model::usage::Usage;
 
 use super::text::printable;
-use crate::store::{AgeRow, Record, cold_rows};
+use crate::store::{AgeRow, Record};
 
 /// What views are taken from.
 pub struct Source<'a> {
@@ -59,8 +59,7 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        let all = summarise(self.meta(), self.usage(), &cold_rows(self.ages()), self.curve());
-        Summary { nodes: numa::summarise(&self.nodes()), ..all }
+        self.record.summary_of(self.usage(), self.ages(), self.curve())
     }
 
     /// The tide curve; `None` where the record has not the measurements for it.

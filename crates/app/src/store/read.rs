@@ -7,11 +7,12 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use lowtide_model::budget::Known;
 use lowtide_model::curve::Curve;
 use lowtide_model::curve::regions::histogram;
 use lowtide_model::episode::{Episode, Lives};
 use lowtide_model::meta::{Meta, SCHEMA};
-use lowtide_model::numa::{self, NodeRow};
+use lowtide_model::numa::NodeRow;
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
 
@@ -147,8 +148,15 @@ impl Record {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let ages = self.ages();
-        let all = summarise(&self.meta, &self.usage(), &cold_rows(&ages), self.curve(&ages).as_ref());
-        Summary { nodes: numa::summarise(&self.nodes()), ..all }
+        self.summary_of(&self.usage(), &ages, self.curve(&ages).as_ref())
+    }
+
+    /// The same from rows that were read before.
+    #[must_use]
+    pub fn summary_of(&self, rows: &[Usage], ages: &[AgeRow], curve: Option<&Curve>) -> Summary {
+        let (episodes, tick_s) = (self.lives(), self.tick_s());
+        let known = Known { ages, episodes: &episodes, curve, tick_s, ..Known::of(&self.meta, rows) };
+        summarise(&known, &cold_rows(ages), &self.nodes())
     }
 
     /// The tide curve, from these idle-age histograms if it has them, or else from what the map tells of them. `None` where
