@@ -76,6 +76,12 @@ pub struct Regions {
 #[error("{0}")]
 pub struct PolicyError(String);
 
+impl From<&str> for PolicyError {
+    fn from(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+}
+
 impl Spec {
     /// Names of policies that need no file: each with its usual settings.
     pub const BUILT_IN: [&str; 6] = ["age", "auto", "guard", "lifecycle", "pressure", "promotion"];

@@ -8,7 +8,8 @@ pub mod brakes;
 mod metric;
 pub mod pressure;
 pub mod promotion;
-mod threshold;
+pub mod returns;
+pub(crate) mod threshold;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Action, Brake, Observation, Policy, Reclaim, Target};
 use crate::saved::{self, Kept, Saved, moved};
 use brakes::{Brakes, Held, Whole};
+pub use threshold::Terms;
 
 /// What a rule wants of one target.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +40,15 @@ pub trait Rule {
 
     /// Looks at a target, as it does at every turn, and says what of it shall go.
     fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want>;
+}
+
+/// A rule whose ages follow from what would come back.
+pub trait Chooses {
+    /// How ages are chosen.
+    fn terms(&self) -> Terms;
+
+    /// Bytes a second that may come back of one side, given the bytes of it in use.
+    fn allowed(&self, side: usize, used: f64, costs: &RefaultCosts) -> f64;
 }
 
 /// A target that was not seen for so many seconds is forgotten.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::brakes::{Brakes, seconds};
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
-use super::{Rule, Want};
+use super::{Chooses, Rule, Want};
 use crate::machine::Target;
 
 /// Settings.
@@ -47,7 +47,7 @@ const SLICE_S: f64 = 10.0;
 /// Slices of ten in which the age must have done.
 const PERCENTILE: f64 = 0.9;
 
-impl Settings {
+impl Chooses for Settings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: SLICE_S,
@@ -57,7 +57,7 @@ impl Settings {
         }
     }
 
-    /// Bytes a second that may come back of one side: each may cost half of the time.
+    /// Each side may cost half of the time.
     fn allowed(&self, side: usize, used: f64, costs: &RefaultCosts) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "4096")]
         let page = PAGE as f64;
@@ -72,7 +72,7 @@ impl Rule for Settings {
     type Past = Threshold;
 
     fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want> {
-        let ages = past.see(&self.terms(), target, now_s, &|side, used| self.allowed(side, used, costs));
+        let ages = past.see(self, target, now_s, costs);
         older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
     }
 }

@@ -57,7 +57,7 @@ impl Default for Brakes {
 
 /// What may go of one target, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Most {
+pub(crate) struct Most {
     pub anon: f64,
     pub file: f64,
     pub both: f64,
@@ -75,7 +75,7 @@ const JUDGED_S: f64 = 1.0;
 
 /// What holds one target.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(crate) struct Held {
     #[serde(skip)]
     last_s: Option<f64>,
     /// Not before.
@@ -94,7 +94,7 @@ pub(super) struct Held {
     by_metric: bool,
     /// What holds it now.
     #[serde(skip)]
-    pub(super) by: Option<Brake>,
+    pub(crate) by: Option<Brake>,
 }
 
 impl Kept for Held {
@@ -113,7 +113,7 @@ impl Kept for Held {
 
 impl Held {
     /// Takes in what became of the target, and says what may go of it.
-    pub(super) fn most(&mut self, brakes: &Brakes, target: &Target, seen: &Observation) -> Most {
+    pub(crate) fn most(&mut self, brakes: &Brakes, target: &Target, seen: &Observation) -> Most {
         let now_s = seen.now_s;
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
         self.last_s = Some(now_s);

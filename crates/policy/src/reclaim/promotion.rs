@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::{Terms, Threshold, colder};
-use super::{Rule, Want};
+use super::{Chooses, Rule, Want};
 use crate::machine::Target;
 
 /// Settings.
@@ -42,7 +42,7 @@ impl Default for Settings {
 
 const MINUTE_S: f64 = 60.0;
 
-impl Settings {
+impl Chooses for Settings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: MINUTE_S,
@@ -50,6 +50,10 @@ impl Settings {
             percentile: self.percentile.0,
             warm_up_s: self.warm_up.0.as_secs_f64(),
         }
+    }
+
+    fn allowed(&self, _: usize, used: f64, _: &RefaultCosts) -> f64 {
+        self.limit.0 * used / MINUTE_S
     }
 }
 
@@ -64,8 +68,8 @@ pub(super) fn older(target: &Target, older_s: [Option<f64>; 2], why: &str) -> Op
 impl Rule for Settings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, _: &RefaultCosts, now_s: f64) -> Option<Want> {
-        let ages = past.see(&self.terms(), target, now_s, &|_, used| self.limit.0 * used / MINUTE_S);
+    fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want> {
+        let ages = past.see(self, target, now_s, costs);
         older(target, ages, "few such pages come back")
     }
 }

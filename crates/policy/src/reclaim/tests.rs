@@ -262,18 +262,20 @@ fn what_makes_no_sense_is_not_taken_up() {
     };
     assert_eq!(restored(&|_| {}), 1);
     for (path, wrong) in [
-        ("/held/for_s", 601.0),
+        ("/held/for_s", 601.0f64),
         ("/held/for_s", -1.0),
         ("/held/until_s", 1e9),
-        ("/past/age_s/0", 0.5),
-        ("/past/from_s", 60.0),
-        ("/past/best_s/0/1/0", -7.0),
-        ("/past/best_s/0/0", 1.0),
-        ("/past/steps/0/1/1/over", 6.0),
+        ("/past/chosen/age/0", 0.5),
+        ("/past/chosen/age/0", 9.0),
+        ("/past/returns/from_s", 60.0),
+        ("/past/chosen/best/0/1/0", -7.0),
+        ("/past/chosen/best/0/0", 1.0),
+        ("/past/returns/steps/0/1/1/over", 6.0),
         ("/seen_s", 3600.0),
     ] {
         let change = |value: &mut serde_json::Value| {
-            let whole = if path.ends_with("over") { serde_json::json!(6) } else { serde_json::json!(wrong) };
+            #[expect(clippy::cast_possible_truncation, reason = "a small number")]
+            let whole = if wrong.fract() > 0.0 { serde_json::json!(wrong) } else { serde_json::json!(wrong as i64) };
             *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = whole;
         };
         assert_eq!(restored(&change), 0, "{path} = {wrong}");

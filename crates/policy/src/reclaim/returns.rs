@@ -1,0 +1,231 @@
+//! What would come back for every idle age, slice by slice (Denning: the slope of the working set over its window).
+//!
+//! Memory that is new within a window is in its working set without having been used again, so it is left out. Working
+//! sets are concave in their window where the use is steady; where a look says otherwise, the use comes in bursts that
+//! this slice has not seen the whole of, and the concave envelope stands for them.
+
+use std::collections::VecDeque;
+
+use lowtide_model::cohort::used_within;
+use lowtide_model::curve::{SIDES, rate_of_return};
+use lowtide_model::{AGE_EDGES_S, PAGE};
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Target;
+use crate::saved::{Kept, ROUNDED_S, moved};
+
+/// Windows, in seconds: the upper edges of histograms.
+pub const WINDOWS: usize = AGE_EDGES_S.len() - 1;
+/// A slice that nobody told anything of for so many times its length is begun anew, and a window that nobody told of for so
+/// long is not known any more.
+const LONGEST: f64 = 20.0;
+/// Sizes are kept so often, seconds, for as long as the longest window.
+const SIZES_S: f64 = 5.0;
+
+/// By how much the working set of a window is larger than that of the next shorter one that was told in the same look. Looks
+/// have errors of their own, so levels of different looks must not be compared.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Step {
+    /// Which that is: its place and one; 0 = none.
+    over: usize,
+    sum: f64,
+    times: u32,
+}
+
+/// The slice under way.
+#[derive(Debug, Clone, Default)]
+struct Slice {
+    from_s: f64,
+    /// By window.
+    steps: [[Step; WINDOWS]; SIDES],
+    /// Pages that came back.
+    back: [f64; SIDES],
+}
+
+/// What a slice told of one side.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Told {
+    /// Bytes a second that would come back if all went that is older than each window; `None` = not known.
+    pub back: [Option<f64>; WINDOWS],
+    /// Bytes that were used within the longest window that is known, without what is new.
+    pub used: f64,
+    /// Bytes a second that did come back.
+    pub came: f64,
+}
+
+/// What is remembered of one target.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Returns {
+    /// When it was first seen.
+    from_s: Option<f64>,
+    #[serde(skip)]
+    slice: Option<Slice>,
+    /// When, and what there was in all that did not come back.
+    #[serde(skip)]
+    sizes: VecDeque<(f64, [f64; SIDES])>,
+    /// Bytes of files that came back so far.
+    #[serde(skip)]
+    back: f64,
+    /// When each window was told of last, and its step.
+    steps: [[Option<(f64, Step)>; WINDOWS]; SIDES],
+}
+
+/// The slice under way is begun anew, and so are the sizes: how the target grew meanwhile nobody saw.
+impl Kept for Returns {
+    fn shift(&mut self, by_s: f64) {
+        self.from_s = self.from_s.map(|from_s| moved(from_s, by_s));
+        for (told_s, _) in self.steps.iter_mut().flatten().flatten() {
+            *told_s = moved(*told_s, by_s);
+        }
+    }
+
+    fn resume(&mut self, now_s: f64) -> bool {
+        let past = |at_s: f64| at_s <= now_s + ROUNDED_S;
+        let shorter = |(at, (told_s, step)): (usize, &(f64, Step))| {
+            past(*told_s) && step.over <= at && step.times > 0 && step.sum >= 0.0
+        };
+        let known = |steps: &[Option<(f64, Step)>; WINDOWS]| {
+            steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?))).all(shorter)
+        };
+        self.from_s.is_none_or(past) && self.steps.iter().all(known)
+    }
+}
+
+impl Returns {
+    /// When the target was first seen.
+    #[must_use]
+    pub fn from_s(&self) -> Option<f64> {
+        self.from_s
+    }
+
+    /// Takes in a look at the target. At the end of a slice of so many seconds: what it told, and when it began.
+    pub fn see(&mut self, slice_s: f64, target: &Target, now_s: f64) -> Option<([Told; SIDES], f64)> {
+        self.from_s.get_or_insert(now_s);
+        let usable = |slice: &Slice| (0.0..LONGEST * slice_s).contains(&(now_s - slice.from_s));
+        let begun = || Slice { from_s: now_s, ..Slice::default() };
+        let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
+        self.note_size(target, now_s);
+        self.add(&mut slice, target, now_s);
+        // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
+        let ends = now_s - slice.from_s >= slice_s - 0.05 && slice.is_told();
+        let told = ends.then(|| (self.close(&slice, slice_s, now_s), slice.from_s));
+        self.slice = Some(if ends { begun() } else { slice });
+        told
+    }
+
+    fn note_size(&mut self, target: &Target, now_s: f64) {
+        // Files that come back are in memory again, and not new; what is paged out is still there.
+        self.back += target.refaults[1] * page();
+        let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
+        // A clock that jumped makes all of them worthless.
+        self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
+        if self.sizes.back().is_none_or(|(at_s, _)| now_s - at_s >= SIZES_S - 0.05) {
+            self.sizes.push_back((now_s, self.size(target)));
+        }
+    }
+
+    fn size(&self, target: &Target) -> [f64; SIDES] {
+        [target.resident[0] + target.swapped, target.resident[1] - self.back]
+    }
+
+    /// Adds a look. What is not told of ages says nothing of them.
+    fn add(&self, slice: &mut Slice, target: &Target, now_s: f64) {
+        let size = self.size(target);
+        let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);
+        for (side, size_now) in size.into_iter().enumerate() {
+            slice.back[side] += target.refaults[side];
+            let bins = || target.ages.iter().filter(|bin| bin.anon == (side == 0));
+            let mut reached = (0, 0.0);
+            for (at, step) in slice.steps[side].iter_mut().enumerate() {
+                let window_s = f64::from(AGE_EDGES_S[at + 1]);
+                // What was there at the first look may have been new then.
+                let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + 0.05);
+                if let Some(used) = known {
+                    let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
+                    let before = before.or(self.sizes.front()).map_or(size_now, |(_, size)| size[side]);
+                    let new = (size_now - before).max(0.0);
+                    let used = f64::max(used - new, reached.1);
+                    if step.over != reached.0 {
+                        *step = Step { over: reached.0, ..Step::default() };
+                    }
+                    (step.sum, step.times) = (step.sum + used - reached.1, step.times + 1);
+                    reached = (at + 1, used);
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, slice: &Slice, slice_s: f64, now_s: f64) -> [Told; SIDES] {
+        let elapsed_s = now_s - slice.from_s;
+        let mut told = [Told::default(); SIDES];
+        for (side, told) in told.iter_mut().enumerate() {
+            for (known, step) in self.steps[side].iter_mut().zip(slice.steps[side]) {
+                if step.times > 0 {
+                    *known = Some((now_s, step));
+                }
+                *known = known.filter(|(told_s, _)| (0.0..LONGEST * slice_s).contains(&(now_s - told_s)));
+            }
+            let (places, sets): (Vec<usize>, Vec<(f64, f64)>) = sets(&self.steps[side]).into_iter().unzip();
+            let sets = envelope(&sets);
+            told.used = sets.last().map_or(0.0, |(_, used)| *used);
+            told.came = slice.back[side] * page() / elapsed_s;
+            for (at, place) in places.into_iter().enumerate() {
+                told.back[place] = Some(rate_of_return(&sets, at).at);
+            }
+        }
+        told
+    }
+}
+
+impl Slice {
+    fn is_told(&self) -> bool {
+        self.steps.iter().flatten().any(|step| step.times > 0)
+    }
+}
+
+/// Working sets by window, those that are known, each with the window's place.
+fn sets(steps: &[Option<(f64, Step)>; WINDOWS]) -> Vec<(usize, (f64, f64))> {
+    let mut levels = [Some(0.0); WINDOWS + 1];
+    for (at, step) in steps.iter().enumerate() {
+        levels[at + 1] = step.and_then(|(_, step)| Some(levels[step.over]? + step.sum / f64::from(step.times)));
+    }
+    let windows = AGE_EDGES_S[1..].iter().map(|window| f64::from(*window)).enumerate();
+    windows.zip(&levels[1..]).filter_map(|((at, window), level)| Some((at, (window, (*level)?)))).collect()
+}
+
+/// The same, raised where they are not concave.
+fn envelope(known: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let slope = |from: (f64, f64), to: (f64, f64)| (to.1 - from.1) / (to.0 - from.0);
+    let mut corners = vec![(0.0, 0.0)];
+    for point in known {
+        while let [.., before, last] = corners[..]
+            && slope(before, last) <= slope(last, *point)
+        {
+            corners.pop();
+        }
+        corners.push(*point);
+    }
+    let raised = |(window, used): &(f64, f64)| {
+        let at = corners.partition_point(|corner| corner.0 < *window);
+        let (from, to) = (corners[at - 1], corners[at]);
+        (*window, used.max(from.1 + slope(from, to) * (window - from.0)))
+    };
+    let mut least = 0.0f64;
+    // A longer window holds no less.
+    known
+        .iter()
+        .map(raised)
+        .map(|(window, used)| {
+            (window, {
+                least = least.max(used);
+                least
+            })
+        })
+        .collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "4096")]
+fn page() -> f64 {
+    PAGE as f64
+}

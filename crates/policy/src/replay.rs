@@ -1,0 +1,285 @@
+//! Policies over recordings: what a policy would have done to a workload, minute by minute, told from what was idle and
+//! what would have come back, with the same rule and the same brakes that act on a machine.
+//!
+//! What has gone is what has been idle for longer than the age in use: at once for a rule that acts at every turn, on
+//! average over the time between two rounds for one that acts now and then. What comes back of it is what was recorded to
+//! be used again after having been idle for so long. Where the age in use grows, or a brake holds, what went before stays
+//! gone until it is used.
+//!
+//! A recording knows neither how full swap would be nor how long evicting takes, so those brakes do not hold here; and a
+//! policy that feels its way by the pressure that it causes cannot be replayed, as nobody recorded that pressure.
+
+use lowtide_model::curve::{RefaultCosts, SIDES};
+use lowtide_model::units::Span;
+use lowtide_model::{AGE_EDGES_S, PAGE};
+
+use crate::machine::{Brake, Observation, Target};
+use crate::policies::{PolicyError, Spec};
+use crate::reclaim::brakes::{Brakes, Held};
+use crate::reclaim::returns::Told;
+use crate::reclaim::threshold::Chosen;
+use crate::reclaim::{Chooses, age};
+
+/// Edges of a histogram.
+pub const EDGES: usize = AGE_EDGES_S.len();
+
+/// What is known of a workload's minute.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Minute {
+    /// When it ended, seconds.
+    pub now_s: f64,
+    /// Seconds that it lasted.
+    pub lasts_s: f64,
+    /// Bytes in memory, mean: anonymous, file.
+    pub resident: [f64; SIDES],
+    /// Bytes that were paged out, mean.
+    pub swapped: f64,
+    /// Bytes that had been idle for at least as long as each edge, mean; `None` = not known.
+    pub idle: [[Option<f64>; EDGES]; SIDES],
+    /// What would have come back, and what was used.
+    pub told: [Told; SIDES],
+    /// Share of the time that some task stalled on memory.
+    pub pressure: Option<f64>,
+    /// Bytes that are protected from reclaim.
+    pub floor: f64,
+}
+
+/// What a policy would have made of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Effect {
+    /// What was idle for so long went; `None` = nothing of that side.
+    pub older_s: [Option<f64>; SIDES],
+    /// Bytes that were gone, mean: anonymous, file.
+    pub gone: [f64; SIDES],
+    /// Bytes a second that came back: anonymous, file.
+    pub back: [f64; SIDES],
+    /// What held it.
+    pub held: Option<Brake>,
+}
+
+/// What is remembered of a workload.
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    from_s: Option<f64>,
+    chosen: Chosen,
+    held: Held,
+    gone: [Gone; SIDES],
+    /// Pages that came back in the last step.
+    back: [f64; SIDES],
+}
+
+/// What is gone of one side.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gone {
+    bytes: f64,
+    /// All of it has been idle for at least so long, seconds.
+    age_s: f64,
+}
+
+/// Seconds between two turns of the agent, where what comes back may make a brake hold; else a minute is taken at once.
+const TURN_S: f64 = 5.0;
+/// Ages are known up to here, seconds.
+const OLDEST_S: f64 = AGE_EDGES_S[EDGES - 1] as f64;
+
+/// How a policy chooses.
+enum Rule {
+    Age(age::Settings),
+    Chooses(Box<dyn Chooses + Send + Sync>),
+}
+
+/// A policy, to be replayed.
+pub struct Replay {
+    rule: Rule,
+    brakes: Brakes,
+    costs: RefaultCosts,
+}
+
+impl std::fmt::Debug for Replay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replay").field("brakes", &self.brakes).field("costs", &self.costs).finish_non_exhaustive()
+    }
+}
+
+impl Replay {
+    /// A policy where a page that comes back costs so much.
+    ///
+    /// # Errors
+    /// What makes no sense in its settings, or that it cannot be replayed and why.
+    pub fn new(spec: &Spec, costs: RefaultCosts) -> Result<Self, PolicyError> {
+        spec.build(0)?;
+        let (rule, brakes) = match spec {
+            Spec::Age(settings) => (Rule::Age(settings.clone()), &settings.brakes),
+            Spec::Promotion(settings) => (Rule::Chooses(Box::new(settings.clone())), &settings.brakes),
+            Spec::Auto(settings) => (Rule::Chooses(Box::new(settings.clone())), &settings.brakes),
+            Spec::Pressure(_) => {
+                return Err(PolicyError::from("pressure goes by the pressure that it causes, which no recording has"));
+            }
+            Spec::Lifecycle(_) => {
+                return Err(PolicyError::from("lifecycle goes by what is in the background, which no histogram tells"));
+            }
+            Spec::Guard(_) => return Err(PolicyError::from("guard goes by what thrashes, second by second")),
+            Spec::Schemes(_) => return Err(PolicyError::from("schemes go by regions, and histograms have none")),
+        };
+        // What may go in one turn says nothing of what is gone after many.
+        Ok(Self { rule, brakes: Brakes { quota: None, ..brakes.clone() }, costs })
+    }
+
+    /// Seconds of the time lost for what comes back.
+    #[must_use]
+    pub fn lost_s(&self, back: [f64; SIDES]) -> f64 {
+        let costs_s = [self.costs.swap_s, self.costs.disk_s];
+        back.into_iter().zip(costs_s).map(|(bytes, cost_s)| bytes / page() * cost_s).sum()
+    }
+
+    /// One minute of a workload. Minutes are to come in their order.
+    pub fn minute(&self, past: &mut Past, minute: &Minute) -> Effect {
+        let from_s = *past.from_s.get_or_insert(minute.now_s - minute.lasts_s);
+        let (older_s, every_s) = match &self.rule {
+            Rule::Age(settings) => {
+                ([settings.anon, settings.file].map(|age| age.map(seconds)), seconds(settings.every))
+            }
+            Rule::Chooses(_) => (past.chosen.in_use(), 0.0),
+        };
+        // What is paged out already has been idle for long.
+        let swapped = [minute.swapped, 0.0];
+        let rates: [[Option<f64>; EDGES]; SIDES] =
+            minute.told.map(|told| std::array::from_fn(|at| at.checked_sub(1).and_then(|at| told.back[at])));
+        let rate = |side: usize| older_s[side].map_or(0.0, |age_s| mean(&rates[side], age_s, every_s));
+        let all = [rate(0), rate(1)];
+        // Who waits uses nothing meanwhile.
+        let slower = 1.0 + self.lost_s(all);
+        let wanted = [0, 1].map(|side| Wanted {
+            bytes: older_s[side].map_or(0.0, |age_s| mean(&minute.idle[side], age_s, every_s) + swapped[side]),
+            rate: all[side] / slower,
+        });
+        let close = self.lost_s(wanted.map(|of| of.rate)) > 0.5 * self.brakes.slowdown.0.min(self.brakes.pressure.0);
+        let steps = if close || past.held.by.is_some() { (minute.lasts_s / TURN_S).ceil().max(1.0) } else { 1.0 };
+        let step_s = minute.lasts_s / steps;
+        let (mut gone, mut back) = ([0.0; SIDES], [0.0; SIDES]);
+        let mut now_s = minute.now_s - minute.lasts_s;
+        while now_s + 0.5 * step_s < minute.now_s {
+            now_s += step_s;
+            let most = self.most(past, minute, (now_s, step_s));
+            // Files first, as on a machine.
+            let mut room = most.unwrap_or(0.0);
+            for side in [1, 0] {
+                let goes = most.map(|_| wanted[side].bytes.min(room));
+                let step = past.gone[side].step(
+                    (&minute.idle[side], swapped[side], &rates[side]),
+                    goes.map(|bytes| (bytes, older_s[side].unwrap_or(0.0), wanted[side])),
+                    step_s,
+                );
+                past.back[side] = step / page();
+                room = (room - past.gone[side].bytes).max(0.0);
+                gone[side] += past.gone[side].bytes / steps;
+                back[side] += step / minute.lasts_s;
+            }
+        }
+        if let Rule::Chooses(rule) = &self.rule
+            && minute.now_s - from_s > rule.terms().warm_up_s + 0.05
+            && minute.told.iter().any(|told| told.back.iter().any(Option::is_some))
+        {
+            let told = [0, 1].map(|side| Told { came: minute.told[side].came.max(back[side]), ..minute.told[side] });
+            past.chosen.add(rule.as_ref(), &told, minute.now_s, &self.costs);
+        }
+        Effect { older_s, gone, back, held: past.held.by }
+    }
+
+    /// Bytes that may be gone at most after a step that ended now; `None` = no more than are.
+    fn most(&self, past: &mut Past, minute: &Minute, (now_s, step_s): (f64, f64)) -> Option<f64> {
+        // Nobody recorded the pressure of what comes back.
+        let rates = past.back.map(|pages| pages * page() / step_s);
+        let target = Target {
+            resident: minute.resident,
+            floor: minute.floor,
+            pressure: Some(minute.pressure.unwrap_or(0.0) + self.lost_s(rates)),
+            refaults: past.back,
+            ..Target::default()
+        };
+        let seen = Observation { now_s, costs: self.costs, ..Observation::default() };
+        let most = past.held.most(&self.brakes, &target, &seen);
+        let holds = past.held.by.is_some_and(|by| by != Brake::Floor);
+        (!holds).then_some(most.both + minute.swapped)
+    }
+}
+
+/// What the age in use means.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    /// Bytes that are older.
+    bytes: f64,
+    /// Bytes a second that come back of them.
+    rate: f64,
+}
+
+impl Gone {
+    /// So many seconds pass: what of it is used comes back, and what is to go goes. Bytes that came back.
+    fn step(
+        &mut self,
+        (idle, swapped, rates): (&[Option<f64>; EDGES], f64, &[Option<f64>; EDGES]),
+        goes: Option<(f64, f64, Wanted)>,
+        step_s: f64,
+    ) -> f64 {
+        let age_s = (self.age_s + step_s).min(OLDEST_S);
+        let there = at(idle, age_s) + swapped;
+        let used = if there > 0.0 { at(rates, age_s) * step_s * (self.bytes / there).min(1.0) } else { 0.0 };
+        // No more of it can be left than has been idle for so long.
+        let left = (self.bytes - used).max(0.0).min(there);
+        match goes {
+            Some((bytes, older_s, wanted)) if bytes > 0.0 && bytes >= left => {
+                *self = Self { bytes, age_s: older_s };
+                wanted.rate * step_s * (bytes / wanted.bytes).min(1.0)
+            }
+            _ => {
+                *self = Self { bytes: left, age_s };
+                used
+            }
+        }
+    }
+}
+
+/// The mean of what holds for ages from one on, for so many seconds. Between two edges it is taken to change evenly; beyond
+/// the last that is known, not at all.
+fn mean(values: &[Option<f64>; EDGES], from_s: f64, lasts_s: f64) -> f64 {
+    let known = || AGE_EDGES_S.iter().zip(values).filter_map(|(edge, value)| Some((f64::from(*edge), (*value)?)));
+    let to_s = from_s + lasts_s;
+    let mut corners = vec![from_s];
+    corners.extend(known().map(|(edge, _)| edge).filter(|edge| (from_s..to_s).contains(edge) && *edge > from_s));
+    corners.push(to_s);
+    if lasts_s <= 0.0 {
+        return at(values, from_s);
+    }
+    let trapezium = |pair: &[f64]| 0.5 * (at(values, pair[0]) + at(values, pair[1])) * (pair[1] - pair[0]);
+    corners.windows(2).map(trapezium).sum::<f64>() / lasts_s
+}
+
+/// What holds for an age. Between two edges it is taken to change evenly.
+fn at(values: &[Option<f64>; EDGES], age_s: f64) -> f64 {
+    let (mut before, mut after) = (None, None);
+    for (edge, value) in AGE_EDGES_S.iter().zip(values) {
+        let (edge, Some(value)) = (f64::from(*edge), *value) else { continue };
+        if edge <= age_s {
+            before = Some((edge, value));
+        } else if after.is_none() {
+            after = Some((edge, value));
+        }
+    }
+    match (before, after) {
+        (Some(from), Some(to)) => from.1 + (to.1 - from.1) * (age_s - from.0) / (to.0 - from.0),
+        (Some((_, value)), None) => value,
+        // What is younger than all that is known: no less than that is idle, but how much is not known.
+        (None, _) => 0.0,
+    }
+}
+
+fn seconds(span: Span) -> f64 {
+    span.0.as_secs_f64()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "4096")]
+fn page() -> f64 {
+    PAGE as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::policies::Policies;
+
+const MIB: f64 = 1_048_576.0;
+
+fn policy(toml: &str) -> Result<Replay, String> {
+    let policies: Policies = toml::from_str(toml).unwrap();
+    Replay::new(&policies["x"], RefaultCosts::default()).map_err(|error| error.to_string())
+}
+
+/// A workload of 100 MiB of which less is idle the longer one asks, and little comes back.
+fn minute(number: u32) -> Minute {
+    let idle = AGE_EDGES_S.map(|edge| Some((100.0 - f64::from(edge).min(60.0)) * MIB));
+    let back = std::array::from_fn(|at| Some(MIB / f64::from(AGE_EDGES_S[at + 1])));
+    let told = Told { back, used: 60.0 * MIB, came: 0.0 };
+    Minute {
+        now_s: 60.0 * f64::from(number + 1),
+        lasts_s: 60.0,
+        resident: [100.0 * MIB, 0.0],
+        idle: [idle, [Some(0.0); EDGES]],
+        told: [told, Told::default()],
+        pressure: Some(0.0),
+        ..Minute::default()
+    }
+}
+
+fn close(a: f64, b: f64) {
+    assert!((a - b).abs() < 1e-6 * b.abs().max(1.0), "{a} {b}");
+}
+
+#[test]
+fn what_is_older_is_gone_on_average_between_two_rounds() {
+    let mut past = Past::default();
+    let always = policy("[x.age]\nanon = '10s'\nevery = '1ms'").unwrap();
+    let effect = always.minute(&mut past, &minute(0));
+    assert_eq!(effect.older_s, [Some(10.0), None]);
+    assert!((effect.gone[0] / MIB - 90.0).abs() < 0.01 && (effect.back[0] / MIB - 0.1).abs() < 1e-3, "{effect:?}");
+    // From 10 to 50 seconds on average: 70 MiB.
+    let now_and_then = policy("[x.age]\nanon = '10s'\nevery = '40s'").unwrap();
+    close(now_and_then.minute(&mut Past::default(), &minute(0)).gone[0] / MIB, 70.0);
+    // What was paged out already is gone, too.
+    let swapped = Minute { swapped: 7.0 * MIB, ..minute(0) };
+    close(now_and_then.minute(&mut Past::default(), &swapped).gone[0] / MIB, 77.0);
+}
+
+#[test]
+fn an_age_is_found_once_it_is_warm_and_only_from_what_was_before() {
+    let promotion = policy("[x.promotion]\nlimit = '5%'\nwarm_up = '2m'").unwrap();
+    let mut past = Past::default();
+    let ages: Vec<Option<f64>> = (0..6).map(|at| promotion.minute(&mut past, &minute(at)).older_s[0]).collect();
+    // 5 % of 60 MiB a minute are 51 KiB a second: what is older than 20 s.
+    assert_eq!(ages, [None, None, None, Some(20.0), Some(20.0), Some(20.0)]);
+}
+
+#[test]
+fn brakes_hold_as_on_a_machine() {
+    let age = policy("[x.age]\nanon = '10s'\nevery = '1ms'\nbrakes = { floor = '40M' }").unwrap();
+    let mut past = Past::default();
+    close(age.minute(&mut past, &minute(0)).gone[0] / MIB, 60.0);
+    let pressed = age.minute(&mut past, &Minute { pressure: Some(0.5), ..minute(1) });
+    assert_eq!(pressed.held, Some(Brake::Pressure));
+    close(pressed.gone[0] / MIB, 60.0);
+    // Of one that comes under pressure before anything is gone, nothing goes.
+    let first = age.minute(&mut Past::default(), &Minute { pressure: Some(0.5), ..minute(0) });
+    assert_eq!(first.gone, [0.0; 2]);
+}
+
+#[test]
+fn what_cannot_be_replayed_says_why() {
+    for (toml, why) in [
+        ("[x.pressure]", "pressure"),
+        ("[x.lifecycle]", "background"),
+        ("[x.guard]", "thrashes"),
+        ("[x.schemes]\nuse = ['prcl']", "regions"),
+        ("[x.age]\nevery = '0s'", "every"),
+    ] {
+        let said = policy(toml).err().unwrap();
+        assert!(said.contains(why), "{toml}: {said}");
+    }
+}
+
+fn histogram() -> impl Strategy<Value = [Option<f64>; EDGES]> {
+    prop::collection::vec(prop::option::weighted(0.8, 0.0..1e9f64), EDGES).prop_map(|mut values| {
+        let mut least = f64::INFINITY;
+        for value in values.iter_mut().flatten() {
+            least = least.min(*value);
+            *value = least;
+        }
+        std::array::from_fn(|at| values[at])
+    })
+}
+
+proptest! {
+    #[test]
+    fn an_older_age_takes_less_and_never_more_than_there_is(
+        idle in histogram(), back in histogram(), young in 1u32..120, older in 0u32..60, every in 1u32..100, floor in 0.0..1e9f64,
+    ) {
+        let told = Told { back: std::array::from_fn(|at| back[at + 1]), used: 1e8, came: 0.0 };
+        let most = idle.iter().flatten().copied().fold(0.0, f64::max);
+        let minute = Minute { resident: [most, 0.0], idle: [idle, [None; EDGES]], told: [told, Told::default()], floor, ..minute(0) };
+        let at = |age: u32| {
+            let age = age.min(120);
+            let replay = policy(&format!("[x.age]\nanon = '{age}s'\nfile = '120s'\nevery = '{every}s'\nbrakes = {{ pressure = '100%' }}"));
+            replay.unwrap().minute(&mut Past::default(), &minute)
+        };
+        let (first, second) = (at(young), at(young + older));
+        prop_assert!(first.gone[0] <= (most - floor).max(0.0) + 1e-3 && first.gone[0] >= 0.0);
+        // What is younger than all that is known is told as nothing.
+        if idle[1].is_some() {
+            prop_assert!(second.gone[0] <= first.gone[0] * (1.0 + 1e-9) + 1e-3, "{} {}", first.gone[0], second.gone[0]);
+        }
+        prop_assert!(first.back.iter().chain(&second.back).all(|back| back.is_finite() && *back >= 0.0));
+    }
+}
