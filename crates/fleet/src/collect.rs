@@ -1,0 +1,175 @@
+//! Looks at workloads become rows: means over a minute, and what would have come back in it.
+
+use std::collections::BTreeMap;
+
+use lowtide_model::AGE_EDGES_S;
+use lowtide_model::cohort::used_within;
+use lowtide_model::curve::SIDES;
+use lowtide_policy::machine::Target;
+use lowtide_policy::reclaim::returns::Returns;
+use lowtide_policy::replay::{EDGES, Minute};
+
+use crate::telemetry::Row;
+
+/// Seconds of a row.
+pub const SLICE_S: f64 = 60.0;
+/// Where nobody tells of ages, a row is written after so many seconds without.
+const UNTOLD_S: f64 = 300.0;
+/// What a workload did that was not there for so long is not worth a row.
+const SHORTEST_S: f64 = 1.0;
+
+/// A mean of what was told now and then.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    weight: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64, weight: f64) {
+        self.sum += value * weight;
+        self.weight += weight;
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.sum / self.weight)
+    }
+}
+
+/// What is known of the row under way.
+#[derive(Debug, Clone, Default)]
+struct Sums {
+    resident: [Mean; SIDES],
+    swapped: Mean,
+    stored: Mean,
+    pressure: Mean,
+    stalled: Mean,
+    idle: [[Mean; EDGES]; SIDES],
+    refaults: [f64; SIDES],
+    floor: f64,
+}
+
+/// One workload.
+#[derive(Debug, Clone)]
+struct State {
+    returns: Returns,
+    from_s: f64,
+    last_s: f64,
+    sums: Sums,
+}
+
+/// Looks at workloads, and makes rows of them.
+#[derive(Debug, Clone, Default)]
+pub struct Collector {
+    states: BTreeMap<u64, State>,
+}
+
+impl Collector {
+    /// Takes in a look at all workloads there are: rows that are complete by now, by workload. Their names, labels and
+    /// policies are for the caller to fill in, as is Unix time for the seconds in which the looks are counted.
+    pub fn see(&mut self, now_s: f64, targets: &[Target]) -> Vec<(u64, Row)> {
+        let mut rows = Vec::new();
+        for target in targets {
+            let fresh = || State { returns: Returns::default(), from_s: now_s, last_s: now_s, sums: Sums::default() };
+            let state = self.states.entry(target.id).or_insert_with(fresh);
+            rows.extend(state.see(now_s, target).map(|row| (target.id, row)));
+        }
+        // Who is not there any more: what is known of the time since its last row.
+        let gone = |state: &State| now_s - state.last_s >= SLICE_S || now_s < state.last_s;
+        for (id, state) in &self.states {
+            if gone(state) && state.last_s - state.from_s >= SHORTEST_S {
+                rows.push((*id, state.row(state.last_s)));
+            }
+        }
+        self.states.retain(|_, state| !gone(state));
+        rows
+    }
+
+    /// Whether rows of a workload may still come.
+    #[must_use]
+    pub fn knows(&self, id: u64) -> bool {
+        self.states.contains_key(&id)
+    }
+
+    /// Rows of what is under way, at the end.
+    pub fn end(&mut self) -> Vec<(u64, Row)> {
+        let states = std::mem::take(&mut self.states);
+        let lasting = states.into_iter().filter(|(_, state)| state.last_s - state.from_s >= SHORTEST_S);
+        lasting.map(|(id, state)| (id, state.row(state.last_s))).collect()
+    }
+}
+
+impl State {
+    fn see(&mut self, now_s: f64, target: &Target) -> Option<Row> {
+        if now_s < self.last_s {
+            // The clock was set back: how long anything lasted is not known.
+            (self.from_s, self.sums) = (now_s, Sums::default());
+        }
+        let elapsed_s = (now_s - self.last_s).max(0.0);
+        self.last_s = now_s;
+        self.sums.add(elapsed_s, target);
+        let told = self.returns.see(SLICE_S, target, now_s);
+        let lasts_s = now_s - self.from_s;
+        if told.is_none() && lasts_s < UNTOLD_S {
+            return None;
+        }
+        let mut row = self.row(now_s);
+        if let Some((told, _)) = told {
+            row.minute.told = told;
+        }
+        (self.from_s, self.sums) = (now_s, Sums::default());
+        Some(row)
+    }
+
+    fn row(&self, now_s: f64) -> Row {
+        let sums = &self.sums;
+        let lasts_s = now_s - self.from_s;
+        let mut minute = Minute {
+            now_s,
+            lasts_s,
+            resident: sums.resident.map(|mean| mean.get().unwrap_or(0.0)),
+            swapped: sums.swapped.get().unwrap_or(0.0),
+            idle: sums.idle.map(|edges| edges.map(|mean| mean.get())),
+            pressure: sums.pressure.get(),
+            floor: sums.floor,
+            ..Minute::default()
+        };
+        for (side, told) in minute.told.iter_mut().enumerate() {
+            told.came = sums.refaults[side] * page() / lasts_s.max(1e-9);
+        }
+        Row { minute, stored: sums.stored.get(), stalled: sums.stalled.get(), ..Row::default() }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, elapsed_s: f64, target: &Target) {
+        for side in 0..SIDES {
+            self.resident[side].add(target.resident[side], elapsed_s);
+            self.refaults[side] += target.refaults[side];
+            let bins = || target.ages.iter().filter(|bin| bin.anon == (side == 0));
+            let all: f64 = bins().map(|bin| bin.size.bytes).sum();
+            for (mean, edge) in self.idle[side].iter_mut().zip(AGE_EDGES_S) {
+                let used = if edge == 0 { bins().next().map(|_| 0.0) } else { used_within(bins(), f64::from(edge)) };
+                if let Some(used) = used {
+                    mean.add((all - used).max(0.0), 1.0);
+                }
+            }
+        }
+        self.swapped.add(target.swapped, elapsed_s);
+        self.floor = target.floor;
+        for (mean, value) in [
+            (&mut self.stored, target.stored),
+            (&mut self.pressure, target.pressure),
+            (&mut self.stalled, target.stalled),
+        ] {
+            if let Some(value) = value {
+                mean.add(value, elapsed_s);
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "4096")]
+fn page() -> f64 {
+    lowtide_model::PAGE as f64
+}

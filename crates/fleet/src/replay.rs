@@ -1,0 +1,284 @@
+//! Replays policies over a fleet's telemetry, a host at a time and hosts side by side.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use lowtide_policy::replay::{Past, Replay};
+use rayon::prelude::*;
+
+use crate::store::{Fleet, Host, Reader};
+use crate::tally::Tally;
+use crate::telemetry::Batch;
+
+/// A policy under a name.
+#[derive(Debug)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// The policy.
+    pub replay: Replay,
+}
+
+/// What was wrong with the telemetry. Nothing of it is in any figure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// Files that could not be read, or not to their end.
+    pub files: u64,
+    /// The first of them, and why.
+    pub first: Vec<String>,
+    /// Rows that cannot be true: a size below zero, a time that is none.
+    pub senseless: u64,
+    /// Rows no later than the one before of the same workload: written twice, or by a clock that was set back.
+    pub repeated: u64,
+    /// Minutes between two rows of a workload of which nothing was told.
+    pub missing: u64,
+    /// Rows without idle ages: nothing can be said to go of them.
+    pub untold: u64,
+}
+
+/// Files that are named.
+const NAMED: usize = 5;
+
+impl Trouble {
+    fn merge(&mut self, other: Self) {
+        self.files += other.files;
+        self.first.extend(other.first);
+        self.first.truncate(NAMED);
+        self.senseless += other.senseless;
+        self.repeated += other.repeated;
+        self.missing += other.missing;
+        self.untold += other.untold;
+    }
+
+    fn file(&mut self, path: &Path, why: &str) {
+        self.files += 1;
+        if self.first.len() < NAMED {
+            self.first.push(format!("{}: {why}", path.display()));
+        }
+    }
+}
+
+/// What the policies made of one workload.
+#[derive(Debug, Clone, Default)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// By policy.
+    pub tallies: Vec<Tally>,
+}
+
+/// What the policies made of one host.
+#[derive(Debug, Clone, Default)]
+pub struct OfHost {
+    /// Its name.
+    pub host: String,
+    /// Its workloads, by name.
+    pub workloads: Vec<Workload>,
+    /// What was wrong.
+    pub trouble: Trouble,
+    /// Files that were read.
+    pub files: u64,
+    /// From when on, and until when: Unix time; `None` = never.
+    pub span_s: Option<(f64, f64)>,
+}
+
+impl OfHost {
+    /// All of its workloads together, by policy.
+    #[must_use]
+    pub fn tallies(&self, policies: usize) -> Vec<Tally> {
+        let mut all = vec![Tally::default(); policies];
+        for workload in &self.workloads {
+            all.iter_mut().zip(&workload.tallies).for_each(|(all, tally)| all.merge(tally));
+        }
+        all
+    }
+}
+
+/// One workload while it is replayed.
+struct Run {
+    last_s: f64,
+    pasts: Vec<Past>,
+    tallies: Vec<Tally>,
+}
+
+/// Replays policies over rows of one host, which are to come in their order.
+pub struct HostReplay<'a> {
+    policies: &'a [Named],
+    names: HashMap<String, usize>,
+    runs: Vec<Run>,
+    trouble: Trouble,
+    files: u64,
+    span_s: Option<(f64, f64)>,
+}
+
+impl<'a> HostReplay<'a> {
+    /// One that has seen nothing.
+    #[must_use]
+    pub fn new(policies: &'a [Named]) -> Self {
+        Self { policies, names: HashMap::new(), runs: Vec::new(), trouble: Trouble::default(), files: 0, span_s: None }
+    }
+
+    /// Takes in a batch.
+    pub fn batch(&mut self, batch: &Batch) {
+        let places: Vec<usize> = batch.workloads().map(|name| self.place(name)).collect();
+        for at in 0..batch.len() {
+            let Some((place, minute)) = batch.workload(at).and_then(|name| Some((places[name], batch.minute(at)?)))
+            else {
+                self.trouble.senseless += 1;
+                continue;
+            };
+            let run = &mut self.runs[place];
+            let since_s = minute.now_s - run.last_s;
+            if since_s <= 0.0 {
+                self.trouble.repeated += 1;
+                continue;
+            }
+            if since_s.is_finite() && since_s > 1.5 * minute.lasts_s {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above 0; saturates")]
+                let missing = ((since_s - minute.lasts_s) / 60.0).round() as u64;
+                self.trouble.missing += missing;
+            }
+            run.last_s = minute.now_s;
+            self.span_s = joined(self.span_s, Some((minute.now_s - minute.lasts_s, minute.now_s)));
+            self.trouble.untold += u64::from(minute.idle.iter().all(|side| side[1..].iter().all(Option::is_none)));
+            for ((named, past), tally) in self.policies.iter().zip(&mut run.pasts).zip(&mut run.tallies) {
+                let effect = named.replay.minute(past, &minute);
+                tally.add(&minute, &effect, named.replay.lost_s(effect.back));
+            }
+        }
+    }
+
+    fn place(&mut self, name: &str) -> usize {
+        if let Some(place) = self.names.get(name) {
+            return *place;
+        }
+        let count = self.policies.len();
+        self.runs.push(Run {
+            last_s: f64::NEG_INFINITY,
+            pasts: vec![Past::default(); count],
+            tallies: vec![Tally::default(); count],
+        });
+        self.names.insert(name.to_owned(), self.runs.len() - 1);
+        self.runs.len() - 1
+    }
+
+    /// Takes in all files of a host.
+    pub fn host(&mut self, host: &Host<'_>) {
+        for file in host.files() {
+            let path = match file {
+                Ok(path) => path,
+                Err(error) => {
+                    self.trouble.file(Path::new(""), &error.to_string());
+                    continue;
+                }
+            };
+            self.files += 1;
+            let read = Reader::open(&path).and_then(|reader| {
+                for batch in reader {
+                    self.batch(&batch?);
+                }
+                Ok(())
+            });
+            if let Err(why) = read {
+                self.trouble.file(&path, &why);
+            }
+        }
+    }
+
+    /// What came of it.
+    #[must_use]
+    pub fn end(self, host: &str) -> OfHost {
+        let mut runs: Vec<Option<Run>> = self.runs.into_iter().map(Some).collect();
+        let mut names: Vec<(String, usize)> = self.names.into_iter().collect();
+        names.sort();
+        let run = |(name, at): (String, usize)| Some(Workload { name, tallies: runs[at].take()?.tallies });
+        let workloads = names.into_iter().filter_map(run).filter(|of| of.tallies.iter().any(|tally| tally.rows > 0));
+        let (trouble, files, span_s) = (self.trouble, self.files, self.span_s);
+        OfHost { host: host.to_owned(), workloads: workloads.collect(), trouble, files, span_s }
+    }
+}
+
+/// From the earlier beginning to the later end.
+fn joined(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
+    let (Some((from, until)), Some((begun, ended))) = (a, b) else { return a.or(b) };
+    Some((from.min(begun), until.max(ended)))
+}
+
+/// What the policies made of a fleet.
+#[derive(Debug, Clone, Default)]
+pub struct OfFleet {
+    /// By policy.
+    pub tallies: Vec<Tally>,
+    /// By host and policy: what it had, what was gone of it, milliseconds of rows, bytes that came back.
+    pub hosts: Vec<Vec<Share>>,
+    /// Workloads.
+    pub workloads: u64,
+    /// Files that were read.
+    pub files: u64,
+    /// What was wrong.
+    pub trouble: Trouble,
+    /// From when on, and until when: Unix time; `None` = never.
+    pub span_s: Option<(f64, f64)>,
+}
+
+impl OfFleet {
+    /// Seconds from the first row to the last.
+    #[must_use]
+    pub fn lasts_s(&self) -> f64 {
+        self.span_s.map_or(0.0, |(from_s, until_s)| until_s - from_s)
+    }
+}
+
+/// One host's part of what a policy did, to be drawn from when the whole is asked how sure it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Share {
+    /// Byte-milliseconds.
+    pub had: f64,
+    /// Byte-milliseconds.
+    pub gone: f64,
+}
+
+impl From<&Tally> for Share {
+    fn from(tally: &Tally) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a share is made of them")]
+        let (had, gone) = (tally.had as f64, (tally.gone[0] + tally.gone[1]) as f64);
+        Self { had, gone }
+    }
+}
+
+/// Hosts that are replayed before what came of them is passed on, for each thread: enough to keep all busy.
+const AT_A_TIME: usize = 16;
+
+/// Replays policies over those hosts of a fleet that `wanted` picks, on all CPUs. `each` hears of every host, in the order of
+/// their names.
+pub fn fleet(
+    fleet: &Fleet,
+    policies: &[Named],
+    wanted: &(dyn Fn(&str) -> bool + Sync),
+    each: &mut dyn FnMut(&OfHost),
+) -> OfFleet {
+    let mut all = OfFleet { tallies: vec![Tally::default(); policies.len()], ..OfFleet::default() };
+    let mut hosts = fleet.hosts().filter(|host| wanted(host.name));
+    loop {
+        let some: Vec<Host<'_>> = hosts.by_ref().take(AT_A_TIME * rayon::current_num_threads()).collect();
+        if some.is_empty() {
+            return all;
+        }
+        let one = |host: &Host<'_>| {
+            let mut replay = HostReplay::new(policies);
+            replay.host(host);
+            replay.end(host.name)
+        };
+        let done: Vec<OfHost> = some.par_iter().with_max_len(1).map(one).collect();
+        for of in done {
+            let tallies = of.tallies(policies.len());
+            all.tallies.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
+            all.hosts.push(tallies.iter().map(Share::from).collect());
+            all.workloads += of.workloads.len() as u64;
+            all.files += of.files;
+            all.span_s = joined(all.span_s, of.span_s);
+            each(&of);
+            all.trouble.merge(of.trouble);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Where telemetry lies: `DIR/day=2026-11-22/host=NAME/FIRST-LAST.parquet`, by the day (UTC) and the seconds of the first and the last row.
+//!
+//! A file appears whole or not at all: it is written under a hidden name and renamed. Days and hosts are folders as data
+//! lakes partition them, so that other tools read the whole as one table with two columns more.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+
+use crate::telemetry::{self, Batch, Row, VERSION, VERSION_KEY};
+
+/// Rows that are read at once.
+const BATCH_ROWS: usize = 8192;
+/// Rows of a row group: what is buffered while writing.
+const GROUP_ROWS: usize = 65_536;
+/// zstd's.
+const LEVEL: i32 = 3;
+
+/// Why telemetry cannot be written or found.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system refused.
+    #[error("{path}: {error}")]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file could not be made.
+    #[error("{path}: {error}")]
+    Parquet {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: parquet::errors::ParquetError,
+    },
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> StoreError + '_ {
+    move |error| StoreError::Io { path: path.to_path_buf(), error }
+}
+
+/// The day of a time, as a folder's name.
+#[must_use]
+pub fn day_folder(unix_s: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "saturates; not a time then")]
+    let seconds = unix_s as i64;
+    let day = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
+    format!("day={}", day.strftime("%Y-%m-%d"))
+}
+
+/// A host as a folder's name: without what would leave the folder or hide it, or make another column of it.
+#[must_use]
+pub fn host_folder(host: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
+    let name: String = host.chars().map(plain).collect();
+    format!("host={}", if name.is_empty() { "unknown" } else { &name })
+}
+
+/// Writes rows of one host, which are in their order of time: a file for each day that they touch. Nothing is written of none.
+///
+/// # Errors
+/// If a file cannot be written; days before it were.
+pub fn write(dir: &Path, host: &str, rows: &[Row]) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = Vec::new();
+    for day in rows.chunk_by(|a, b| day_folder(a.minute.now_s) == day_folder(b.minute.now_s)) {
+        let folder = dir.join(day_folder(day[0].minute.now_s)).join(host_folder(host));
+        fs::create_dir_all(&folder).map_err(at(&folder))?;
+        let (first, last) = (day[0].minute.now_s, day[day.len() - 1].minute.now_s);
+        let name = format!("{first:.0}-{last:.0}.parquet");
+        let (path, hidden) = (folder.join(&name), folder.join(format!(".{name}.tmp")));
+        let write = || -> Result<(), parquet::errors::ParquetError> {
+            let file = File::create(&hidden)?;
+            let schema = std::sync::Arc::new(telemetry::schema());
+            let mut writer = ArrowWriter::try_new(file, schema, Some(properties()))?;
+            for rows in day.chunks(BATCH_ROWS) {
+                writer.write(&telemetry::encode(rows)?)?;
+            }
+            writer.into_inner()?.sync_all()?;
+            Ok(())
+        };
+        if let Err(error) = write() {
+            // What is cut off would only hold space that may be scarce.
+            let _ = fs::remove_file(&hidden);
+            return Err(StoreError::Parquet { path, error });
+        }
+        fs::rename(&hidden, &path).map_err(at(&path))?;
+        files.push(path);
+    }
+    Ok(files)
+}
+
+fn properties() -> WriterProperties {
+    let version = KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string());
+    let builder = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL).unwrap_or_default()))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_key_value_metadata(Some(vec![version]))
+        .set_created_by(format!("lowtide {}", env!("CARGO_PKG_VERSION")));
+    builder.build()
+}
+
+/// Days of a folder, the oldest first; what else lies there is left out.
+fn days(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    folders(dir, "day=")
+}
+
+fn folders(dir: &Path, prefix: &str) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) && entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Takes away the oldest files of a host until no more than so many bytes of it are left; how many bytes those took. The
+/// newest file stays, however large.
+///
+/// # Errors
+/// If the folder cannot be read, or a file not be removed.
+pub fn bound(dir: &Path, host: &str, bytes: u64) -> Result<u64, StoreError> {
+    let mut files = Vec::new();
+    for day in days(dir).map_err(at(dir))? {
+        let folder = day.join(host_folder(host));
+        for path in files_of(&folder).unwrap_or_default() {
+            let size = fs::metadata(&path).map_err(at(&path))?.len();
+            files.push((path, size));
+        }
+    }
+    let mut all: u64 = files.iter().map(|(_, size)| size).sum();
+    let mut went = 0;
+    let newest = files.len().saturating_sub(1);
+    for (path, size) in files.into_iter().take(newest) {
+        if all <= bytes {
+            break;
+        }
+        fs::remove_file(&path).map_err(at(&path))?;
+        (all, went) = (all - size, went + size);
+        // Folders that are empty now go too; others stay.
+        if let Some(folder) = path.parent()
+            && fs::remove_dir(folder).is_ok()
+            && let Some(day) = folder.parent()
+        {
+            let _ = fs::remove_dir(day);
+        }
+    }
+    Ok(went)
+}
+
+/// Files of one host and day, in the order of their times.
+fn files_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".parquet") && !name.starts_with('.') {
+            let first: Option<i64> = name.split(['-', '.']).next().and_then(|first| first.parse().ok());
+            files.push((first, name, path));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, _, path)| path).collect())
+}
+
+/// Hosts of a folder, each with the days on which it told something.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    dir: PathBuf,
+    days: Vec<String>,
+    /// By the host's folder: places of days.
+    hosts: BTreeMap<String, Vec<u32>>,
+}
+
+/// One host of a fleet.
+#[derive(Debug, Clone)]
+pub struct Host<'a> {
+    /// Its name.
+    pub name: &'a str,
+    folders: Vec<PathBuf>,
+}
+
+impl Fleet {
+    /// Finds hosts and days. Files are not looked at yet, so a fleet of millions of files takes little memory.
+    ///
+    /// # Errors
+    /// If the folder, or one of a day, cannot be read.
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        let mut fleet = Self { dir: dir.to_path_buf(), ..Self::default() };
+        for (at_day, day) in (0u32..).zip(days(dir).map_err(at(dir))?) {
+            for host in folders(&day, "host=").map_err(at(&day))? {
+                let name = host.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                fleet.hosts.entry(name).or_default().push(at_day);
+            }
+            fleet.days.push(day.file_name().unwrap_or_default().to_string_lossy().into_owned());
+        }
+        Ok(fleet)
+    }
+
+    /// Number of hosts.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// Hosts, by name.
+    pub fn hosts(&self) -> impl Iterator<Item = Host<'_>> {
+        self.hosts.iter().map(|(name, days)| Host {
+            name: name.strip_prefix("host=").unwrap_or(name),
+            folders: days.iter().map(|day| self.dir.join(&self.days[*day as usize]).join(name)).collect(),
+        })
+    }
+}
+
+impl Host<'_> {
+    /// Its files in the order of their times, or why a folder of them cannot be read.
+    pub fn files(&self) -> impl Iterator<Item = Result<PathBuf, StoreError>> {
+        self.folders.iter().flat_map(|folder| match files_of(folder) {
+            Ok(files) => files.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(StoreError::Io { path: folder.clone(), error })],
+        })
+    }
+}
+
+/// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
+pub struct Reader(Option<ParquetRecordBatchReader>);
+
+/// Runs a step of the Parquet reader. It is not written for hostile bytes, and a damaged file must cost its own rows and
+/// nothing else.
+fn guard<R>(step: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(step))
+        .unwrap_or_else(|_| Err("damaged in a way the reader does not survive".to_owned()))
+}
+
+impl Reader {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it is no Parquet file, is cut off, or of a version that came after this one.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        guard(|| {
+            let file = File::open(path).map_err(|error| error.to_string())?;
+            let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
+            let metadata = builder.metadata().file_metadata();
+            let told = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
+            let version = told.and_then(|pair| pair.value.as_ref()?.parse::<u32>().ok());
+            if let Some(newer) = version.filter(|version| *version > VERSION) {
+                return Err(format!("schema {newer}, and this lowtide knows {VERSION}: read it with a newer one"));
+            }
+            let schema = builder.parquet_schema();
+            let known = telemetry::columns();
+            let needed = |name: &str| Batch::needs(name) && known.iter().any(|column| column.name == name);
+            let places = (0..schema.num_columns()).filter(|at| needed(schema.column(*at).name()));
+            let mask = ProjectionMask::leaves(schema, places);
+            let reader = builder.with_projection(mask).with_batch_size(BATCH_ROWS).build();
+            Ok(Self(Some(reader.map_err(|error| error.to_string())?)))
+        })
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Batch, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batches = self.0.as_mut()?;
+        let step = guard(|| match batches.next() {
+            None => Ok(None),
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(batch)) => Batch::new(&batch).map(Some).map_err(|foreign| foreign.to_string()),
+        });
+        if !matches!(step, Ok(Some(_))) {
+            self.0 = None;
+        }
+        step.transpose()
+    }
+}

@@ -1,0 +1,211 @@
+//! What a replay adds up: whole numbers only, so that the order and the number of those who add does not matter.
+
+use std::collections::BTreeMap;
+
+use lowtide_model::curve::SIDES;
+use lowtide_policy::replay::{Effect, Minute};
+
+/// How often which value was seen, to within [`Quantiles::ERROR`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quantiles {
+    counts: BTreeMap<u16, u64>,
+}
+
+/// Bits of a value that are kept: its exponent, and five of its mantissa.
+const KEPT_BITS: u32 = 16;
+/// Bits of a mantissa that are kept.
+const MANTISSA: u32 = 5;
+
+impl Quantiles {
+    /// How far a quantile may be above the value that was seen, as a share of it.
+    pub const ERROR: f64 = 1.0 / (1 << MANTISSA) as f64;
+
+    /// Counts a value, which is not negative.
+    pub fn add(&mut self, value: f64) {
+        *self.counts.entry(key(value)).or_default() += 1;
+    }
+
+    /// Counts what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (key, count) in &other.counts {
+            *self.counts.entry(*key).or_default() += count;
+        }
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.counts.values().sum()
+    }
+
+    /// The value that such a share of all lies at or below, rounded up by at most [`Quantiles::ERROR`]; `None` where there are
+    /// none.
+    #[must_use]
+    pub fn at(&self, share: f64) -> Option<f64> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rank"
+        )]
+        let rank = ((self.count() as f64 * share).ceil() as u64).max(1);
+        let mut below = 0;
+        let reached = |(_, count): &(&u16, &u64)| {
+            below += **count;
+            below >= rank
+        };
+        self.counts.iter().find(reached).map(|(key, _)| ceiling(*key))
+    }
+
+    /// Keys and counts, for whoever carries them elsewhere.
+    pub fn counts(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.counts.iter().map(|(key, count)| (*key, *count))
+    }
+
+    /// From keys and counts.
+    pub fn from_counts(counts: impl IntoIterator<Item = (u16, u64)>) -> Self {
+        Self { counts: counts.into_iter().collect() }
+    }
+}
+
+/// The least key whose ceiling is no smaller. Bits of a number that is not negative are in its order.
+fn key(value: f64) -> u16 {
+    let bits = value.max(0.0).to_bits();
+    let low = u64::BITS - KEPT_BITS - 1;
+    // The sign is 0, so that 17 bits are 16.
+    u16::try_from(bits.div_ceil(1 << low)).unwrap_or(u16::MAX)
+}
+
+fn ceiling(key: u16) -> f64 {
+    f64::from_bits(u64::from(key) << (u64::BITS - KEPT_BITS - 1))
+}
+
+/// What one policy made of a number of rows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Rows.
+    pub rows: u64,
+    /// Rows in which something was gone.
+    pub active: u64,
+    /// Rows in which something held the policy.
+    pub held: u64,
+    /// Milliseconds of all rows.
+    pub ms: u64,
+    /// Byte-milliseconds that workloads had: in memory and paged out.
+    pub had: u128,
+    /// Byte-milliseconds of it that had been idle for as long as is told of (two minutes), or were paged out.
+    pub cold: u128,
+    /// Byte-milliseconds that would have been gone: anonymous, file.
+    pub gone: [u128; SIDES],
+    /// Bytes that would have come back: anonymous, file.
+    pub back: [u64; SIDES],
+    /// Nanoseconds that workloads would have waited for it.
+    pub lost_ns: u128,
+    /// Share of what was used that came back in a minute, by row in which something was gone (the normalised promotion rate).
+    pub rates: Quantiles,
+    /// Share of the time lost, by the same rows.
+    pub losses: Quantiles,
+}
+
+impl Tally {
+    /// Counts a row; `lost_s` are seconds lost in a second.
+    pub fn add(&mut self, minute: &Minute, effect: &Effect, lost_s: f64) {
+        let ms = whole(1e3 * minute.lasts_s);
+        let had = minute.resident.iter().sum::<f64>() + minute.swapped;
+        let cold: f64 = minute.idle.iter().filter_map(|side| side.iter().rev().find_map(|idle| *idle)).sum();
+        self.rows += 1;
+        self.ms += ms;
+        self.had += u128::from(whole(had)) * u128::from(ms);
+        self.cold += u128::from(whole(cold + minute.swapped)) * u128::from(ms);
+        self.held += u64::from(effect.held.is_some());
+        for side in 0..SIDES {
+            self.gone[side] += u128::from(whole(effect.gone[side])) * u128::from(ms);
+            self.back[side] += whole(effect.back[side] * minute.lasts_s);
+        }
+        self.lost_ns += u128::from(whole(1e9 * lost_s * minute.lasts_s));
+        if effect.gone.iter().sum::<f64>() > 0.0 {
+            self.active += 1;
+            let used: f64 = minute.told.iter().map(|told| told.used).sum();
+            let back: f64 = effect.back.iter().sum();
+            self.rates.add(if back > 0.0 { 60.0 * back / used.max(1.0) } else { 0.0 });
+            self.losses.add(lost_s);
+        }
+    }
+
+    /// Counts what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.active += other.active;
+        self.held += other.held;
+        self.ms += other.ms;
+        self.had += other.had;
+        self.cold += other.cold;
+        for side in 0..SIDES {
+            self.gone[side] += other.gone[side];
+            self.back[side] += other.back[side];
+        }
+        self.lost_ns += other.lost_ns;
+        self.rates.merge(&other.rates);
+        self.losses.merge(&other.losses);
+    }
+
+    /// Share of what workloads had that would have been gone.
+    #[must_use]
+    pub fn saved(&self) -> Option<f64> {
+        ratio(self.gone[0] + self.gone[1], self.had)
+    }
+
+    /// Share of what was cold that would have been gone.
+    #[must_use]
+    pub fn coverage(&self) -> Option<f64> {
+        ratio(self.gone[0] + self.gone[1], self.cold)
+    }
+
+    /// Share of the time that workloads would have lost.
+    #[must_use]
+    pub fn lost(&self) -> Option<f64> {
+        ratio(self.lost_ns, u128::from(self.ms) * 1_000_000)
+    }
+}
+
+/// A whole number of what is not negative.
+fn whole(value: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let whole = value.round() as u64;
+    whole
+}
+
+fn ratio(part: u128, whole: u128) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let share = part as f64 / whole as f64;
+    (whole > 0).then_some(share)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_the_value_rounded_up_a_little(mut values in prop::collection::vec(0.0..1e12f64, 1..200), share in 0.0..=1.0f64) {
+            let mut seen = Quantiles::default();
+            values.iter().for_each(|value| seen.add(*value));
+            values.sort_by(f64::total_cmp);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
+            let rank = ((values.len() as f64 * share).ceil() as usize).max(1) - 1;
+            let told = seen.at(share).unwrap();
+            prop_assert!(told >= values[rank] && told <= values[rank] * (1.0 + Quantiles::ERROR), "{} {told}", values[rank]);
+            prop_assert_eq!(Quantiles::from_counts(seen.counts()), seen);
+        }
+    }
+
+    #[test]
+    fn nothing_seen_has_no_quantile() {
+        assert_eq!(Quantiles::default().at(0.5), None);
+        let mut none = Quantiles::default();
+        none.add(0.0);
+        assert_eq!(none.at(0.98), Some(0.0));
+    }
+}

@@ -1,0 +1,427 @@
+//! The schema of telemetry: a row for each workload and minute, as columns of a Parquet file.
+//!
+//! Columns that a file has beyond these are left out; of those that it lacks, the required ones make it unreadable, and the
+//! others count as not known. So older and newer writers are read alike, as far as they agree.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::builder::StringDictionaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, PrimitiveArray, RecordBatch};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
+use lowtide_model::AGE_EDGES_S;
+use lowtide_model::curve::SIDES;
+use lowtide_policy::replay::Minute;
+
+/// Version of the schema. It grows when a column comes to mean something else; columns that are added do not change it.
+pub const VERSION: u32 = 1;
+/// The key under which a file's metadata tells its version.
+pub const VERSION_KEY: &str = "lowtide.telemetry";
+
+/// One workload's minute.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// Its name on its host: a cgroup's path, or what the configuration calls it.
+    pub workload: String,
+    /// What else is known of it, as a JSON object; empty = nothing.
+    pub labels: String,
+    /// The policy that it was under; empty = none.
+    pub policy: String,
+    /// What was seen. `now_s` is Unix time.
+    pub minute: Minute,
+    /// Bytes that what was paged out took where it was kept; `None` = not known, or not in memory.
+    pub stored: Option<f64>,
+    /// Share of the time in which it did not get on because of memory.
+    pub stalled: Option<f64>,
+}
+
+/// A column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: DataType,
+    /// It is never null, and no file can be read without it.
+    pub required: bool,
+    /// What it is, with its unit.
+    pub doc: String,
+}
+
+/// Names of the sides.
+const SIDE: [&str; SIDES] = ["anon", "file"];
+/// The same, in words.
+const SIDE_WORDS: [&str; SIDES] = ["Anonymous", "File"];
+
+/// All columns, in their order.
+#[must_use]
+pub fn columns() -> Vec<Column> {
+    let text = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let column = |name: &str, kind: DataType, required: bool, doc: &str| Column {
+        name: name.to_owned(),
+        kind,
+        required,
+        doc: doc.to_owned(),
+    };
+    let bytes = |name: &str, required: bool, doc: &str| column(name, DataType::Int64, required, doc);
+    let mut all = vec![
+        column(
+            "time_s",
+            DataType::Int64,
+            true,
+            "When the interval ended: seconds since 1970, UTC, by the host's clock.",
+        ),
+        column("interval_s", DataType::Float64, true, "Seconds that the row stands for: 60, or until ages were told."),
+        column("workload", text(), true, "Its name on its host: the cgroup's path."),
+        column("labels", text(), false, "What else is known of it: a JSON object."),
+        column("policy", text(), false, "The policy that it was under; null = none."),
+        bytes("anon_bytes", true, "Anonymous memory in memory, mean."),
+        bytes("file_bytes", true, "File memory in memory, mean."),
+        bytes("swapped_bytes", false, "Paged out, mean."),
+        bytes("stored_bytes", false, "What that took where it was kept in memory; null = not known, or on a disk."),
+        bytes("floor_bytes", false, "Protected from reclaim: memory.min or memory.low, whichever is higher."),
+        column("pressure_some", DataType::Float64, false, "Share of the time that some task stalled on memory."),
+        column("stalled", DataType::Float64, false, "Share of the time in which it did not get on because of memory."),
+    ];
+    for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
+        let name = |what: &str| format!("{side}_{what}_bytes");
+        all.push(bytes(
+            &name("used"),
+            false,
+            &format!("{words} memory used within the longest window that is known, without new memory."),
+        ));
+        all.push(bytes(&name("refault"), false, &format!("{words} memory that came back in the interval.")));
+    }
+    for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
+        for edge in &AGE_EDGES_S[1..] {
+            let doc = format!("{words} memory that had been idle for at least {edge} s, mean; null = not known.");
+            all.push(bytes(&format!("{side}_idle_{edge}s_bytes"), false, &doc));
+        }
+    }
+    for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
+        for edge in &AGE_EDGES_S[1..] {
+            let doc = format!(
+                "{words} memory that would have come back in the interval, had all gone that was idle for {edge} s; null = not known."
+            );
+            all.push(bytes(&format!("{side}_back_{edge}s_bytes"), false, &doc));
+        }
+    }
+    all
+}
+
+/// The schema of a file, with what each column is.
+#[must_use]
+pub fn schema() -> Schema {
+    let field = |column: Column| {
+        let doc = HashMap::from([("doc".to_owned(), column.doc)]);
+        Field::new(column.name, column.kind, !column.required).with_metadata(doc)
+    };
+    let version = HashMap::from([(VERSION_KEY.to_owned(), VERSION.to_string())]);
+    Schema::new_with_metadata(columns().into_iter().map(field).collect::<Vec<_>>(), version)
+}
+
+/// Bytes as they stand in a column. Beyond i64 there is no memory to measure.
+fn whole(bytes: f64) -> i64 {
+    #[expect(clippy::cast_possible_truncation, reason = "saturates")]
+    let whole = bytes.round() as i64;
+    whole
+}
+
+fn figure(bytes: i64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53; beyond it a byte does not matter")]
+    let figure = bytes as f64;
+    figure
+}
+
+/// Rows as a batch.
+///
+/// # Errors
+/// None that these rows can cause; as Arrow tells.
+pub fn encode(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
+    let bytes = |get: &dyn Fn(&Row) -> f64| -> ArrayRef {
+        Arc::new(rows.iter().map(|row| Some(whole(get(row)))).collect::<Int64Array>())
+    };
+    let maybe = |get: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef {
+        Arc::new(rows.iter().map(|row| get(row).map(whole)).collect::<Int64Array>())
+    };
+    let share =
+        |get: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef { Arc::new(rows.iter().map(get).collect::<Float64Array>()) };
+    let text = |get: &dyn Fn(&Row) -> &str, empty: bool| -> ArrayRef {
+        let mut texts = StringDictionaryBuilder::<Int32Type>::new();
+        for text in rows.iter().map(get) {
+            texts.append_option(Some(text).filter(|text| empty || !text.is_empty()));
+        }
+        Arc::new(texts.finish())
+    };
+    let mut arrays = vec![
+        bytes(&|row| row.minute.now_s),
+        share(&|row| Some(row.minute.lasts_s)),
+        text(&|row| &row.workload, true),
+        text(&|row| &row.labels, false),
+        text(&|row| &row.policy, false),
+        bytes(&|row| row.minute.resident[0]),
+        bytes(&|row| row.minute.resident[1]),
+        bytes(&|row| row.minute.swapped),
+        maybe(&|row| row.stored),
+        bytes(&|row| row.minute.floor),
+        share(&|row| row.minute.pressure),
+        share(&|row| row.stalled),
+    ];
+    for side in 0..SIDES {
+        arrays.push(bytes(&|row| row.minute.told[side].used));
+        arrays.push(bytes(&|row| row.minute.told[side].came * row.minute.lasts_s));
+    }
+    for side in 0..SIDES {
+        arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| row.minute.idle[side][edge])));
+    }
+    for side in 0..SIDES {
+        let back = |row: &Row, edge: usize| row.minute.told[side].back[edge - 1].map(|rate| rate * row.minute.lasts_s);
+        arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| back(row, edge))));
+    }
+    RecordBatch::try_new(Arc::new(schema()), arrays)
+}
+
+/// Why a batch cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Foreign {
+    /// A required column is not there.
+    #[error("no column {0}: not telemetry of lowtide's")]
+    Lacks(String),
+    /// A column cannot be what it should.
+    #[error("column {0} cannot be read as {1}")]
+    Type(String, String),
+}
+
+/// Whole numbers that may be missing.
+#[derive(Default)]
+struct Whole(Option<Int64Array>);
+
+impl Whole {
+    /// Of whatever numbers another writer has put there.
+    fn of(array: &ArrayRef) -> Option<Int64Array> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_possible_wrap,
+            reason = "saturates; bytes are below 2^63"
+        )]
+        Some(match array.data_type() {
+            DataType::Int64 => array.as_primitive::<Int64Type>().clone(),
+            DataType::Int32 => array.as_primitive::<Int32Type>().unary(i64::from),
+            DataType::UInt32 => array.as_primitive::<UInt32Type>().unary(i64::from),
+            DataType::UInt64 => array.as_primitive::<UInt64Type>().unary(|value| value as i64),
+            DataType::Float64 => array.as_primitive::<Float64Type>().unary(|value| value as i64),
+            DataType::Float32 => array.as_primitive::<Float32Type>().unary(|value| value as i64),
+            _ => return None,
+        })
+    }
+
+    fn get(&self, at: usize) -> Option<f64> {
+        let array = self.0.as_ref()?;
+        array.is_valid(at).then(|| figure(array.value(at)))
+    }
+
+    fn or_nothing(&self, at: usize) -> f64 {
+        self.get(at).unwrap_or(0.0)
+    }
+}
+
+/// Shares and times that may be missing.
+#[derive(Default)]
+struct Shares(Option<Float64Array>);
+
+impl Shares {
+    fn of(array: &ArrayRef) -> Option<Float64Array> {
+        Some(match array.data_type() {
+            DataType::Float64 => array.as_primitive::<Float64Type>().clone(),
+            DataType::Float32 => array.as_primitive::<Float32Type>().unary(f64::from),
+            _ => Whole::of(array)?.unary(figure),
+        })
+    }
+
+    fn get(&self, at: usize) -> Option<f64> {
+        let array = self.0.as_ref()?;
+        array.is_valid(at).then(|| array.value(at)).filter(|value| value.is_finite())
+    }
+}
+
+/// Texts, each once, and which of them a row has.
+struct Texts {
+    keys: PrimitiveArray<Int32Type>,
+    values: Vec<String>,
+}
+
+impl Texts {
+    fn of(array: &ArrayRef) -> Option<Self> {
+        if let Some(dictionary) = array.as_dictionary_opt::<Int32Type>() {
+            let values = plain(dictionary.values())?;
+            let values = values.into_iter().map(Option::unwrap_or_default).map(str::to_owned);
+            return Some(Self { keys: dictionary.keys().clone(), values: values.collect() });
+        }
+        let mut places: HashMap<&str, i32> = HashMap::new();
+        let mut values = Vec::new();
+        let mut keys = Vec::new();
+        for text in plain(array)? {
+            let key = text.map(|text| {
+                *places.entry(text).or_insert_with(|| {
+                    values.push(text.to_owned());
+                    // Batches have a few thousand rows.
+                    i32::try_from(values.len() - 1).unwrap_or(i32::MAX)
+                })
+            });
+            keys.push(key);
+        }
+        Some(Self { keys: keys.into_iter().collect(), values })
+    }
+}
+
+/// Texts of an array, whatever its kind of text.
+fn plain(array: &ArrayRef) -> Option<Vec<Option<&str>>> {
+    Some(match array.data_type() {
+        DataType::Utf8 => array.as_string::<i32>().iter().collect(),
+        DataType::LargeUtf8 => array.as_string::<i64>().iter().collect(),
+        DataType::Utf8View => array.as_string_view().iter().collect(),
+        _ => return None,
+    })
+}
+
+/// A batch, to be read row by row.
+pub struct Batch {
+    len: usize,
+    time_s: Whole,
+    interval_s: Shares,
+    workload: Texts,
+    resident: [Whole; SIDES],
+    swapped: Whole,
+    stored: Whole,
+    floor: Whole,
+    pressure: Shares,
+    used: [Whole; SIDES],
+    refault: [Whole; SIDES],
+    idle: [[Whole; AGE_EDGES_S.len() - 1]; SIDES],
+    back: [[Whole; AGE_EDGES_S.len() - 1]; SIDES],
+}
+
+impl Batch {
+    /// Columns that are read: those that replays need.
+    #[must_use]
+    pub fn needs(name: &str) -> bool {
+        !matches!(name, "labels" | "policy" | "stalled")
+    }
+
+    /// Finds the columns.
+    ///
+    /// # Errors
+    /// If a required one is missing, or one is of another kind.
+    pub fn new(batch: &RecordBatch) -> Result<Self, Foreign> {
+        let known = columns();
+        let find = |name: &str| -> Result<Option<(&ArrayRef, DataType)>, Foreign> {
+            let Some(wanted) = known.iter().find(|column| column.name == name) else { return Ok(None) };
+            match batch.column_by_name(name) {
+                Some(array) => Ok(Some((array, wanted.kind.clone()))),
+                None if wanted.required => Err(Foreign::Lacks(name.to_owned())),
+                None => Ok(None),
+            }
+        };
+        let wrong = |name: &str, kind: &DataType| Foreign::Type(name.to_owned(), kind.to_string());
+        let whole = |name: &str| -> Result<Whole, Foreign> {
+            let Some((array, kind)) = find(name)? else { return Ok(Whole(None)) };
+            Ok(Whole(Some(Whole::of(array).ok_or_else(|| wrong(name, &kind))?)))
+        };
+        let share = |name: &str| -> Result<Shares, Foreign> {
+            let Some((array, kind)) = find(name)? else { return Ok(Shares(None)) };
+            Ok(Shares(Some(Shares::of(array).ok_or_else(|| wrong(name, &kind))?)))
+        };
+        let sides = |what: &str| -> Result<[Whole; SIDES], Foreign> {
+            Ok([whole(&format!("anon_{what}"))?, whole(&format!("file_{what}"))?])
+        };
+        let ages = |what: &str| -> Result<[[Whole; AGE_EDGES_S.len() - 1]; SIDES], Foreign> {
+            let mut all: [[Whole; AGE_EDGES_S.len() - 1]; SIDES] = Default::default();
+            for (side, name) in all.iter_mut().zip(SIDE) {
+                for (place, edge) in side.iter_mut().zip(&AGE_EDGES_S[1..]) {
+                    *place = whole(&format!("{name}_{what}_{edge}s_bytes"))?;
+                }
+            }
+            Ok(all)
+        };
+        let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
+        Ok(Self {
+            len: batch.num_rows(),
+            time_s: whole("time_s")?,
+            interval_s: share("interval_s")?,
+            workload: Texts::of(names).ok_or_else(|| wrong("workload", &kind))?,
+            resident: [whole("anon_bytes")?, whole("file_bytes")?],
+            swapped: whole("swapped_bytes")?,
+            stored: whole("stored_bytes")?,
+            floor: whole("floor_bytes")?,
+            pressure: share("pressure_some")?,
+            used: sides("used_bytes")?,
+            refault: sides("refault_bytes")?,
+            idle: ages("idle")?,
+            back: ages("back")?,
+        })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Names of workloads, each once.
+    pub fn workloads(&self) -> impl Iterator<Item = &str> {
+        self.workload.values.iter().map(String::as_str)
+    }
+
+    /// The place among [`Batch::workloads`] of a row's; `None` = it has none.
+    #[must_use]
+    pub fn workload(&self, at: usize) -> Option<usize> {
+        let keys = &self.workload.keys;
+        let key = keys.is_valid(at).then(|| keys.value(at))?;
+        usize::try_from(key).ok().filter(|key| *key < self.workload.values.len())
+    }
+
+    /// Bytes that a row's swap took where it was kept.
+    #[must_use]
+    pub fn stored(&self, at: usize) -> Option<f64> {
+        self.stored.get(at)
+    }
+
+    /// A row; `None` where it cannot be true.
+    #[must_use]
+    pub fn minute(&self, at: usize) -> Option<Minute> {
+        let lasts_s = self.interval_s.get(at).filter(|lasts_s| (1e-3..=86_400.0).contains(lasts_s))?;
+        let resident = [self.resident[0].get(at)?, self.resident[1].get(at)?];
+        let mut minute = Minute {
+            now_s: self.time_s.get(at)?,
+            lasts_s,
+            resident,
+            swapped: self.swapped.or_nothing(at),
+            pressure: self.pressure.get(at),
+            floor: self.floor.or_nothing(at),
+            ..Minute::default()
+        };
+        let mut least = minute.swapped.min(minute.floor);
+        for (side, bytes) in resident.into_iter().enumerate() {
+            let told = &mut minute.told[side];
+            told.used = self.used[side].or_nothing(at);
+            told.came = self.refault[side].or_nothing(at) / lasts_s;
+            least = least.min(told.used).min(told.came).min(bytes);
+            minute.idle[side][0] = Some(bytes);
+            for (edge, (idle, back)) in self.idle[side].iter().zip(&self.back[side]).enumerate() {
+                let (idle, back) = (idle.get(at), back.get(at));
+                least = least.min(idle.unwrap_or(0.0)).min(back.unwrap_or(0.0));
+                minute.idle[side][edge + 1] = idle;
+                told.back[edge] = back.map(|bytes| bytes / lasts_s);
+            }
+        }
+        (least >= 0.0).then_some(minute)
+    }
+}

@@ -1,0 +1,266 @@
+//! The settings with which a policy would have saved most, as long as little enough would have come back.
+//!
+//! The search is that of a library (a tree-structured Parzen estimator, Bergstra et al., NIPS'11), a few candidates at a
+//! time, so that each pass over the telemetry serves them all. They are judged on one half of the hosts; what the best is
+//! expected to do is told from the other half, which had no say in its choice, with an interval from drawing its hosts anew.
+
+use std::collections::BTreeMap;
+
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::random::Random;
+use lowtide_model::stats::quantile;
+use lowtide_policy::policies::{Policies, Spec};
+use lowtide_policy::replay::Replay;
+use optimizer::parameter::{FloatParam, Parameter};
+use optimizer::sampler::tpe::TpeSampler;
+use optimizer::{Direction, Study, Trial};
+
+use crate::replay::{Named, OfFleet, Share};
+use crate::tally::Tally;
+
+/// One setting, and within what it is searched.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    /// Its name in a policy's table.
+    pub name: &'static str,
+    /// The least and the most.
+    pub range: (f64, f64),
+    /// How it is written.
+    pub unit: Unit,
+}
+
+/// How a setting is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// A share, as percent.
+    Percent,
+    /// A time, as seconds.
+    Seconds,
+}
+
+/// What is searched of a policy; empty = it has nothing to be searched.
+#[must_use]
+pub fn space(policy: &str) -> &'static [Setting] {
+    const fn percent(name: &'static str, least: f64, most: f64) -> Setting {
+        Setting { name, range: (least, most), unit: Unit::Percent }
+    }
+    const fn seconds(name: &'static str, least: f64, most: f64) -> Setting {
+        Setting { name, range: (least, most), unit: Unit::Seconds }
+    }
+    // Shares and times are searched by their logarithm.
+    const PROMOTION: [Setting; 4] = [
+        percent("limit", 0.001, 5.0),
+        percent("percentile", 50.0, 100.0),
+        seconds("history", 600.0, 43_200.0),
+        seconds("warm_up", 60.0, 3600.0),
+    ];
+    const AGE: [Setting; 3] = [seconds("anon", 1.0, 120.0), seconds("file", 1.0, 120.0), seconds("every", 5.0, 300.0)];
+    const AUTO: [Setting; 2] = [percent("slowdown", 0.001, 1.0), seconds("history", 60.0, 7200.0)];
+    match policy {
+        "promotion" => &PROMOTION,
+        "age" => &AGE,
+        "auto" => &AUTO,
+        _ => &[],
+    }
+}
+
+/// What is wanted of settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Goal {
+    /// Share of what is used that may come back in a minute, at the 98th percentile of rows.
+    pub rate: f64,
+    /// What a page that comes back costs.
+    pub costs: RefaultCosts,
+}
+
+/// The percentile of the promotion rate that is limited (Lagar-Cavilla et al.: the 98th).
+pub const PERCENTILE: f64 = 0.98;
+
+/// One candidate, as it stands in a file, and what it did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    /// A table of a policy's file.
+    pub toml: String,
+    /// Share of what workloads had that was gone.
+    pub saved: f64,
+    /// The promotion rate at [`PERCENTILE`].
+    pub rate: f64,
+}
+
+/// Why nothing can be searched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TuneError {
+    /// The policy has nothing that could be searched.
+    #[error("{0} has no settings to search; promotion, age and auto have")]
+    Nothing(String),
+    /// The search itself failed.
+    #[error("{0}")]
+    Search(String),
+}
+
+/// A search that asks for candidates to be tried, and is told what they did. Whoever tries them may do so anywhere.
+pub struct Search {
+    policy: String,
+    goal: Goal,
+    parameters: Vec<(Setting, FloatParam)>,
+    study: Study<f64>,
+    asked: Vec<Trial>,
+    /// All that was tried.
+    pub tried: Vec<Tried>,
+}
+
+impl Search {
+    /// A search among settings of a policy. The same seed finds the same.
+    ///
+    /// # Errors
+    /// If the policy has nothing that could be searched.
+    pub fn new(policy: &str, goal: Goal, seed: u64) -> Result<Self, TuneError> {
+        let space = space(policy);
+        if space.is_empty() {
+            return Err(TuneError::Nothing(policy.to_owned()));
+        }
+        let sampler = TpeSampler::builder().seed(seed).n_startup_trials(16).build();
+        let sampler = sampler.map_err(|error| TuneError::Search(error.to_string()))?;
+        let parameter = |setting: &Setting| {
+            let (least, most) = setting.range;
+            (*setting, FloatParam::new(least, most).log_scale().name(setting.name))
+        };
+        Ok(Self {
+            policy: policy.to_owned(),
+            goal,
+            parameters: space.iter().map(parameter).collect(),
+            study: Study::with_sampler(Direction::Maximize, sampler),
+            asked: Vec::new(),
+            tried: Vec::new(),
+        })
+    }
+
+    /// The next candidates.
+    ///
+    /// # Errors
+    /// If the search cannot go on.
+    pub fn ask(&mut self, count: usize) -> Result<Vec<String>, TuneError> {
+        self.asked.clear();
+        let mut candidates = Vec::new();
+        for _ in 0..count {
+            let mut trial = self.study.ask();
+            let mut values = Vec::new();
+            for (setting, parameter) in &self.parameters {
+                let value = parameter.suggest(&mut trial).map_err(|error| TuneError::Search(error.to_string()))?;
+                values.push((*setting, value));
+            }
+            candidates.push(toml(&self.policy, &values));
+            self.asked.push(trial);
+        }
+        Ok(candidates)
+    }
+
+    /// Tells what the candidates did that were asked for last, in their order.
+    pub fn tell(&mut self, candidates: Vec<String>, tallies: &[Tally]) {
+        for ((trial, toml), tally) in self.asked.drain(..).zip(candidates).zip(tallies) {
+            let tried = Tried { toml, saved: tally.saved().unwrap_or(0.0), rate: rate(tally) };
+            // Beyond the limit, the less the better, and all are worse than any within.
+            let score =
+                if tried.rate <= self.goal.rate { tried.saved } else { -tried.rate / self.goal.rate.max(1e-12) };
+            self.study.tell(trial, Ok::<f64, String>(score));
+            self.tried.push(tried);
+        }
+    }
+
+    /// The one that saved most within the limit.
+    #[must_use]
+    pub fn best(&self) -> Option<&Tried> {
+        let within = self.tried.iter().filter(|tried| tried.rate <= self.goal.rate);
+        within.max_by(|a, b| a.saved.total_cmp(&b.saved).then(b.rate.total_cmp(&a.rate)))
+    }
+
+    /// Those that no other beats in both saving and rate, by rate.
+    #[must_use]
+    pub fn frontier(&self) -> Vec<&Tried> {
+        let mut sorted: Vec<&Tried> = self.tried.iter().collect();
+        sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate).then(b.saved.total_cmp(&a.saved)));
+        let mut most = f64::NEG_INFINITY;
+        sorted.retain(|tried| {
+            let better = tried.saved > most;
+            most = most.max(tried.saved);
+            better
+        });
+        sorted
+    }
+}
+
+/// The promotion rate that counts.
+#[must_use]
+pub fn rate(tally: &Tally) -> f64 {
+    tally.rates.at(PERCENTILE).unwrap_or(0.0)
+}
+
+/// Settings as a table of a policy's file. What is rounded away is not what was tried, so it is rounded before.
+fn toml(policy: &str, values: &[(Setting, f64)]) -> String {
+    let mut text = format!("[tuned.{policy}]\n");
+    for (setting, value) in values {
+        let value = match setting.unit {
+            Unit::Percent => format!("{}%", digits(*value)),
+            Unit::Seconds => format!("{:.0}s", value.max(1.0)),
+        };
+        text.push_str(&format!("{} = \"{value}\"\n", setting.name));
+    }
+    text
+}
+
+/// A number with three digits that count.
+fn digits(value: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, reason = "a few digits")]
+    let places = (2.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 9.0) as usize;
+    let text = format!("{value:.places$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// Candidates as policies.
+///
+/// # Errors
+/// What makes no sense in one of them.
+pub fn policies(candidates: &[String], costs: RefaultCosts) -> Result<Vec<Named>, TuneError> {
+    let wrong = |why: String| TuneError::Search(why);
+    let policy = |toml: &String| {
+        let file: Policies = toml::from_str(toml).map_err(|error| wrong(error.to_string()))?;
+        let specs: BTreeMap<String, Spec> = file;
+        let (name, spec) = specs.into_iter().next().ok_or_else(|| wrong("no policy".to_owned()))?;
+        let replay = Replay::new(&spec, costs).map_err(|error| wrong(error.to_string()))?;
+        Ok(Named { name, replay })
+    };
+    candidates.iter().map(policy).collect()
+}
+
+/// Whether a host is among those on which candidates are judged; the others tell what to expect.
+#[must_use]
+pub fn is_judge(host: &str) -> bool {
+    // FNV-1a: the same everywhere.
+    let hash = host
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    lowtide_model::random::mix(hash).is_multiple_of(2)
+}
+
+/// The 95 % interval of the share saved by a policy of a replay, from drawing its hosts anew; `None` for fewer than five.
+#[must_use]
+pub fn interval(of: &OfFleet, policy: usize) -> Option<(f64, f64)> {
+    let hosts: Vec<Share> = of.hosts.iter().filter_map(|shares| shares.get(policy)).copied().collect();
+    if hosts.len() < 5 {
+        return None;
+    }
+    let mut random = Random::new(0x5eed);
+    let mut drawn = || {
+        let mut sum = Share::default();
+        for _ in &hosts {
+            let one = hosts[random.index(hosts.len())];
+            (sum.had, sum.gone) = (sum.had + one.had, sum.gone + one.gone);
+        }
+        sum.gone / sum.had.max(1.0)
+    };
+    let shares: Vec<f64> = (0..RESAMPLES).map(|_| drawn()).collect();
+    Some((quantile(&shares, 0.025)?, quantile(&shares, 0.975)?))
+}
+
+/// Enough that the ends of an interval do not move in their second digit.
+const RESAMPLES: usize = 1000;

@@ -1,0 +1,256 @@
+//! Telemetry as files: what is written is read, and what is wrong costs its own rows and nothing else.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use lowtide_fleet::generate::{self, Plan};
+use lowtide_fleet::replay::{self, Named, OfFleet};
+use lowtide_fleet::store::{self, Fleet, Reader};
+use lowtide_fleet::telemetry::{self, Batch, Row, VERSION_KEY, columns};
+use lowtide_model::AGE_EDGES_S;
+use lowtide_model::curve::RefaultCosts;
+use lowtide_policy::policies::Spec;
+use lowtide_policy::reclaim::returns::Told;
+use lowtide_policy::replay::{Minute, Replay};
+use parquet::arrow::ArrowWriter;
+use proptest::prelude::*;
+
+fn policies() -> Vec<Named> {
+    let named = |name: &str| {
+        let spec = Spec::built_in(name).unwrap();
+        Named { name: name.to_owned(), replay: Replay::new(&spec, RefaultCosts::default()).unwrap() }
+    };
+    ["age", "auto", "promotion"].map(named).into()
+}
+
+fn replayed(dir: &Path) -> OfFleet {
+    replay::fleet(&Fleet::open(dir).unwrap(), &policies(), &|_| true, &mut |_| {})
+}
+
+fn small() -> Plan {
+    Plan { hosts: 3, workloads: 4, duration_s: 3.0 * 3600.0, ..Plan::default() }
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let fleet = Fleet::open(dir).unwrap();
+    fleet.hosts().flat_map(|host| host.files().map(Result::unwrap).collect::<Vec<_>>()).collect()
+}
+
+fn made() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    generate::fleet(&small(), dir.path(), &|_| {}).unwrap();
+    dir
+}
+
+#[test]
+fn any_number_of_threads_adds_up_to_the_same() {
+    let dir = made();
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| replayed(dir.path()))
+    };
+    let (one, four) = (on(1), on(4));
+    assert!(
+        one.tallies[0].rows > 1500 && one.tallies.iter().all(|tally| tally.gone[0] > 0),
+        "{:?}",
+        one.tallies[0].rows
+    );
+    assert_eq!((one.tallies, one.hosts, one.workloads), (four.tallies, four.hosts, four.workloads));
+    // And the same fleet is made again.
+    assert_eq!(replayed(made().path()).tallies, on(2).tallies);
+}
+
+#[test]
+fn what_is_there_twice_counts_once() {
+    let dir = made();
+    let before = replayed(dir.path());
+    let file = files(dir.path()).remove(0);
+    fs::copy(&file, file.with_file_name("9999999999-again.parquet")).unwrap();
+    let after = replayed(dir.path());
+    assert_eq!(before.tallies, after.tallies);
+    assert!(after.trouble.repeated > 100 && before.trouble.repeated == 0);
+}
+
+#[test]
+fn a_broken_file_costs_its_own_rows_and_is_named() {
+    let dir = made();
+    let whole = replayed(dir.path());
+    let all = files(dir.path());
+    let bytes = fs::read(&all[0]).unwrap();
+    fs::write(&all[0], &bytes[..bytes.len() / 2]).unwrap();
+    fs::write(all[0].with_file_name("1-2.parquet"), b"PAR1 is not enough").unwrap();
+    fs::write(all[0].with_file_name(".3-4.parquet.tmp"), b"being written").unwrap();
+    fs::write(dir.path().join("README"), b"not a day").unwrap();
+    let rest = replayed(dir.path());
+    assert_eq!((rest.trouble.files, rest.trouble.first.len()), (2, 2));
+    assert!(rest.trouble.first.iter().any(|first| first.contains("1-2.parquet")), "{:?}", rest.trouble.first);
+    assert_eq!(rest.hosts.len(), 3);
+    assert!(rest.tallies[0].rows < whole.tallies[0].rows && rest.tallies[0].rows > 0);
+}
+
+/// Writes columns as a file of a host.
+fn write(dir: &Path, columns: Vec<(&str, ArrayRef)>, version: Option<&str>) {
+    let folder = dir.join("day=2026-01-01/host=a");
+    fs::create_dir_all(&folder).unwrap();
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = fs::File::create(folder.join("1-2.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    if let Some(version) = version {
+        let pair = parquet::file::metadata::KeyValue::new(VERSION_KEY.to_owned(), version.to_owned());
+        writer.append_key_value_metadata(pair);
+    }
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+fn foreign(times: &[i64]) -> Vec<(&'static str, ArrayRef)> {
+    let each = |value: f64| -> ArrayRef { Arc::new(Float64Array::from(vec![value; times.len()])) };
+    vec![
+        ("time_s", Arc::new(Int64Array::from(times.to_vec()))),
+        ("interval_s", Arc::new(Int64Array::from(vec![60; times.len()]))),
+        ("workload", Arc::new(StringArray::from(vec!["a"; times.len()]))),
+        ("anon_bytes", each(1e9)),
+        ("file_bytes", each(2e9)),
+        ("anon_idle_10s_bytes", each(4e8)),
+        ("of_another_tool", each(1.0)),
+    ]
+}
+
+#[test]
+fn other_writers_types_and_columns_are_understood() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), foreign(&[60, 120, 180, 600]), None);
+    let of = replayed(dir.path());
+    assert_eq!((of.tallies[0].rows, of.trouble.missing, of.trouble.files), (4, 6, 0));
+    // Four minutes of 400 MB that are idle for 10 seconds.
+    assert_eq!(of.tallies[0].gone, [4 * 60_000 * 400_000_000, 0]);
+}
+
+#[test]
+fn newer_schemas_and_files_of_others_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), foreign(&[60]), Some("2"));
+    let of = replayed(dir.path());
+    assert!(of.tallies[0].rows == 0 && of.trouble.first[0].contains("schema 2"), "{:?}", of.trouble);
+    write(dir.path(), foreign(&[60]).into_iter().filter(|(name, _)| *name != "file_bytes").collect(), None);
+    let of = replayed(dir.path());
+    assert!(of.tallies[0].rows == 0 && of.trouble.first[0].contains("no column file_bytes"), "{:?}", of.trouble);
+}
+
+#[test]
+fn rows_that_cannot_be_true_and_clocks_set_back_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut columns = foreign(&[60, 120, 60, 180, 240]);
+    columns[3].1 = Arc::new(Float64Array::from(vec![1e9, 1e9, 1e9, -1.0, 1e9]));
+    write(dir.path(), columns, None);
+    let of = replayed(dir.path());
+    assert_eq!((of.tallies[0].rows, of.trouble.senseless, of.trouble.repeated), (3, 1, 1));
+    assert_eq!(of.trouble.missing, 1, "the one that cannot be true");
+}
+
+#[test]
+fn the_oldest_goes_first_and_the_newest_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |now_s: f64| Row {
+        workload: "a".into(),
+        minute: Minute { now_s, lasts_s: 60.0, ..Minute::default() },
+        ..Row::default()
+    };
+    // Two days, a file each.
+    let files = store::write(dir.path(), "x/../y", &[row(86_000.0), row(90_000.0)]).unwrap();
+    assert_eq!(files.len(), 2);
+    assert!(files[0].ends_with("day=1970-01-01/host=x_.._y/86000-86000.parquet"), "{files:?}");
+    let size = fs::metadata(&files[1]).unwrap().len();
+    assert_eq!(store::bound(dir.path(), "x/../y", 2 * size + 4096).unwrap(), 0);
+    assert!(store::bound(dir.path(), "x/../y", size).unwrap() > 0);
+    assert!(!files[0].exists() && !files[0].parent().unwrap().parent().unwrap().exists() && files[1].exists());
+    assert_eq!(store::bound(dir.path(), "x/../y", 0).unwrap(), 0);
+    assert!(files[1].exists());
+}
+
+#[test]
+fn every_column_is_documented() {
+    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md")).unwrap();
+    for column in columns() {
+        let edge = AGE_EDGES_S[1..].iter().find(|edge| column.name.contains(&format!("_{edge}s_")));
+        let name = edge.map_or(column.name.clone(), |edge| column.name.replace(&format!("_{edge}s_"), "_Ns_"));
+        assert!(docs.contains(&format!("`{name}`")), "{name} is not in docs/fleet.md");
+    }
+}
+
+fn bytes() -> impl Strategy<Value = f64> {
+    (0u64..1 << 45).prop_map(|bytes| {
+        #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
+        let bytes = bytes as f64;
+        bytes
+    })
+}
+
+fn minutes() -> impl Strategy<Value = Minute> {
+    let edges = || prop::array::uniform8(prop::option::of(bytes()));
+    (bytes(), bytes(), bytes(), edges(), edges(), prop::option::of(0.0..=1.0f64), 1u32..3600).prop_map(
+        |(anon, file, swapped, idle, back, pressure, lasts)| {
+            let lasts_s = f64::from(lasts);
+            let told = Told { back: back.map(|back| back.map(|back| back / lasts_s)), used: anon, came: 0.0 };
+            let mut with_all = [Some(anon); AGE_EDGES_S.len()];
+            with_all[1..].copy_from_slice(&idle);
+            let mut of_file = [None; AGE_EDGES_S.len()];
+            of_file[0] = Some(file);
+            Minute {
+                now_s: 1e9,
+                lasts_s,
+                resident: [anon, file],
+                swapped,
+                idle: [with_all, of_file],
+                told: [told, Told::default()],
+                pressure,
+                floor: 0.0,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(minutes in prop::collection::vec(minutes(), 1..20)) {
+        let rows: Vec<Row> = minutes.iter().map(|minute| Row { workload: "w".into(), minute: *minute, ..Row::default() }).collect();
+        let batch = Batch::new(&telemetry::encode(&rows).unwrap()).unwrap();
+        prop_assert_eq!(batch.len(), minutes.len());
+        prop_assert_eq!(batch.workloads().collect::<Vec<_>>(), ["w"]);
+        for (at, expected) in minutes.iter().enumerate() {
+            let read = batch.minute(at).unwrap();
+            let rates = |minute: &Minute| minute.told.map(|told| told.back.map(|back| back.map(|rate| (rate * minute.lasts_s).round())));
+            prop_assert_eq!(rates(&read), rates(expected));
+            prop_assert_eq!(Minute { told: expected.told, ..read }, *expected);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400), cut in 0.0..1.0f64, flip in any::<prop::sample::Index>()) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1-2.parquet");
+        fs::write(&path, &bytes).unwrap();
+        prop_assert!(Reader::open(&path).is_err());
+        // A good file, cut or with one byte changed.
+        let row = Row { workload: "w".into(), minute: Minute { now_s: 60.0, lasts_s: 60.0, ..Minute::default() }, ..Row::default() };
+        let good = store::write(dir.path(), "h", &vec![row; 50]).unwrap().remove(0);
+        let mut bytes = fs::read(&good).unwrap();
+        let at = flip.index(bytes.len());
+        bytes[at] ^= 0x41;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a place")]
+        let keep = (cut * bytes.len() as f64) as usize;
+        if keep.is_multiple_of(2) {
+            bytes.truncate(keep);
+        }
+        fs::write(&path, &bytes).unwrap();
+        if let Ok(reader) = Reader::open(&path) {
+            for batch in reader.flatten() {
+                (0..batch.len()).for_each(|at| assert!(batch.minute(at).is_none_or(|minute| minute.lasts_s > 0.0)));
+            }
+        }
+    }
+}
