@@ -16,5 +16,6 @@ pub mod schemes;
 pub mod serve;
 pub mod session;
 pub mod store;
+pub mod telemetry;
 pub mod top;
 pub mod verify;

@@ -37,6 +37,8 @@ enum Command {
     Agent(cmd::agent::Args),
     /// Stop workloads from thrashing: they have the memory one after the other
     Guard(cmd::guard::Args),
+    /// Replay policies over what a fleet's agents wrote down, and search their settings
+    Fleet(cmd::fleet::Args),
     /// Show what the agent does
     Top(cmd::top::Args),
     /// Tell the agent what went to the background, or came back
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Simulate(args) => cmd::simulate::run(&args),
         Command::Agent(args) => cmd::agent::run(&args),
         Command::Guard(args) => cmd::guard::run(&args),
+        Command::Fleet(args) => cmd::fleet::run(&args),
         Command::Top(args) => cmd::top::run(&args),
         Command::Hint(args) => cmd::hint::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),

@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use super::listen::{Listen, Serve};
 use super::metric::Measure;
+use super::telemetry;
 use crate::failure::{self, Failure, code};
 
 /// The file.
@@ -41,6 +42,8 @@ pub struct Config {
     pub workload: Vec<Workload>,
     /// What is done to workloads in the background; nothing if not given.
     pub lifecycle: Option<LifeCycle>,
+    /// What is written down for the fleet; nothing if not given.
+    pub telemetry: Option<telemetry::Settings>,
 }
 
 /// What is done to workloads in the background.
@@ -116,6 +119,7 @@ impl Default for Config {
             policy: Policies::new(),
             workload: Vec::new(),
             lifecycle: None,
+            telemetry: None,
         }
     }
 }
@@ -156,6 +160,9 @@ impl Config {
                 return Err(format!("listen = \"{listen}\": hints are heard there; give another path"));
             }
             self.serve.terms(listen)?;
+        }
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.check().map_err(|why| format!("telemetry: {why}"))?;
         }
         if self.workload.is_empty() && self.lifecycle.is_none() {
             return Err("there is no [[workload]]; give at least one, with cgroup = \"system.slice/*\"".to_owned());
@@ -231,13 +238,14 @@ impl Config {
     pub fn ageless(&self) -> BTreeSet<String> {
         let names = self.workload.iter().map(|workload| workload.policy.clone());
         let guards = names.filter(|name| self.policy(name).is_ok_and(|spec| matches!(spec, Spec::Guard(_))));
-        guards.chain([NONE.to_owned()]).collect()
+        // Telemetry is of little use without them.
+        guards.chain(self.telemetry.is_none().then(|| NONE.to_owned())).collect()
     }
 
     /// Whether a workload has a guard.
     #[must_use]
     pub fn guards(&self) -> bool {
-        self.ageless().len() > 1
+        self.ageless().iter().any(|name| name != NONE)
     }
 
     /// Idle ages in whole seconds.

@@ -26,6 +26,7 @@ use super::metric::Metrics;
 use super::node::Node;
 use super::seen::{Seen, Turn};
 use super::socket::{Answer, Socket};
+use super::telemetry::{Known, Telemetry};
 use super::watch::{Watch, pause_s};
 use crate::calibration;
 use keeping::Keeper;
@@ -72,6 +73,7 @@ pub struct Agent {
     granting: Granting,
     socket: Option<Socket>,
     metrics: Metrics,
+    telemetry: Option<Telemetry>,
     shared: Shared,
     seen: Seen,
     start: Instant,
@@ -116,6 +118,7 @@ impl Agent {
             socket: None,
             seen: Seen::new(kernel, shared.clone(), costs, started_unix_s, dry_run),
             metrics: Metrics::default(),
+            telemetry: config.telemetry.clone().map(Telemetry::new),
             shared,
             start: Instant::now(),
             cpu_s: sys::own_cpu_s(),
@@ -231,6 +234,7 @@ impl Agent {
                 }
                 self.watch = watch.succeeding(std::mem::replace(&mut self.watch, Watch::empty(&self.kernel)));
                 self.actor = Actor::new(&self.kernel, config.stop_file.clone(), self.dry_run);
+                self.replace_telemetry(&config);
                 self.config = config;
                 match self.group().and_then(|()| self.listen()) {
                     Ok(()) => log::line("reloaded", &[("file", file.display().to_string())]),
@@ -277,6 +281,7 @@ impl Agent {
                     let _ = sd_notify::notify(&[NotifyState::Stopping]);
                     self.granting.end();
                     self.keep(true);
+                    self.end_telemetry();
                     log::line("ended", &[("signal", signal.number.to_string())]);
                     return Ok(());
                 }
@@ -305,6 +310,38 @@ impl Agent {
         }
     }
 
+    /// Writes down for the fleet what was seen.
+    fn write_down(&mut self, seen: &Observation) {
+        let Some(telemetry) = &mut self.telemetry else { return };
+        let found = self.watch.found();
+        let policy = |policy: &str| if policy == NONE { String::new() } else { policy.to_owned() };
+        let known = |id: u64| {
+            let watched = found.get(&id)?;
+            Some(Known { workload: watched.path.clone(), policy: policy(&watched.policy) })
+        };
+        telemetry.see(seen.now_s, &seen.targets, known);
+        if let Some(text) = telemetry.take_trouble() {
+            self.seen.note(&text);
+            log::line("error", &[("text", text)]);
+        }
+    }
+
+    fn end_telemetry(&mut self) {
+        let now_s = self.now_s();
+        let trouble = self.telemetry.take().and_then(|mut telemetry| telemetry.end(now_s));
+        if let Some(text) = trouble {
+            log::line("error", &[("text", text)]);
+        }
+    }
+
+    /// Has telemetry go on as it was where the file says the same of it.
+    fn replace_telemetry(&mut self, config: &Config) {
+        if self.telemetry.as_ref().map(Telemetry::settings) != config.telemetry.as_ref() {
+            self.end_telemetry();
+            self.telemetry = config.telemetry.clone().map(Telemetry::new);
+        }
+    }
+
     /// Whether there is nothing to do but to see that nobody thrashes.
     fn only_guards(&self) -> bool {
         let guards = |name: &String| self.groups.get(name).is_some_and(|group| matches!(group.spec, Spec::Guard(_)));
@@ -319,6 +356,7 @@ impl Agent {
     /// One turn of all policies.
     fn turn(&mut self, now_s: f64) {
         let mut seen = self.watch.observe(now_s);
+        self.write_down(&seen);
         // Whose ages are told anew: its policy says anew what is to go, or that nothing is.
         let told: BTreeSet<u64> =
             seen.targets.iter().filter(|target| !target.ages.is_empty()).map(|target| target.id).collect();

@@ -4,7 +4,7 @@
 //! for; [`lifecycle`] knows who is in the background, and [`socket`] hears hints about it; [`daemon`] is the loop;
 //! [`figures`] and the log are what it tells others. [`seen`] keeps a [`history`] to be looked at, [`api`] says what of it is
 //! shown, and [`http`] serves that on what [`listen`] opens.
-//! [`state`] is what it leaves to the agent that comes after it.
+//! [`state`] is what it leaves to the agent that comes after it, [`telemetry`] what it writes down for the fleet.
 
 pub mod act;
 pub mod api;
@@ -28,6 +28,7 @@ pub mod seen;
 mod site;
 pub mod socket;
 pub mod state;
+pub mod telemetry;
 pub mod watch;
 
 pub use granting::SILENCE;

@@ -6,6 +6,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod doctor;
 pub mod export;
+pub mod fleet;
 pub mod guard;
 pub mod hint;
 pub mod import;

@@ -9,6 +9,7 @@ mod cgroups;
 mod curve;
 mod damo;
 mod draw;
+pub mod fleet;
 pub mod forest;
 mod heatmap;
 mod ledger;

@@ -1,0 +1,499 @@
+//! What policies would have made of a fleet: saving, price, and how sure that is.
+
+use std::io::Write;
+use std::path::Path;
+
+use jiff::Timestamp;
+use lowtide_fleet::replay::{OfFleet, Trouble};
+use lowtide_fleet::tally::{Quantiles, Tally};
+use lowtide_fleet::tune::{self, Search, Tried};
+use lowtide_model::units::human_bytes;
+use serde::Serialize;
+
+use super::draw::axis::{Frame, MARKS, Tick};
+use super::draw::{Anchor, Ink, Page, Scene, paint};
+use super::sheet::{self, Drawn};
+use super::text::{Grid, Look, bytes, figure};
+use super::{Format, ReportError, painting};
+
+/// What a saving is worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Money {
+    /// What paged out memory takes where it is kept, as a share of its size.
+    pub kept: f64,
+    /// What 10^9 bytes cost for a month; `None` = not told.
+    pub price: Option<f64>,
+}
+
+/// Percentiles, in percent of what is meant by each.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Percentiles {
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p98: Option<f64>,
+    p99: Option<f64>,
+    max: Option<f64>,
+}
+
+impl Percentiles {
+    fn of(seen: &Quantiles) -> Self {
+        let at = |share: f64| seen.at(share).map(|value| 100.0 * value);
+        Self { p50: at(0.5), p90: at(0.9), p98: at(0.98), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+/// What one policy would have done. Bytes are means over the time of the telemetry, of all hosts together.
+#[derive(Debug, Clone, Serialize)]
+pub struct Policy {
+    policy: String,
+    /// What workloads had.
+    had_bytes: f64,
+    /// Of it, what had been idle for two minutes, or was paged out.
+    cold_bytes: f64,
+    anon_gone_bytes: f64,
+    file_gone_bytes: f64,
+    /// What would be free: what is gone, less what keeps it.
+    net_bytes: f64,
+    /// What is gone, of what workloads had.
+    saved_percent: Option<f64>,
+    /// 95 % interval of that, from drawing hosts anew; null for fewer than five hosts.
+    saved_interval_percent: Option<(f64, f64)>,
+    /// What is gone, of what was cold.
+    coverage_percent: Option<f64>,
+    net_percent: Option<f64>,
+    back_bytes_per_s: f64,
+    /// Share of what is used that came back in a minute, of minutes in which something was gone.
+    promotion_rate_percent: Percentiles,
+    /// Time lost, of all time of all workloads.
+    lost_percent: Option<f64>,
+    /// Of minutes in which something was gone.
+    lost_of_minutes_percent: Percentiles,
+    /// Minutes in which a brake held.
+    held_percent: Option<f64>,
+    money_per_month: Option<f64>,
+    #[serde(skip)]
+    rates: Quantiles,
+}
+
+/// What policies would have done to a fleet.
+#[derive(Debug, Clone, Serialize)]
+pub struct Replayed {
+    dir: String,
+    from: Option<String>,
+    until: Option<String>,
+    hosts: usize,
+    workloads: u64,
+    rows: u64,
+    files: u64,
+    kept_percent: f64,
+    policies: Vec<Policy>,
+    trouble: Troubles,
+}
+
+/// What of the telemetry is in no figure.
+#[derive(Debug, Clone, Serialize)]
+struct Troubles {
+    files: u64,
+    first: Vec<String>,
+    senseless_rows: u64,
+    repeated_rows: u64,
+    missing_minutes: u64,
+    rows_without_ages: u64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures to be looked at")]
+fn float(sum: u128) -> f64 {
+    sum as f64
+}
+
+impl Policy {
+    fn new(name: &str, tally: &Tally, interval: Option<(f64, f64)>, lasts_s: f64, money: Money) -> Self {
+        // Means over the time of the whole, so that hosts and workloads that were not always there count for what they were.
+        let ms = (1e3 * lasts_s).max(1.0);
+        let mean = |sum: u128| float(sum) / ms;
+        let gone = tally.gone.map(mean);
+        let net_bytes = gone[0] * (1.0 - money.kept) + gone[1];
+        let percent = |share: Option<f64>| share.map(|share| 100.0 * share);
+        let rows = (tally.rows > 0).then(|| float(u128::from(tally.held)) / float(u128::from(tally.rows)));
+        Self {
+            policy: name.to_owned(),
+            had_bytes: mean(tally.had),
+            cold_bytes: mean(tally.cold),
+            anon_gone_bytes: gone[0],
+            file_gone_bytes: gone[1],
+            net_bytes,
+            saved_percent: percent(tally.saved()),
+            saved_interval_percent: interval.map(|(low, high)| (100.0 * low, 100.0 * high)),
+            coverage_percent: percent(tally.coverage()),
+            net_percent: (tally.had > 0).then(|| 100.0 * net_bytes / mean(tally.had)),
+            back_bytes_per_s: float(u128::from(tally.back[0] + tally.back[1])) / lasts_s.max(1e-3),
+            promotion_rate_percent: Percentiles::of(&tally.rates),
+            lost_percent: percent(tally.lost()),
+            lost_of_minutes_percent: Percentiles::of(&tally.losses),
+            held_percent: percent(rows),
+            money_per_month: money.price.map(|price| price * net_bytes / 1e9),
+            rates: tally.rates.clone(),
+        }
+    }
+}
+
+/// A time as it is told.
+fn time(unix_s: f64) -> Option<String> {
+    #[expect(clippy::cast_possible_truncation, reason = "saturates; not a time then")]
+    let seconds = unix_s as i64;
+    Timestamp::from_second(seconds).ok().map(|time| time.to_string())
+}
+
+impl Replayed {
+    /// From what a replay added up, under these names of policies.
+    #[must_use]
+    pub fn new(dir: &Path, of: &OfFleet, names: &[&str], money: Money) -> Self {
+        let lasts_s = of.lasts_s();
+        let policies = names.iter().zip(&of.tallies).enumerate();
+        let policies =
+            policies.map(|(at, (name, tally))| Policy::new(name, tally, tune::interval(of, at), lasts_s, money));
+        let Trouble { files, first, senseless, repeated, missing, untold } = of.trouble.clone();
+        Self {
+            dir: dir.display().to_string(),
+            from: of.span_s.and_then(|(from_s, _)| time(from_s)),
+            until: of.span_s.and_then(|(_, until_s)| time(until_s)),
+            hosts: of.hosts.len(),
+            workloads: of.workloads,
+            rows: of.tallies.first().map_or(0, |tally| tally.rows),
+            files: of.files,
+            kept_percent: 100.0 * money.kept,
+            policies: policies.collect(),
+            trouble: Troubles {
+                files,
+                first,
+                senseless_rows: senseless,
+                repeated_rows: repeated,
+                missing_minutes: missing,
+                rows_without_ages: untold,
+            },
+        }
+    }
+
+    /// What is in no figure, in words; empty = nothing.
+    fn remarks(&self) -> Vec<String> {
+        let trouble = &self.trouble;
+        let mut remarks = Vec::new();
+        let mut say = |number: u64, what: &str| {
+            if number > 0 {
+                remarks.push(format!("{number} {what}"));
+            }
+        };
+        say(trouble.files, "files could not be read to their end; the rest of them is in no figure");
+        say(trouble.senseless_rows, "rows cannot be true and were left out");
+        say(trouble.repeated_rows, "rows were there twice, or of a clock that was set back, and were left out");
+        say(trouble.missing_minutes, "minutes of workloads are missing between others; they are in no figure");
+        say(trouble.rows_without_ages, "rows tell of no idle ages: nothing is said to go of them");
+        remarks.extend(trouble.first.iter().cloned());
+        remarks
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tuned {
+    /// The settings, as a policy's file.
+    toml: String,
+    /// The limit that was to be kept, and what the settings did on the hosts on which they were chosen, percent.
+    rate_limit_percent: f64,
+    chosen_rate_percent: f64,
+    chosen_saved_percent: f64,
+    /// The other figures are of hosts that had no say in it; false where there were too few to leave some out.
+    held_out: bool,
+    tried: Vec<Candidate>,
+    frontier: Vec<Candidate>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Candidate {
+    saved_percent: f64,
+    rate_p98_percent: f64,
+    toml: String,
+}
+
+impl From<&Tried> for Candidate {
+    fn from(tried: &Tried) -> Self {
+        Self { saved_percent: 100.0 * tried.saved, rate_p98_percent: 100.0 * tried.rate, toml: tried.toml.clone() }
+    }
+}
+
+impl Tuned {
+    /// From a search that has come to its end.
+    #[must_use]
+    pub fn new(search: &Search, best: &Tried, rate: f64, held_out: bool) -> Self {
+        Self {
+            toml: best.toml.clone(),
+            rate_limit_percent: 100.0 * rate,
+            chosen_rate_percent: 100.0 * best.rate,
+            chosen_saved_percent: 100.0 * best.saved,
+            held_out,
+            tried: search.tried.iter().map(Candidate::from).collect(),
+            frontier: search.frontier().into_iter().map(Candidate::from).collect(),
+        }
+    }
+
+    fn grid(&self) -> Grid {
+        let mut grid =
+            Grid::new("The frontier: no other saves more at so low a rate", &["saved", "rate, p98", "settings"]);
+        grid.remarks = true;
+        for candidate in &self.frontier {
+            let settings: Vec<&str> = candidate.toml.lines().skip(1).collect();
+            grid.row([
+                figure(Some(candidate.saved_percent), 2, " %"),
+                figure(Some(candidate.rate_p98_percent), 3, " %"),
+                settings.join(", ").replace('"', ""),
+            ]);
+        }
+        grid
+    }
+
+    fn words(&self) -> String {
+        let of = if self.held_out {
+            "on half of the hosts; what is told above is of the other half"
+        } else {
+            "on all hosts, too few to leave some out: expect a little less"
+        };
+        format!(
+            "{}\n# Chosen among {} candidates {of}: {:.2} % saved there, rate {:.3} % of {:.3} % allowed\n",
+            self.toml,
+            self.tried.len(),
+            self.chosen_saved_percent,
+            self.chosen_rate_percent,
+            self.rate_limit_percent
+        )
+    }
+}
+
+/// Colours of policies, in their order.
+const INKS: [Ink; 6] = [Ink::Anon, Ink::Window1, Ink::Window30, Ink::Window120, Ink::File, Ink::Kernel];
+
+/// Writes a replay, and the search before it.
+///
+/// # Errors
+/// If a drawing fails, or `out` does.
+pub fn write(
+    told: &Replayed,
+    tuned: Option<&Tuned>,
+    format: Format,
+    look: Look,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    match format {
+        Format::Text => {
+            for grid in grids(told) {
+                writeln!(out, "{}", grid.text(look))?;
+            }
+            for remark in told.remarks() {
+                writeln!(out, "note: {}", super::text::printable(&remark))?;
+            }
+            if let Some(tuned) = tuned {
+                writeln!(out, "\n{}\n{}", tuned.grid().text(look), tuned.words())?;
+            }
+        }
+        Format::Json => {
+            #[derive(Serialize)]
+            struct Whole<'a> {
+                #[serde(flatten)]
+                told: &'a Replayed,
+                tuned: Option<&'a Tuned>,
+            }
+            serde_json::to_writer_pretty(&mut *out, &Whole { told, tuned }).map_err(std::io::Error::from)?;
+            writeln!(out)?;
+        }
+        Format::Csv => csv(told, out)?,
+        Format::Html => out.write_all(page(told, tuned)?.as_bytes())?,
+        Format::Svg => out.write_all(paint::svg_file(&whole(told, tuned)).map_err(painting)?.as_bytes())?,
+        Format::Png => out.write_all(&paint::png_file(&whole(told, tuned)).map_err(painting)?)?,
+    }
+    Ok(())
+}
+
+fn title(told: &Replayed) -> String {
+    let span = told.from.as_ref().zip(told.until.as_ref());
+    let span = span.map_or_else(String::new, |(from, until)| format!(", {from} to {until}"));
+    format!("{} hosts, {} workloads, {} rows{span}", told.hosts, told.workloads, told.rows)
+}
+
+fn grids(told: &Replayed) -> Vec<Grid> {
+    let head = ["policy", "had", "cold", "gone", "net saving", "", "95 %", "of the cold"];
+    let mut saved = Grid::new(&title(told), &head);
+    let mut paid = Grid::new(
+        "Price, and what of what is used came back in a minute",
+        &["policy", "back", "a minute, p50", "p98", "time lost", "p98", "held", "a month"],
+    );
+    for policy in &told.policies {
+        let gone = policy.anon_gone_bytes + policy.file_gone_bytes;
+        let sizes = [policy.had_bytes, policy.cold_bytes, gone];
+        // The interval is of what is gone; net saving varies as it does.
+        let factor = policy.net_percent.zip(policy.saved_percent).map_or(1.0, |(net, saved)| net / saved.max(1e-12));
+        let interval = policy.saved_interval_percent;
+        let interval = interval
+            .map_or_else(|| "-".to_owned(), |(low, high)| format!("{:.1} to {:.1}", factor * low, factor * high));
+        saved.row([policy.policy.clone()].into_iter().chain(sizes.map(|size| bytes(Some(size)))).chain([
+            human_bytes(policy.net_bytes),
+            figure(policy.net_percent, 1, " %"),
+            interval,
+            figure(policy.coverage_percent, 0, " %"),
+        ]));
+        paid.row([
+            policy.policy.clone(),
+            format!("{}/s", human_bytes(policy.back_bytes_per_s)),
+            figure(policy.promotion_rate_percent.p50, 3, " %"),
+            figure(policy.promotion_rate_percent.p98, 3, " %"),
+            figure(policy.lost_percent, 4, " %"),
+            figure(policy.lost_of_minutes_percent.p98, 4, " %"),
+            figure(policy.held_percent, 1, " %"),
+            figure(policy.money_per_month.map(|money| -money), 2, ""),
+        ]);
+    }
+    vec![saved, paid]
+}
+
+/// Rates that are drawn: 10^-4 to 100 % a minute.
+const RATES: (f64, f64) = (-6.0, 0.0);
+
+/// Where a rate stands on its axis, which is of powers of ten.
+fn place(rate: f64) -> f64 {
+    rate.max(1e-12).log10().clamp(RATES.0, RATES.1)
+}
+
+fn rate_marks() -> Vec<Tick> {
+    let name = |power: i32| match power {
+        -6 => "0.0001 %".to_owned(),
+        -5 => "0.001 %".to_owned(),
+        -4 => "0.01 %".to_owned(),
+        -3 => "0.1 %".to_owned(),
+        -2 => "1 %".to_owned(),
+        -1 => "10 %".to_owned(),
+        _ => "100 %".to_owned(),
+    };
+    (-6..=0).map(|power| (f64::from(power), name(power))).collect()
+}
+
+fn share_rules(most: f64) -> Vec<Tick> {
+    let rule = |part: i32| (most * f64::from(part) / 4.0, format!("{:.0} %", 25.0 * most * f64::from(part)));
+    (0..=4).map(rule).collect()
+}
+
+/// Of which share of the minutes how little came back.
+fn rates(page: Page, told: &Replayed) -> Scene {
+    let title = "Minutes in which so little came back, of what is used";
+    let mut scene = Scene::new(page, format!("{title}: a line for each policy."));
+    scene.bold((0.0, 8.0), title, Ink::Text, Anchor::Start);
+    let ink = |at: usize| INKS[at % INKS.len()];
+    let key: Vec<(Ink, &str)> =
+        told.policies.iter().enumerate().map(|(at, policy)| (ink(at), policy.policy.as_str())).collect();
+    let top = 18.0 + scene.key((0.0, 18.0), scene.width, &key);
+    let frame = Frame::on(page, top + 4.0, 170.0, RATES, 1.0);
+    frame.rules(&mut scene, &share_rules(1.0));
+    frame.marks(&mut scene, &rate_marks());
+    for (at, policy) in told.policies.iter().enumerate() {
+        let all = float(u128::from(policy.rates.count())).max(1.0);
+        let mut below = 0u64;
+        let mut line = Vec::new();
+        for (key, count) in policy.rates.counts() {
+            let value = Quantiles::from_counts([(key, 1)]).at(1.0).unwrap_or(0.0);
+            let before = float(u128::from(below)) / all;
+            line.push(frame.at(place(value), before));
+            below += count;
+            line.push(frame.at(place(value), float(u128::from(below)) / all));
+        }
+        line.push(frame.at(RATES.1, 1.0));
+        scene.line(line, ink(at), 1.8);
+    }
+    scene.height = frame.bottom() + MARKS;
+    scene
+}
+
+/// Candidates of a search, and the frontier.
+fn candidates(page: Page, tuned: &Tuned) -> Scene {
+    let title = "Candidates: memory saved, and the 98th percentile of what came back in a minute";
+    let mut scene =
+        Scene::new(page, format!("{title}. The frontier is a line; what is right of the mark is not allowed."));
+    scene.bold(
+        (0.0, 8.0),
+        if page == Page::Wide { title } else { "Saved, over p98 of the rate" },
+        Ink::Text,
+        Anchor::Start,
+    );
+    // A top that has round quarters.
+    let most = tuned.tried.iter().map(|tried| tried.saved_percent / 4.0).fold(0.1, f64::max).ceil() * 4.0 / 100.0;
+    let frame = Frame::on(page, 30.0, 210.0, RATES, most);
+    frame.rules(&mut scene, &share_rules(most));
+    frame.marks(&mut scene, &rate_marks());
+    let at =
+        |candidate: &Candidate| frame.at(place(candidate.rate_p98_percent / 100.0), candidate.saved_percent / 100.0);
+    let limit = place(tuned.rate_limit_percent / 100.0);
+    scene.dashed(&[frame.at(limit, 0.0), frame.at(limit, most)], Ink::Kernel, 1.2);
+    for candidate in &tuned.tried {
+        let (x, y) = at(candidate);
+        scene.rect((x - 2.0, y - 2.0), (4.0, 4.0), Ink::Anon, 0.6);
+    }
+    scene.line(tuned.frontier.iter().map(at).collect(), Ink::File, 1.6);
+    let (x, y) = frame.at(place(tuned.chosen_rate_percent / 100.0), tuned.chosen_saved_percent / 100.0);
+    scene.rect((x - 4.5, y - 4.5), (9.0, 9.0), Ink::File, 1.0);
+    scene.text((x - 9.0, y - 12.0), "chosen", Ink::Text, Anchor::End);
+    scene.height = frame.bottom() + MARKS;
+    scene
+}
+
+fn whole(told: &Replayed, tuned: Option<&Tuned>) -> Scene {
+    let mut scene = rates(Page::Wide, told);
+    if let Some(tuned) = tuned {
+        scene.stack(candidates(Page::Wide, tuned), 22.0);
+    }
+    scene.titled("Fleet", &title(told))
+}
+
+fn page(told: &Replayed, tuned: Option<&Tuned>) -> Result<String, ReportError> {
+    let names: Vec<&str> = told.policies.iter().map(|policy| policy.policy.as_str()).collect();
+    let remarks = told.remarks().join(". ");
+    let meaning = format!(
+        "Net saving: what would have been gone, on average, less the {:.0} % of anonymous memory that keeping it takes. Coverage: of what \
+         was cold. Rate: what came back in a minute, of what is used. {remarks}",
+        told.kept_percent
+    );
+    let mut chapters =
+        vec![Drawn::new("What policies would have done", &meaning, grids(told), |page| Some(rates(page, told)))?];
+    if let Some(tuned) = tuned {
+        let drawn = Drawn::new("Candidates", &tuned.words(), vec![tuned.grid()], |page| Some(candidates(page, tuned)))?;
+        chapters.push(drawn);
+    }
+    sheet::render("fleet", &title(told), &names.join(", "), chapters)
+}
+
+fn csv(told: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record([
+        "policy",
+        "had_bytes",
+        "cold_bytes",
+        "anon_gone_bytes",
+        "file_gone_bytes",
+        "net_bytes",
+        "back_bytes_per_s",
+        "promotion_rate_p98_percent",
+        "lost_percent",
+        "money_per_month",
+    ])?;
+    let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    for policy in &told.policies {
+        csv.write_record([
+            policy.policy.clone(),
+            policy.had_bytes.to_string(),
+            policy.cold_bytes.to_string(),
+            policy.anon_gone_bytes.to_string(),
+            policy.file_gone_bytes.to_string(),
+            policy.net_bytes.to_string(),
+            policy.back_bytes_per_s.to_string(),
+            optional(policy.promotion_rate_percent.p98),
+            optional(policy.lost_percent),
+            optional(policy.money_per_month),
+        ])?;
+    }
+    csv.flush()
+}
