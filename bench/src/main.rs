@@ -6,6 +6,7 @@ mod child;
 mod cost;
 mod fidelity;
 mod fits;
+mod fleet;
 mod grid;
 mod histogram;
 mod loads;
@@ -45,6 +46,8 @@ enum Command {
     Fidelity(fidelity::Args),
     /// Run the simulated machine: how fast it is, how honest the tide curve's band
     Simulated(simulated::Args),
+    /// Replay a simulated fleet: how fast, how true, and how good a search is
+    Fleet(fleet::Args),
     /// Guard random mixes of programs on simulated machines that are short of memory, and healthy ones
     Mixes(mixes::Args),
     /// Compute for so many rounds (a program for `cost`)
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Command::Reads(args) => reads::run(&args),
         Command::Fidelity(args) => fidelity::run(&args),
         Command::Simulated(args) => simulated::run(&args),
+        Command::Fleet(args) => fleet::run(&args),
         Command::Mixes(args) => mixes::run(&args),
         Command::Spin { rounds } => loads::spin(rounds),
         Command::Churn { rounds } => loads::churn(rounds),

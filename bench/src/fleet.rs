@@ -1,0 +1,247 @@
+//! Replays of a fleet: how fast they are and what they take, how true they are, and how good a search is.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use lowtide_fleet::generate::{self, Plan};
+use lowtide_fleet::replay::{self, Named, OfFleet};
+use lowtide_fleet::store::Fleet;
+use lowtide_fleet::tally::Tally;
+use lowtide_fleet::tune::{self, Goal, Search};
+use lowtide_kernel::proc;
+use lowtide_kernel::root::Kernel;
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::units::human_bytes;
+use lowtide_policy::policies::{Policies, Spec};
+use lowtide_policy::replay::Replay;
+use lowtide_policy::sim::{self, Simulated};
+
+use crate::grid::{table, whole_size};
+
+/// `lowtide-bench fleet`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What is measured
+    #[arg(value_enum, default_values = ["speed", "fidelity", "tune"])]
+    what: Vec<What>,
+    /// Rows that are replayed for speed, in millions: a fleet that is simulated, over and over under other names
+    #[arg(long, default_value = "10")]
+    millions: f64,
+    /// Machines of the fleets that are simulated
+    #[arg(long, default_value = "8")]
+    hosts: u32,
+    /// Keep the fleet for speed here, and take it from here where it is
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// Rows a minute and core, and memory
+    Speed,
+    /// What is told, against what happens on the simulated machine
+    Fidelity,
+    /// What is found, against trying everything
+    Tune,
+}
+
+const COSTS: RefaultCosts = RefaultCosts { swap_s: 10e-6, disk_s: 100e-6 };
+
+/// Prints what was asked for.
+///
+/// # Errors
+/// If a fleet cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    for what in &args.what {
+        match what {
+            What::Speed => speed(args)?,
+            What::Fidelity => fidelity(args)?,
+            What::Tune => searches(args)?,
+        }
+    }
+    Ok(())
+}
+
+fn spec(toml: &str) -> anyhow::Result<Spec> {
+    let policies: Policies = toml::from_str(toml)?;
+    policies.into_values().next().ok_or_else(|| anyhow::anyhow!("no policy"))
+}
+
+fn named(spec: &Spec) -> anyhow::Result<Vec<Named>> {
+    Ok(vec![Named { name: "x".to_owned(), replay: Replay::new(spec, COSTS)? }])
+}
+
+fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
+    replay::fleet(fleet, policies, &|_| true, &mut |_| {})
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures to be looked at")]
+fn float(sum: u128) -> f64 {
+    sum as f64
+}
+
+fn gone(tally: &Tally) -> f64 {
+    float(tally.gone[0] + tally.gone[1]) / 1e3
+}
+
+fn back(tally: &Tally) -> f64 {
+    float(u128::from(tally.back[0] + tally.back[1]))
+}
+
+/// The same hosts under other names: links, which take no room.
+fn copied(dir: &Path, times: u32) -> anyhow::Result<()> {
+    for day in std::fs::read_dir(dir)? {
+        let day = day?.path();
+        let hosts: Vec<_> = std::fs::read_dir(&day)?.collect::<Result<_, _>>()?;
+        for host in hosts {
+            for copy in 0..times {
+                let folder = day.join(format!("{}-copy{copy}", host.file_name().to_string_lossy()));
+                std::fs::create_dir_all(&folder)?;
+                for file in std::fs::read_dir(host.path())? {
+                    let file = file?;
+                    std::fs::hard_link(file.path(), folder.join(file.file_name()))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn speed(args: &Args) -> anyhow::Result<()> {
+    let temporary = tempfile::tempdir()?;
+    let dir = args.keep.as_deref().unwrap_or(temporary.path());
+    if !dir.exists() || std::fs::read_dir(dir)?.next().is_none() {
+        let plan = Plan { hosts: args.hosts, ..Plan::default() };
+        let start = Instant::now();
+        let rows = generate::fleet(&plan, dir, &|_| {})?;
+        println!("{rows} rows made in {:.1} s", start.elapsed().as_secs_f64());
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a few"
+        )]
+        let times = (args.millions * 1e6 / rows as f64).ceil() as u32;
+        copied(dir, times.saturating_sub(1))?;
+    }
+    let fleet = Fleet::open(dir)?;
+    let mut rows = Vec::new();
+    for (name, toml) in POLICIES {
+        for threads in [1, 2] {
+            let policies = named(&spec(toml)?)?;
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
+            let start = Instant::now();
+            let of = pool.install(|| replayed(&fleet, &policies));
+            let seconds = start.elapsed().as_secs_f64();
+            let peak = proc::status(&Kernel::default(), std::process::id()).ok().map(|status| status.peak_rss);
+            #[expect(clippy::cast_precision_loss, reason = "figures to be looked at")]
+            let millions = of.tallies[0].rows as f64 / 1e6;
+            #[expect(clippy::cast_precision_loss, reason = "one or two")]
+            let each = 60.0 * millions / seconds / threads as f64;
+            rows.push(vec![
+                name.to_owned(),
+                threads.to_string(),
+                format!("{millions:.1} M"),
+                format!("{seconds:.2} s"),
+                format!("{each:.1} M"),
+                whole_size(peak),
+            ]);
+        }
+    }
+    print!(
+        "{}",
+        table("Replay", &["policy", "threads", "rows", "time", "rows a minute and thread", "peak RSS so far"], &rows)
+    );
+    Ok(())
+}
+
+const POLICIES: [(&str, &str); 3] = [
+    ("age 30 s", "[x.age]\nanon = '30s'\nfile = '30s'\nevery = '10s'"),
+    ("promotion", "[x.promotion]\nwarm_up = '10m'"),
+    ("promotion 1 %", "[x.promotion]\nlimit = '1%'\nwarm_up = '10m'"),
+];
+
+/// A fleet that is looked at closely: every ten seconds, all pages.
+fn close(hosts: u32) -> Plan {
+    Plan { hosts, workloads: 10, duration_s: 6.0 * 3600.0, step_s: 2.0, look_s: 10.0, sample: 0, ..Plan::default() }
+}
+
+fn fidelity(args: &Args) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    let plan = close(args.hosts);
+    generate::fleet(&plan, dir.path(), &|_| {})?;
+    let fleet = Fleet::open(dir.path())?;
+    let mut rows = Vec::new();
+    for (name, toml) in POLICIES {
+        let spec = spec(toml)?;
+        let told = replayed(&fleet, &named(&spec)?);
+        let (mut truly_gone, mut truly_back) = (0.0, 0.0);
+        for host in 0..plan.hosts {
+            let outcome = sim::run(Simulated::new(generate::setup(&plan, host)), Some(spec.build(1)?));
+            truly_gone += outcome.out_bytes.iter().sum::<f64>() * outcome.duration_s;
+            truly_back += float(u128::from(outcome.refaults[0] + outcome.refaults[1])) * 4096.0;
+        }
+        let off = |told: f64, truly: f64| format!("{:+.1} %", 100.0 * (told / truly - 1.0));
+        let (gone, back) = (gone(&told.tallies[0]), back(&told.tallies[0]));
+        rows.push(vec![
+            name.to_owned(),
+            human_bytes(gone / plan.duration_s),
+            human_bytes(truly_gone / plan.duration_s),
+            off(gone, truly_gone),
+            human_bytes(back / plan.duration_s),
+            human_bytes(truly_back / plan.duration_s),
+            off(back, truly_back),
+        ]);
+    }
+    print!(
+        "{}",
+        table(
+            "A replay, and the same policy on the simulated machines",
+            &["policy", "gone, told", "truly", "", "back/s, told", "truly", ""],
+            &rows
+        )
+    );
+    Ok(())
+}
+
+fn searches(args: &Args) -> anyhow::Result<()> {
+    let dir = tempfile::tempdir()?;
+    generate::fleet(&close(args.hosts), dir.path(), &|_| {})?;
+    let fleet = Fleet::open(dir.path())?;
+    let mut rows = Vec::new();
+    let ages = [2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 105, 120];
+    let grid = ages.iter().flat_map(|anon| ages.iter().map(move |file| (anon, file)));
+    let all: Vec<String> =
+        grid.map(|(anon, file)| format!("[tuned.age]\nanon = '{anon}s'\nfile = '{file}s'\nevery = '5s'")).collect();
+    let of = replayed(&fleet, &tune::policies(&all, COSTS)?);
+    for rate in [0.005, 0.02, 0.05] {
+        let goal = Goal { rate, costs: COSTS };
+        let within = of.tallies.iter().filter(|tally| tune::rate(tally) <= rate);
+        let most = within.filter_map(Tally::saved).fold(0.0, f64::max);
+        for seed in 1..=3 {
+            let mut search = Search::new("age", goal, seed)?;
+            while search.tried.len() < 96 {
+                let candidates = search.ask(8)?;
+                let of = replayed(&fleet, &tune::policies(&candidates, COSTS)?);
+                search.tell(candidates, &of.tallies);
+            }
+            let found = search.best().map_or(0.0, |tried| tried.saved);
+            rows.push(vec![
+                format!("{} %", 100.0 * rate),
+                seed.to_string(),
+                format!("{:.2} %", 100.0 * found),
+                format!("{:.2} %", 100.0 * most),
+                format!("{:+.1} %", 100.0 * (found / most - 1.0)),
+            ]);
+        }
+    }
+    print!(
+        "{}",
+        table(
+            &format!("Searching ages, 96 candidates, and the best of {}", all.len()),
+            &["rate, p98", "seed", "found", "best of all", ""],
+            &rows
+        )
+    );
+    Ok(())
+}
