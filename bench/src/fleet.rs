@@ -214,7 +214,10 @@ fn searches(args: &Args) -> anyhow::Result<()> {
     let all: Vec<String> =
         grid.map(|(anon, file)| format!("[tuned.age]\nanon = '{anon}s'\nfile = '{file}s'\nevery = '5s'")).collect();
     let of = replayed(&fleet, &tune::policies(&all, COSTS)?);
-    for rate in [0.005, 0.02, 0.05] {
+    // Limits that a quarter, half and three quarters of them keep.
+    let mut rates: Vec<f64> = of.tallies.iter().map(tune::rate).collect();
+    rates.sort_by(f64::total_cmp);
+    for rate in [1, 2, 3].map(|quarter| rates[quarter * (rates.len() - 1) / 4]) {
         let goal = Goal { rate, costs: COSTS };
         let within = of.tallies.iter().filter(|tally| tune::rate(tally) <= rate);
         let most = within.filter_map(Tally::saved).fold(0.0, f64::max);
@@ -227,7 +230,7 @@ fn searches(args: &Args) -> anyhow::Result<()> {
             }
             let found = search.best().map_or(0.0, |tried| tried.saved);
             rows.push(vec![
-                format!("{} %", 100.0 * rate),
+                format!("{:.1} %", 100.0 * rate),
                 seed.to_string(),
                 format!("{:.2} %", 100.0 * found),
                 format!("{:.2} %", 100.0 * most),

@@ -73,10 +73,16 @@ impl Chosen {
                 *best = (*best).max(self.age.map_or(0, |age| (age[side] + 1).min(NEVER)));
             }
         }
-        self.best.push_back((now_s, best));
         // A clock that was set back must not keep what is to come.
-        self.best.retain(|(at_s, _)| (0.0..=terms.history_s).contains(&(now_s - at_s)));
-        self.age = Some([0, 1].map(|side| self.percentile(side, terms.percentile).max(best[side])));
+        if self.best.back().is_some_and(|(at_s, _)| *at_s > now_s) {
+            self.best.retain(|(at_s, _)| *at_s <= now_s);
+        }
+        while self.best.front().is_some_and(|(at_s, _)| now_s - at_s > terms.history_s) {
+            self.best.pop_front();
+        }
+        self.best.push_back((now_s, best));
+        let past = self.percentile(terms.percentile);
+        self.age = Some([0, 1].map(|side| past[side].max(best[side])));
     }
 
     /// The ages in use, seconds; `None` = nothing of that side goes.
@@ -85,11 +91,13 @@ impl Chosen {
         self.age.map_or([None; SIDES], |age| age.map(seconds))
     }
 
-    /// The age that so large a share of those of past slices lie at or below.
-    fn percentile(&self, side: usize, share: f64) -> Place {
-        let mut counts = [0u32; WINDOWS + 1];
+    /// The ages that so large a share of those of past slices lie at or below.
+    fn percentile(&self, share: f64) -> [Place; SIDES] {
+        let mut counts = [[0u32; WINDOWS + 1]; SIDES];
         for (_, best) in &self.best {
-            counts[usize::from(best[side])] += 1;
+            for (counts, best) in counts.iter_mut().zip(best) {
+                counts[usize::from(*best)] += 1;
+            }
         }
         #[expect(
             clippy::cast_possible_truncation,
@@ -98,12 +106,14 @@ impl Chosen {
             reason = "a count"
         )]
         let rank = ((share * self.best.len() as f64).ceil() as u32).max(1);
-        let mut below = 0;
-        let reached = |count: &u32| {
-            below += count;
-            below >= rank
-        };
-        counts.iter().position(reached).map_or(NEVER, place)
+        counts.map(|counts| {
+            let mut below = 0;
+            let reached = |count: &u32| {
+                below += count;
+                below >= rank
+            };
+            counts.iter().position(reached).map_or(NEVER, place)
+        })
     }
 }
 
