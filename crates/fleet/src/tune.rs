@@ -1,7 +1,8 @@
 //! The settings with which a policy would have saved most, as long as little enough would have come back.
 //!
 //! The search is that of a library (a tree-structured Parzen estimator, Bergstra et al., NIPS'11), a few candidates at a
-//! time, so that each pass over the telemetry serves them all. They are judged on one half of the hosts; what the best is
+//! time, so that each pass over the telemetry serves them all. Every other time it is asked for the neighbours of the best so
+//! far, each setting a little less and a little more, which finds the ends of ranges that sampling hardly meets. They are judged on one half of the hosts; what the best is
 //! expected to do is told from the other half, which had no say in its choice, with an interval from drawing its hosts anew.
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use lowtide_model::random::Random;
 use lowtide_model::stats::quantile;
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::Replay;
-use optimizer::parameter::{FloatParam, Parameter};
+use optimizer::parameter::{FloatParam, ParamValue, Parameter};
 use optimizer::sampler::tpe::TpeSampler;
 use optimizer::{Direction, Study, Trial};
 
@@ -73,6 +74,11 @@ pub struct Goal {
     pub costs: RefaultCosts,
 }
 
+/// Candidates before the best is looked around.
+const AT_RANDOM: usize = 32;
+/// By which factor the first neighbours differ. It becomes its root whenever none of them is better.
+const FIRST_STEP: f64 = 2.0;
+
 /// The percentile of the promotion rate that is limited (Lagar-Cavilla et al.: the 98th).
 pub const PERCENTILE: f64 = 0.98;
 
@@ -104,7 +110,14 @@ pub struct Search {
     goal: Goal,
     parameters: Vec<(Setting, FloatParam)>,
     study: Study<f64>,
-    asked: Vec<Trial>,
+    /// Those asked for last, with their values in the order of the parameters.
+    asked: Vec<(Trial, Vec<f64>)>,
+    /// The best score so far, and the values that had it.
+    best: Option<(f64, Vec<f64>)>,
+    /// By which factor neighbours differ from it.
+    step: f64,
+    /// Neighbours were asked for last.
+    near: bool,
     /// All that was tried.
     pub tried: Vec<Tried>,
 }
@@ -131,6 +144,9 @@ impl Search {
             parameters: space.iter().map(parameter).collect(),
             study: Study::with_sampler(Direction::Maximize, sampler),
             asked: Vec::new(),
+            best: None,
+            step: FIRST_STEP,
+            near: false,
             tried: Vec::new(),
         })
     }
@@ -141,6 +157,10 @@ impl Search {
     /// If the search cannot go on.
     pub fn ask(&mut self, count: usize) -> Result<Vec<String>, TuneError> {
         self.asked.clear();
+        self.near = !self.near && self.tried.len() >= AT_RANDOM;
+        if self.near {
+            self.ask_for_neighbours();
+        }
         let mut candidates = Vec::new();
         for _ in 0..count {
             let mut trial = self.study.ask();
@@ -150,20 +170,41 @@ impl Search {
                 values.push((*setting, value));
             }
             candidates.push(toml(&self.policy, &values));
-            self.asked.push(trial);
+            self.asked.push((trial, values.into_iter().map(|(_, value)| value).collect()));
         }
         Ok(candidates)
     }
 
+    fn ask_for_neighbours(&self) {
+        let Some((_, best)) = &self.best else { return };
+        for changed in 0..best.len() {
+            for factor in [1.0 / self.step, self.step] {
+                let value = |(at, ((setting, parameter), value)): (usize, (&(Setting, FloatParam), &f64))| {
+                    let (least, most) = setting.range;
+                    let value = if at == changed { (value * factor).clamp(least, most) } else { *value };
+                    (parameter.id(), ParamValue::Float(value))
+                };
+                self.study.enqueue(self.parameters.iter().zip(best).enumerate().map(value).collect());
+            }
+        }
+    }
+
     /// Tells what the candidates did that were asked for last, in their order.
     pub fn tell(&mut self, candidates: Vec<String>, tallies: &[Tally]) {
-        for ((trial, toml), tally) in self.asked.drain(..).zip(candidates).zip(tallies) {
+        let before = self.best.as_ref().map(|(score, _)| *score);
+        for (((trial, values), toml), tally) in self.asked.drain(..).zip(candidates).zip(tallies) {
             let tried = Tried { toml, saved: tally.saved().unwrap_or(0.0), rate: rate(tally) };
             // Beyond the limit, the less the better, and all are worse than any within.
             let score =
                 if tried.rate <= self.goal.rate { tried.saved } else { -tried.rate / self.goal.rate.max(1e-12) };
             self.study.tell(trial, Ok::<f64, String>(score));
+            if self.best.as_ref().is_none_or(|(best, _)| score > *best) {
+                self.best = Some((score, values));
+            }
             self.tried.push(tried);
+        }
+        if self.near && self.best.as_ref().map(|(score, _)| *score) == before {
+            self.step = self.step.sqrt();
         }
     }
 
