@@ -242,7 +242,7 @@ impl Gone {
 /// the last that is known, not at all. Nothing where nobody told of so long an age: no policy acts on that.
 fn mean(values: &[Option<f64>; EDGES], from_s: f64, lasts_s: f64) -> f64 {
     let known = || AGE_EDGES_S.iter().zip(values).filter_map(|(edge, value)| Some((f64::from(*edge), (*value)?)));
-    if known().last().is_none_or(|(edge, _)| edge < from_s) {
+    if known().next_back().is_none_or(|(edge, _)| edge < from_s) {
         return 0.0;
     }
     let to_s = from_s + lasts_s;
