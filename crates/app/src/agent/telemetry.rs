@@ -22,7 +22,7 @@ use serde::Deserialize;
 pub struct Settings {
     /// The folder.
     pub dir: PathBuf,
-    /// This host's name there; its own if not given.
+    /// This host's name there; `NODE_NAME` of the environment, or its own, if not given.
     pub host: Option<String>,
     /// No more than this is kept: the oldest files go.
     #[serde(default = "gigabyte")]
@@ -115,9 +115,10 @@ pub struct Telemetry {
     lost: u64,
 }
 
-/// This host's name.
+/// This host's name: in a container, whose own name is another, as `NODE_NAME` tells.
 fn own_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    let told = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
+    told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
 }
 
 impl Telemetry {
