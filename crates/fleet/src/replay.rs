@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lowtide_policy::replay::{Past, Replay};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::store::{Fleet, Host, Reader};
 use crate::tally::Tally;
@@ -20,7 +21,7 @@ pub struct Named {
 }
 
 /// What was wrong with the telemetry. Nothing of it is in any figure.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// Files that could not be read, or not to their end.
     pub files: u64,
@@ -59,7 +60,7 @@ impl Trouble {
 }
 
 /// What the policies made of one workload.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Workload {
     /// Its name.
     pub name: String,
@@ -68,7 +69,7 @@ pub struct Workload {
 }
 
 /// What the policies made of one host.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OfHost {
     /// Its name.
     pub host: String,
@@ -205,7 +206,7 @@ fn joined(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
 }
 
 /// What the policies made of a fleet.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OfFleet {
     /// By policy.
     pub tallies: Vec<Tally>,
@@ -222,6 +223,23 @@ pub struct OfFleet {
 }
 
 impl OfFleet {
+    /// Of no host yet.
+    #[must_use]
+    pub fn new(policies: usize) -> Self {
+        Self { tallies: vec![Tally::default(); policies], ..Self::default() }
+    }
+
+    /// Takes in a host. For the same interval they are to come in the order of their names; all else is the same in any.
+    pub fn add(&mut self, of: OfHost) {
+        let tallies = of.tallies(self.tallies.len());
+        self.tallies.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
+        self.hosts.push(tallies.iter().map(Share::from).collect());
+        self.workloads += of.workloads.len() as u64;
+        self.files += of.files;
+        self.span_s = joined(self.span_s, of.span_s);
+        self.trouble.merge(of.trouble);
+    }
+
     /// Seconds from the first row to the last.
     #[must_use]
     pub fn lasts_s(&self) -> f64 {
@@ -230,7 +248,7 @@ impl OfFleet {
 }
 
 /// One host's part of what a policy did, to be drawn from when the whole is asked how sure it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// Byte-milliseconds.
     pub had: f64,
@@ -257,7 +275,7 @@ pub fn fleet(
     wanted: &(dyn Fn(&str) -> bool + Sync),
     each: &mut dyn FnMut(&OfHost),
 ) -> OfFleet {
-    let mut all = OfFleet { tallies: vec![Tally::default(); policies.len()], ..OfFleet::default() };
+    let mut all = OfFleet::new(policies.len());
     let mut hosts = fleet.hosts().filter(|host| wanted(host.name));
     loop {
         let some: Vec<Host<'_>> = hosts.by_ref().take(AT_A_TIME * rayon::current_num_threads()).collect();
@@ -271,14 +289,8 @@ pub fn fleet(
         };
         let done: Vec<OfHost> = some.par_iter().with_max_len(1).map(one).collect();
         for of in done {
-            let tallies = of.tallies(policies.len());
-            all.tallies.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
-            all.hosts.push(tallies.iter().map(Share::from).collect());
-            all.workloads += of.workloads.len() as u64;
-            all.files += of.files;
-            all.span_s = joined(all.span_s, of.span_s);
             each(&of);
-            all.trouble.merge(of.trouble);
+            all.add(of);
         }
     }
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use lowtide_model::curve::SIDES;
 use lowtide_policy::replay::{Effect, Minute};
+use serde::{Deserialize, Serialize};
 
 /// How often which value was seen, to within [`Quantiles::ERROR`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     counts: BTreeMap<u16, u64>,
 }
@@ -81,7 +82,7 @@ fn ceiling(key: u16) -> f64 {
 }
 
 /// What one policy made of a number of rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Rows.
     pub rows: u64,

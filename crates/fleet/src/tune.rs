@@ -79,6 +79,11 @@ const AT_RANDOM: usize = 32;
 /// By which factor the first neighbours differ. It becomes its root whenever none of them is better.
 const FIRST_STEP: f64 = 2.0;
 
+/// From so many hosts on some are left out of the search, to tell what to expect.
+pub const ENOUGH_HOSTS: usize = 10;
+/// Candidates that one pass serves.
+pub const AT_A_TIME: usize = 8;
+
 /// The percentile of the promotion rate that is limited (Lagar-Cavilla et al.: the 98th).
 pub const PERCENTILE: f64 = 0.98;
 
@@ -281,6 +286,25 @@ pub fn is_judge(host: &str) -> bool {
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     lowtide_model::random::mix(hash).is_multiple_of(2)
+}
+
+/// Has so many candidates tried, by whoever has the telemetry; `done` hears how many that are so far.
+///
+/// # Errors
+/// If the search cannot go on, or trying fails.
+pub fn run<E: From<TuneError>>(
+    search: &mut Search,
+    tries: usize,
+    mut replay: impl FnMut(&[String]) -> Result<Vec<Tally>, E>,
+    mut done: impl FnMut(usize),
+) -> Result<(), E> {
+    while search.tried.len() < tries {
+        let candidates = search.ask(AT_A_TIME.min(tries - search.tried.len()))?;
+        let tallies = replay(&candidates)?;
+        search.tell(candidates, &tallies);
+        done(search.tried.len());
+    }
+    Ok(())
 }
 
 /// The 95 % interval of the share saved by a policy of a replay, from drawing its hosts anew; `None` for fewer than five.

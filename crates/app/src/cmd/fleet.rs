@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lowtide_fleet::generate::{self, Plan};
 use lowtide_fleet::replay::{self, Named, OfFleet, OfHost};
 use lowtide_fleet::store::{self, Fleet};
+use lowtide_fleet::tally::Tally;
 use lowtide_fleet::tune::{self, Goal, Search};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span};
@@ -263,18 +264,15 @@ fn tuned(args: &TuneArgs) -> anyhow::Result<i32> {
         Search::new(&args.policy, goal, args.seed).map_err(|error| usage(format!("fleet tune: {error}")))?;
     let fleet = counting.fleet()?;
     // With few hosts there is nobody to ask who had no say.
-    let split = fleet.len() >= 10;
+    let split = fleet.len() >= tune::ENOUGH_HOSTS;
     let judge = |host: &str| !split || tune::is_judge(host);
     let bar = bar(args.tries as u64, "candidates")?;
-    while search.tried.len() < args.tries {
-        let count = CANDIDATES.min(args.tries - search.tried.len());
-        let candidates = search.ask(count)?;
-        let named = tune::policies(&candidates, goal.costs)?;
-        let of = replay::fleet(&fleet, &named, &judge, &mut |_| {});
+    let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
+        let of = replay::fleet(&fleet, &tune::policies(candidates, goal.costs)?, &judge, &mut |_| {});
         some_rows(&of)?;
-        search.tell(candidates, &of.tallies);
-        bar.inc(count as u64);
-    }
+        Ok(of.tallies)
+    };
+    tune::run(&mut search, args.tries, replay, |tried| bar.set_position(tried as u64))?;
     bar.finish_and_clear();
     let Some(best) = search.best().cloned() else {
         let least = search.tried.iter().map(|tried| tried.rate).fold(f64::INFINITY, f64::min);
@@ -294,9 +292,6 @@ fn tuned(args: &TuneArgs) -> anyhow::Result<i32> {
     counting.tell(|format, look, out| Ok(write(&told, Some(&tuned), format, look, out)?))?;
     Ok(0)
 }
-
-/// Candidates that one pass serves.
-const CANDIDATES: usize = 8;
 
 /// What became of each workload, as it is written.
 struct PerWorkload {

@@ -1,0 +1,90 @@
+"""Replays and searches on Apache Spark: rows go to the executors as Arrow, and the same code runs there as on one machine.
+
+    telemetry = spark.read.parquet("telemetry")        # day and host are columns, as folders are partitions
+    lowtide.spark.replay(telemetry)["policies"]
+    lowtide.spark.tune(telemetry, policy="promotion")
+
+A host is the unit of work: its rows go to one task, in the order of time. What comes back of it are whole numbers, and they add up
+to the same in any order, so the result is that of `lowtide.replay` to the last digit.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, Iterable, List, Optional
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from . import FILE_COST, KEPT, SWAP_COST, _lowtide
+
+__all__ = ["replay", "tune"]
+
+#: What a replay reads beside `host`; of others nothing is sent.
+_NOT_READ = {"day", "host", "labels", "policy", "stalled"}
+
+
+def _hosts(df: DataFrame, policy: Optional[str], swap_cost: float, file_cost: float) -> List[str]:
+    """What came of each host."""
+    columns = [name for name in df.columns if name not in _NOT_READ]
+
+    def one(rows: pa.Table) -> pa.Table:
+        from lowtide import _lowtide as kernel
+
+        host = rows.column("host")[0].as_py()
+        rows = rows.drop_columns(["host"]).sort_by([("time_s", "ascending"), ("workload", "ascending")])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows, max_chunksize=8192)
+        told = kernel.replay_host(str(host), sink.getvalue().to_pybytes(), policy, swap_cost, file_cost)
+        return pa.table({"host": [str(host)], "told": [told]})
+
+    grouped = df.select("host", *columns).groupBy("host")
+    told = grouped.applyInArrow(one, schema="host string, told string").collect()
+    return [row["told"] for row in told]
+
+
+def replay(
+    df: DataFrame,
+    policies: Optional[str] = None,
+    *,
+    swap_cost: float = SWAP_COST,
+    file_cost: float = FILE_COST,
+    kept: float = KEPT,
+    price: Optional[float] = None,
+) -> Dict[str, Any]:
+    """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry with a column `host`."""
+    hosts = _hosts(df, policies, swap_cost, file_cost)
+    return json.loads(_lowtide.combine(hosts, policies, kept, price))["told"]
+
+
+def tune(
+    df: DataFrame,
+    policy: str = "promotion",
+    *,
+    rate: float = 0.002,
+    tries: int = 96,
+    seed: int = 1,
+    swap_cost: float = SWAP_COST,
+    file_cost: float = FILE_COST,
+    kept: float = KEPT,
+    price: Optional[float] = None,
+) -> Dict[str, Any]:
+    """The settings with which a policy saves most while no more than `rate` of what is used comes back in a minute (98th percentile)."""
+    names = [str(row["host"]) for row in df.select("host").distinct().collect()]
+    held_out = len(names) >= _lowtide.ENOUGH_HOSTS
+    judges = [name for name in names if not held_out or _lowtide.is_judge(name)]
+    others = [name for name in names if not held_out or not _lowtide.is_judge(name)]
+
+    def of(some: Iterable[str], policies: str) -> List[str]:
+        return _hosts(df.where(df["host"].isin(list(some))), policies, swap_cost, file_cost)
+
+    search = _lowtide.Search(policy, rate, seed, swap_cost, file_cost)
+    while search.tried() < tries:
+        candidates = search.ask(min(_lowtide.AT_A_TIME, tries - search.tried()))
+        search.tell(of(judges, candidates))
+    best = search.best()
+    if best is None:
+        raise ValueError("no candidate stays within the limit")
+    told = json.loads(search.told(of(others, best), held_out, kept, price))
+    return {**told["told"], "tuned": told["tuned"]}

@@ -1,0 +1,145 @@
+"""The package against the command, and Spark against both. `LOWTIDE` is the command, `FLEET` a folder with telemetry, `RECORD` a record."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pyarrow.compute as pc
+import pytest
+
+import lowtide
+
+LOWTIDE, FLEET = os.environ["LOWTIDE"], os.environ["FLEET"]
+POLICY = '[eager.age]\nanon = "10s"\nfile = "30s"\nevery = "10s"\n[slow.promotion]\nlimit = "1%"\nwarm_up = "10m"\n'
+
+
+def told(*arguments):
+    return json.loads(subprocess.run([LOWTIDE, "fleet", *arguments, "--json"], check=True, capture_output=True).stdout)
+
+
+def figures(of):
+    """What is told, but for where it came from."""
+    return {key: value for key, value in of.items() if key not in ("dir", "files", "tuned")}
+
+
+def test_a_replay_is_that_of_the_command(tmp_path):
+    file = tmp_path / "policy.toml"
+    file.write_text(POLICY)
+    command = told("replay", FLEET, "--policy", str(file), "--price", "3")
+    assert figures(lowtide.replay(FLEET, POLICY, price=3)) == figures(command)
+    assert figures(lowtide.replay(FLEET, POLICY, price=3, threads=1)) == figures(command)
+
+
+def test_a_search_is_that_of_the_command():
+    command = told("tune", FLEET, "--policy", "age", "--rate", "1000%", "--tries", "16")
+    assert figures(lowtide.tune(FLEET, "age", rate=10.0, tries=16)) == figures(command)
+    with pytest.raises(ValueError, match="no settings"):
+        lowtide.tune(FLEET, "guard")
+
+
+def test_telemetry_is_a_table():
+    rows = lowtide.telemetry(FLEET).to_table(columns=["host", "anon_bytes", "anon_idle_120s_bytes"])
+    assert rows.num_rows > 1000 and pc.min(rows["anon_bytes"]).as_py() >= 0
+    assert len(rows["host"].unique()) == lowtide.replay(FLEET)["hosts"]
+
+
+def test_records_are_read():
+    record = pathlib.Path(os.environ["RECORD"])
+    assert lowtide.table(record, "usage").num_rows > 3
+    summary = lowtide.summary(record)
+    assert summary["budget"]["lowtide_bytes"] == lowtide.budget(record).get("lowtide", {}).get("bytes")
+    curve = lowtide.curve(record)
+    assert curve is None or curve["age_s"].to_pylist() == sorted(curve["age_s"].to_pylist())
+    with pytest.raises(ValueError):
+        lowtide.summary(record / "none")
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="cannot be replayed"):
+        lowtide.replay(FLEET, "[x.pressure]\n")
+    with pytest.raises(ValueError, match="host="):
+        lowtide.replay(os.path.dirname(__file__))
+
+
+def test_the_notebook_runs(tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("svg")
+    book = json.loads((pathlib.Path(__file__).parent.parent / "examples" / "fleet.ipynb").read_text())
+    names = {}
+    for cell in book["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)  # noqa: S102
+    names["figure"].savefig(tmp_path / "tuned.svg")
+    assert names["told"]["policies"] and (tmp_path / "tuned.svg").stat().st_size > 5000
+
+
+@pytest.fixture(scope="module")
+def spark():
+    sql = pytest.importorskip("pyspark.sql")
+    # Executors are of this Python, and nothing leaves this machine.
+    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
+    # They are processes of their own; one that dies is replaced.
+    session = (
+        sql.SparkSession.builder.master("local-cluster[2,1,1024]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def executors():
+    """Processes that are executors of this session."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and is_ours(int(folder.name)):
+            found.append(int(folder.name))
+    return found
+
+
+def is_ours(pid):
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return False
+
+
+def test_spark_says_the_same_to_the_last_digit(spark):
+    from lowtide import spark as on_spark
+
+    telemetry = spark.read.parquet(FLEET)
+    assert figures(on_spark.replay(telemetry, POLICY)) == figures(lowtide.replay(FLEET, POLICY))
+    here = lowtide.tune(FLEET, "age", rate=10.0, tries=8)
+    there = on_spark.tune(telemetry, "age", rate=10.0, tries=8)
+    assert (figures(there), there["tuned"]) == (figures(here), here["tuned"])
+
+
+def test_an_executor_that_is_killed_changes_nothing(spark):
+    from lowtide import spark as on_spark
+
+    telemetry = spark.read.parquet(FLEET)
+    on_spark.replay(telemetry)
+    before = executors()
+    assert len(before) == 2
+    killer = threading.Timer(0.3, os.kill, (before[0], signal.SIGKILL))
+    killer.start()
+    begun = time.monotonic()
+    result = on_spark.replay(telemetry, POLICY)
+    assert time.monotonic() - begun > 0.3, "it was over before"
+    killer.join()
+    assert figures(result) == figures(lowtide.replay(FLEET, POLICY))
+    assert before[0] not in executors()
