@@ -342,10 +342,11 @@ impl Agent {
         }
     }
 
-    /// Whether there is nothing to do but to see that nobody thrashes.
+    /// Whether there is nothing to do but to see that nobody thrashes, and nothing to write down.
     fn only_guards(&self) -> bool {
         let guards = |name: &String| self.groups.get(name).is_some_and(|group| matches!(group.spec, Spec::Guard(_)));
-        self.lifecycle.is_none() && self.config.workload.iter().all(|workload| guards(&workload.policy))
+        let idle = self.lifecycle.is_none() && self.telemetry.is_none();
+        idle && self.config.workload.iter().all(|workload| guards(&workload.policy))
     }
 
     /// CPU seconds of looking and deciding so far.
