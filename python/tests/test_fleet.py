@@ -66,6 +66,50 @@ def test_mistakes_are_named():
         lowtide.replay(os.path.dirname(__file__))
 
 
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in pathlib.Path(folder).rglob("*") if path.is_file())
+
+
+def test_telemetry_is_uploaded_once_and_what_fails_is_said(tmp_path):
+    from lowtide.upload import upload
+
+    store = tmp_path / "store"
+    own = files(FLEET)
+    assert upload(FLEET, store.as_uri()) == (len(own), [])
+    assert files(store) == own and upload(FLEET, store.as_uri()) == (0, [])
+    # One that was cut off is uploaded again, and a folder that cannot be made costs what belongs there.
+    (store / own[0]).write_bytes(b"cut")
+    gone = store / pathlib.Path(own[-1]).parent
+    lost = len(list(gone.iterdir()))
+    for file in gone.iterdir():
+        file.unlink()
+    gone.rmdir()
+    gone.write_text("in the way")
+    count, troubles = upload(FLEET, store.as_uri())
+    assert (count, len(troubles)) == (1, lost) and str(gone.name) in troubles[0]
+
+
+def test_telemetry_is_uploaded_to_a_store_of_s3s_kind():
+    server = pytest.importorskip("moto.server")
+    from lowtide.upload import upload
+    from pyarrow import fs
+
+    os.environ.update({"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_EC2_METADATA_DISABLED": "true"})
+    store = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    store.start()
+    try:
+        host, port = store.get_host_and_port()
+        s3 = fs.S3FileSystem(endpoint_override=f"{host}:{port}", scheme="http", region="us-east-1", allow_bucket_creation=True)
+        s3.create_dir("bucket")
+        url = f"s3://bucket/told?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+        own = files(FLEET)
+        assert upload(FLEET, url) == (len(own), []) and upload(FLEET, url) == (0, [])
+        there = s3.get_file_info(fs.FileSelector("bucket/told", recursive=True))
+        assert sorted(info.path for info in there if info.is_file) == [f"bucket/told/{name}" for name in own]
+    finally:
+        store.stop()
+
+
 def test_the_notebook_runs(tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("svg")

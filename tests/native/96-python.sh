@@ -6,7 +6,7 @@
 cd "$tmp" || exit 1
 
 package="the Python package"
-if ! python3 -m venv venv >pip.log 2>&1 || ! venv/bin/pip -q install 'maturin>=1.7,<2' pyarrow pytest matplotlib >>pip.log 2>&1; then
+if ! python3 -m venv venv >pip.log 2>&1 || ! venv/bin/pip -q install 'maturin>=1.7,<2' pyarrow pytest matplotlib 'moto[s3,server]' >>pip.log 2>&1; then
   skip "$package" "maturin and pyarrow from a package index"
   exit 0
 fi
