@@ -19,6 +19,7 @@ give_back() {
   echo "$device" >/sys/class/zram-control/hot_remove 2>/dev/null
 }
 # Whatever happens, the swap goes.
+# shellcheck disable=SC2154  # set in the trap
 trap 'ended=$?; give_back; (exit "$ended"); finish_test' EXIT
 echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
 
