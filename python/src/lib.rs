@@ -15,8 +15,7 @@ use lowtide_fleet::telemetry::Batch;
 use lowtide_fleet::tune::{self, Goal};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::Share;
-use lowtide_policy::policies::{Policies, Spec};
-use lowtide_policy::replay::Replay;
+use lowtide_policy::policies::Policies;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -36,15 +35,8 @@ fn costs(swap_cost: f64, file_cost: f64) -> RefaultCosts {
 
 /// Policies of a file's text, or those that need none.
 fn policies(text: Option<&str>, costs: RefaultCosts) -> PyResult<Vec<Named>> {
-    let usual =
-        || ["age", "auto", "promotion"].into_iter().filter_map(|name| Some((name.to_owned(), Spec::built_in(name)?)));
-    let specs: Policies = text.map_or_else(|| Ok(usual().collect()), |text| toml::from_str(text).map_err(wrong))?;
-    let named = |(name, spec): (String, Spec)| {
-        let replay =
-            Replay::new(&spec, costs).map_err(|error| wrong(format!("policy {name}: cannot be replayed: {error}")))?;
-        Ok(Named { name, replay })
-    };
-    specs.into_iter().map(named).collect()
+    let specs: Option<Policies> = text.map(toml::from_str).transpose().map_err(wrong)?;
+    replay::named(specs, costs).map_err(wrong)
 }
 
 /// What a record tells in sum, as `summary.json` has it.

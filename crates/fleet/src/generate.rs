@@ -66,14 +66,8 @@ const GROUPS: u32 = 32;
 const MIDDLE_MIB: f64 = 384.0;
 const SPREAD: f64 = 1.1;
 
-/// A number of the standard normal distribution (Box and Muller).
-fn normal(random: &mut Random) -> f64 {
-    let (radius, angle) = (1.0 - random.chance(), random.chance());
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
-}
-
 fn log_normal(middle: f64, spread: f64, random: &mut Random) -> f64 {
-    middle * (spread * normal(random)).exp()
+    middle * (spread * random.normal()).exp()
 }
 
 fn part(mib: f64, uses: Use, random: &mut Random) -> Part {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use lowtide_model::curve::RefaultCosts;
+use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::{Past, Replay};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -18,6 +20,21 @@ pub struct Named {
     pub name: String,
     /// The policy.
     pub replay: Replay,
+}
+
+/// Policies of a file, or those that need none, made ready.
+///
+/// # Errors
+/// Which of them makes no sense or cannot be replayed, and why.
+pub fn named(specs: Option<Policies>, costs: RefaultCosts) -> Result<Vec<Named>, String> {
+    let usual = ["age", "auto", "promotion"];
+    let built_in = || usual.into_iter().filter_map(|name| Some((name.to_owned(), Spec::built_in(name)?))).collect();
+    let named = |(name, spec): (String, Spec)| {
+        let replay =
+            Replay::new(&spec, costs).map_err(|error| format!("policy {name}: cannot be replayed: {error}"))?;
+        Ok(Named { name, replay })
+    };
+    specs.unwrap_or_else(built_in).into_iter().map(named).collect()
 }
 
 /// What was wrong with the telemetry. Nothing of it is in any figure.

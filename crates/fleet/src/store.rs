@@ -248,7 +248,10 @@ pub struct Reader(Option<ParquetRecordBatchReader>);
 
 /// Runs a step of the Parquet reader. It is not written for hostile bytes, and a damaged file must cost its own rows and
 /// nothing else.
-fn guard<R>(step: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+///
+/// # Errors
+/// The step's own, or that it panicked.
+pub fn guard<R>(step: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(step))
         .unwrap_or_else(|_| Err("damaged in a way the reader does not survive".to_owned()))
 }

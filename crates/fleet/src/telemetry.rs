@@ -294,7 +294,6 @@ pub struct Batch {
     workload: Texts,
     resident: [Whole; SIDES],
     swapped: Whole,
-    stored: Whole,
     floor: Whole,
     pressure: Shares,
     used: [Whole; SIDES],
@@ -307,7 +306,7 @@ impl Batch {
     /// Columns that are read: those that replays need.
     #[must_use]
     pub fn needs(name: &str) -> bool {
-        !matches!(name, "labels" | "policy" | "stalled")
+        !matches!(name, "labels" | "policy" | "stalled" | "stored_bytes")
     }
 
     /// Finds the columns.
@@ -353,7 +352,6 @@ impl Batch {
             workload: Texts::of(names).ok_or_else(|| wrong("workload", &kind))?,
             resident: [whole("anon_bytes")?, whole("file_bytes")?],
             swapped: whole("swapped_bytes")?,
-            stored: whole("stored_bytes")?,
             floor: whole("floor_bytes")?,
             pressure: share("pressure_some")?,
             used: sides("used_bytes")?,
@@ -386,12 +384,6 @@ impl Batch {
         let keys = &self.workload.keys;
         let key = keys.is_valid(at).then(|| keys.value(at))?;
         usize::try_from(key).ok().filter(|key| *key < self.workload.values.len())
-    }
-
-    /// Bytes that a row's swap took where it was kept.
-    #[must_use]
-    pub fn stored(&self, at: usize) -> Option<f64> {
-        self.stored.get(at)
     }
 
     /// A row; `None` where it cannot be true.

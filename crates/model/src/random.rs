@@ -44,6 +44,12 @@ impl Random {
         high / (1u64 << 53) as f64
     }
 
+    /// A number of the standard normal distribution (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let (radius, angle) = (1.0 - self.chance(), self.chance());
+        (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+    }
+
     /// A place in a list of so many.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)

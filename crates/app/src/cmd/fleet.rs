@@ -13,8 +13,7 @@ use lowtide_fleet::tally::Tally;
 use lowtide_fleet::tune::{self, Goal, Search};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span};
-use lowtide_policy::policies::{Policies, Spec};
-use lowtide_policy::replay::Replay;
+use lowtide_policy::policies::Policies;
 
 use super::report::terminal;
 use crate::failure::{Failure, code, in_toml};
@@ -199,22 +198,11 @@ impl Counting {
 
 /// Policies of a file, or those that need none.
 fn policies(path: Option<&Path>, costs: RefaultCosts) -> anyhow::Result<Vec<Named>> {
-    let specs: Policies = match path {
-        None => ["age", "auto", "promotion"]
-            .iter()
-            .filter_map(|name| Some(((*name).to_owned(), Spec::built_in(name)?)))
-            .collect(),
-        Some(path) => {
-            let text = fs::read_to_string(path).map_err(|error| usage(format!("{}: {error}", path.display())))?;
-            toml::from_str(&text).map_err(|error| in_toml(path, &text, &error))?
-        }
+    let read = |path: &Path| -> anyhow::Result<Policies> {
+        let text = fs::read_to_string(path).map_err(|error| usage(format!("{}: {error}", path.display())))?;
+        Ok(toml::from_str(&text).map_err(|error| in_toml(path, &text, &error))?)
     };
-    let named = |(name, spec): (String, Spec)| {
-        let replay =
-            Replay::new(&spec, costs).map_err(|error| usage(format!("policy {name}: cannot be replayed: {error}")))?;
-        Ok(Named { name, replay })
-    };
-    specs.into_iter().map(named).collect()
+    replay::named(path.map(read).transpose()?, costs).map_err(usage)
 }
 
 fn replayed(args: &ReplayArgs) -> anyhow::Result<i32> {

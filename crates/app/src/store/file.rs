@@ -2,10 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use arrow_array::RecordBatch;
+use lowtide_fleet::store::guard;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -131,13 +131,6 @@ fn temporary(path: &Path) -> std::path::PathBuf {
 /// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
 pub(super) struct Reader {
     batches: Option<ParquetRecordBatchReader>,
-}
-
-/// Runs a step of the Parquet reader. It is not written for hostile bytes, and a damaged file must cost its own rows
-/// and nothing else.
-fn guard<R>(step: impl FnOnce() -> std::result::Result<R, String>) -> std::result::Result<R, String> {
-    catch_unwind(AssertUnwindSafe(step))
-        .unwrap_or_else(|_| Err("damaged in a way the reader does not survive".to_owned()))
 }
 
 impl Reader {

@@ -90,14 +90,8 @@ fn noisy(bytes: f64, total: f64, sample: u32, random: &mut Random) -> Estimate {
     if deviation == 0.0 {
         return Estimate { bytes, ci95: 0.0 };
     }
-    let bytes = (total * (share + deviation * normal(random))).clamp(0.0, total);
+    let bytes = (total * (share + deviation * random.normal())).clamp(0.0, total);
     Estimate { bytes, ci95: Z95 * deviation * total }
-}
-
-/// A number of the standard normal distribution (Box and Muller).
-fn normal(random: &mut Random) -> f64 {
-    let (radius, angle) = (1.0 - random.chance(), random.chance());
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
 /// A workload by its regions. As DAMON's, they are cut at random places, and each is judged by a few looks at pages of
