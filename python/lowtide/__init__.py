@@ -79,10 +79,14 @@ def replay(
     file_cost: float = FILE_COST,
     kept: float = KEPT,
     price: Optional[float] = None,
+    by: Optional[str] = None,
     threads: Optional[int] = None,
 ) -> Dict[str, Any]:
-    """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry in a folder."""
-    told = _lowtide.replay_folder(os.fspath(folder), policy, swap_cost, file_cost, kept, price, threads)
+    """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry in a folder.
+
+    `by` is a label by which workloads are told apart.
+    """
+    told = _lowtide.replay_folder(os.fspath(folder), policy, swap_cost, file_cost, kept, price, by, threads)
     return json.loads(told)["told"]
 
 

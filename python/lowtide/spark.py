@@ -20,13 +20,14 @@ from . import FILE_COST, KEPT, SWAP_COST, _lowtide
 
 __all__ = ["replay", "tune"]
 
-#: What a replay reads beside `host`; of others nothing is sent.
+#: What a replay does not read beside `host`; nothing of it is sent. Labels are, where they are asked for.
 _NOT_READ = {"day", "host", "labels", "policy", "stalled"}
 
 
-def _hosts(df: DataFrame, policy: Optional[str], swap_cost: float, file_cost: float) -> List[str]:
+def _hosts(df: DataFrame, policy: Optional[str], swap_cost: float, file_cost: float, by: Optional[str] = None) -> List[str]:
     """What came of each host."""
-    columns = [name for name in df.columns if name not in _NOT_READ]
+    not_read = _NOT_READ - {"labels"} if by else _NOT_READ
+    columns = [name for name in df.columns if name not in not_read]
 
     def one(rows: pa.Table) -> pa.Table:
         from lowtide import _lowtide as kernel
@@ -36,7 +37,7 @@ def _hosts(df: DataFrame, policy: Optional[str], swap_cost: float, file_cost: fl
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema) as writer:
             writer.write_table(rows, max_chunksize=8192)
-        told = kernel.replay_host(str(host), sink.getvalue().to_pybytes(), policy, swap_cost, file_cost)
+        told = kernel.replay_host(str(host), sink.getvalue().to_pybytes(), policy, swap_cost, file_cost, by)
         return pa.table({"host": [str(host)], "told": [told]})
 
     grouped = df.select("host", *columns).groupBy("host")
@@ -52,10 +53,14 @@ def replay(
     file_cost: float = FILE_COST,
     kept: float = KEPT,
     price: Optional[float] = None,
+    by: Optional[str] = None,
 ) -> Dict[str, Any]:
-    """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry with a column `host`."""
-    hosts = _hosts(df, policies, swap_cost, file_cost)
-    return json.loads(_lowtide.combine(hosts, policies, kept, price))["told"]
+    """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry with a column `host`.
+
+    `by` is a label by which workloads are told apart.
+    """
+    hosts = _hosts(df, policies, swap_cost, file_cost, by)
+    return json.loads(_lowtide.combine(hosts, policies, kept, price, by))["told"]
 
 
 def tune(

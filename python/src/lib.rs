@@ -93,12 +93,18 @@ fn open(dir: &Path) -> PyResult<Fleet> {
     Ok(fleet)
 }
 
-fn told(dir: &Path, of: &OfFleet, names: &[&str], money: Money, tuned: Option<&Tuned>) -> PyResult<String> {
+fn told(
+    dir: &Path,
+    of: &OfFleet,
+    (names, by): (&[&str], Option<&str>),
+    money: Money,
+    tuned: Option<&Tuned>,
+) -> PyResult<String> {
     if of.tallies.iter().all(|tally| tally.rows == 0) {
         let first = of.trouble.first.first().map_or("there are no rows", String::as_str);
         return Err(wrong(format!("nothing of {} files could be read: {first}", of.files)));
     }
-    let told = serde_json::to_value(Replayed::new(dir, of, names, money)).map_err(failed)?;
+    let told = serde_json::to_value(Replayed::new(dir, of, names, money).by(by, of, money)).map_err(failed)?;
     let tuned = serde_json::to_value(tuned).map_err(failed)?;
     serde_json::to_string(&json!({ "told": told, "tuned": tuned })).map_err(failed)
 }
@@ -114,13 +120,14 @@ fn replay_folder(
     file_cost: f64,
     kept: f64,
     price: Option<f64>,
+    by: Option<String>,
     threads: Option<usize>,
 ) -> PyResult<String> {
     let work = || {
         let policies = policies(policy.as_deref(), costs(swap_cost, file_cost))?;
-        let of = replay::fleet(&open(&dir)?, &policies, &|_| true, &mut |_| {});
+        let of = replay::fleet(&open(&dir)?, &policies, by.as_deref(), &|_| true, &mut |_| {});
         let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
-        told(&dir, &of, &names, Money { kept, price }, None)
+        told(&dir, &of, (&names, by.as_deref()), Money { kept, price }, None)
     };
     py.detach(|| on(threads, work))
 }
@@ -134,10 +141,11 @@ fn replay_host(
     policy: Option<String>,
     swap_cost: f64,
     file_cost: f64,
+    by: Option<String>,
 ) -> PyResult<String> {
     py.detach(|| {
         let policies = policies(policy.as_deref(), costs(swap_cost, file_cost))?;
-        let mut replay = HostReplay::new(&policies);
+        let mut replay = HostReplay::new(&policies, by.as_deref());
         for batch in StreamReader::try_new(Cursor::new(stream), None).map_err(wrong)? {
             replay.batch(&Batch::new(&batch.map_err(wrong)?).map_err(wrong)?);
         }
@@ -147,11 +155,17 @@ fn replay_host(
 
 /// What came of all hosts, from what came of each.
 #[pyfunction]
-fn combine(hosts: Vec<String>, policy: Option<String>, kept: f64, price: Option<f64>) -> PyResult<String> {
+fn combine(
+    hosts: Vec<String>,
+    policy: Option<String>,
+    kept: f64,
+    price: Option<f64>,
+    by: Option<String>,
+) -> PyResult<String> {
     let policies = policies(policy.as_deref(), RefaultCosts::default())?;
     let of = combined(&hosts, policies.len())?;
     let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
-    told(Path::new(""), &of, &names, Money { kept, price }, None)
+    told(Path::new(""), &of, (&names, by.as_deref()), Money { kept, price }, None)
 }
 
 fn combined(hosts: &[String], policies: usize) -> PyResult<OfFleet> {
@@ -213,7 +227,7 @@ impl Search {
     fn told(&self, hosts: Vec<String>, held_out: bool, kept: f64, price: Option<f64>) -> PyResult<String> {
         let best = self.search.best().ok_or_else(|| wrong("no candidate stays within the limit"))?;
         let tuned = Tuned::new(&self.search, best, self.goal.rate, held_out);
-        told(Path::new(""), &combined(&hosts, 1)?, &["tuned"], Money { kept, price }, Some(&tuned))
+        told(Path::new(""), &combined(&hosts, 1)?, (&["tuned"], None), Money { kept, price }, Some(&tuned))
     }
 }
 
@@ -241,15 +255,15 @@ fn tune_folder(
         let judges = |host: &str| !held_out || tune::is_judge(host);
         let replay = |candidates: &[String]| -> Result<Vec<Tally>, tune::TuneError> {
             let named = tune::policies(candidates, goal.costs)?;
-            Ok(replay::fleet(&fleet, &named, &judges, &mut |_| {}).tallies)
+            Ok(replay::fleet(&fleet, &named, None, &judges, &mut |_| {}).tallies)
         };
         tune::run(&mut search, tries, replay, |_| {}).map_err(failed)?;
         let best = search.best().cloned().ok_or_else(|| wrong("no candidate stays within the limit"))?;
         let named = tune::policies(std::slice::from_ref(&best.toml), goal.costs).map_err(failed)?;
         let others = |host: &str| !held_out || !tune::is_judge(host);
-        let of = replay::fleet(&fleet, &named, &others, &mut |_| {});
+        let of = replay::fleet(&fleet, &named, None, &others, &mut |_| {});
         let tuned = Tuned::new(&search, &best, rate, held_out);
-        told(&dir, &of, &["tuned"], Money { kept, price }, Some(&tuned))
+        told(&dir, &of, (&["tuned"], None), Money { kept, price }, Some(&tuned))
     };
     py.detach(|| on(threads, work))
 }

@@ -35,6 +35,12 @@ def test_a_replay_is_that_of_the_command(tmp_path):
     assert figures(lowtide.replay(FLEET, POLICY, price=3, threads=1)) == figures(command)
 
 
+def test_workloads_are_told_apart_by_a_label():
+    command = told("replay", FLEET, "--by", "kind")
+    assert len(command["by"]["values"]) > 1
+    assert figures(lowtide.replay(FLEET, by="kind")) == figures(command)
+
+
 def test_a_search_is_that_of_the_command():
     command = told("tune", FLEET, "--policy", "age", "--rate", "1000%", "--tries", "16")
     assert figures(lowtide.tune(FLEET, "age", rate=10.0, tries=16)) == figures(command)
@@ -166,7 +172,7 @@ def test_spark_says_the_same_to_the_last_digit(spark):
     from lowtide import spark as on_spark
 
     telemetry = spark.read.parquet(FLEET)
-    assert figures(on_spark.replay(telemetry, POLICY)) == figures(lowtide.replay(FLEET, POLICY))
+    assert figures(on_spark.replay(telemetry, POLICY, by="kind")) == figures(lowtide.replay(FLEET, POLICY, by="kind"))
     here = lowtide.tune(FLEET, "age", rate=10.0, tries=8)
     there = on_spark.tune(telemetry, "age", rate=10.0, tries=8)
     assert (figures(there), there["tuned"]) == (figures(here), here["tuned"])

@@ -22,6 +22,12 @@ check "it is the same to the last digit" cmp one.json two.json
 for format in text html svg png csv; do check "it is written as $format" "$LOWTIDE" fleet replay fleet --format $format --output fleet.$format; done
 contains "the page tells what is meant" "$(<fleet.html)" "Net saving"
 
+check "workloads are told apart by a label" "$LOWTIDE" fleet replay fleet --price 3 --by kind --json --output by.json
+equals "and add up" "$(json by.json '([.by.values[].policies[0].had_bytes] | add) / .policies[0].had_bytes | (. - 1 | fabs) < 1e-6')" true
+equals "the sum is the same" "$(json by.json .policies)" "$(json one.json .policies)"
+"$LOWTIDE" fleet replay fleet --by none --output without.txt
+contains "those without are said" "$(<without.txt)" "have no label none"
+
 for age in eager:10s late:2m; do
   printf '[%s.age]\nanon = "%s"\nfile = "%s"\nevery = "10s"\nbrakes = { slowdown = "100%%", pressure = "100%%" }\n' "${age%:*}" "${age#*:}" "${age#*:}"
 done >policies.toml
@@ -79,10 +85,11 @@ state_file = "$tmp/state"
 dir = "$tmp/told"
 host = "this"
 every = "2s"
-labels = { cluster = "test" }
+labels = { cluster = "test", app = "unknown" }
 [[workload]]
 cgroup = "**/lowtide-test-$$/job"
 policy = "none"
+labels = { app = "pattern" }
 EOF
 # shellcheck disable=SC2016  # expanded by the inner shell
 start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group/job" "$PATTERN" "$patterns/fixed.toml" --seconds 300 >/dev/null
@@ -97,7 +104,10 @@ check "$written" wait_for 150 some
 kill "$agent"
 wait "$agent"
 equals "it ends when it is told to" $? 0
-check "what was told is replayed" "$LOWTIDE" fleet replay told --json --output told.json
+check "what was told is replayed" "$LOWTIDE" fleet replay told --by app --json --output told.json
+equals "under the workload's own label" "$(json told.json '[.by.values[].value] | join(" ")')" pattern
+"$LOWTIDE" fleet replay told --by cluster --json --output cluster.json
+equals "or that of all" "$(json cluster.json '[.by.values[].value] | join(" ")')" test
 between "what was there is in it" "$(json told.json '.policies[0].had_bytes | floor')" $((200 * mib)) $((700 * mib))
 between "and what was idle" "$(json told.json '.policies[0].cold_bytes | floor')" $((100 * mib)) $((560 * mib))
 between "nothing was taken" "$(resident "$program")" $((500 * mib)) $((600 * mib))

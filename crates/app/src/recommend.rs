@@ -126,6 +126,7 @@ pub fn watch(args: &Args, slowdown: Share, swap: bool, json: bool) -> anyhow::Re
         metric: None,
         priority: 0,
         by: By::Cgroup,
+        labels: BTreeMap::new(),
     };
     let ages =
         WINDOWS_S.iter().filter(|window| **window >= 5).map(|window| Span(Duration::from_secs(u64::from(*window))));

@@ -4,7 +4,7 @@ use lowtide_fleet::collect::Collector;
 use lowtide_fleet::telemetry::Row;
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::usage::Usage;
-use lowtide_policy::machine::Target;
+use lowtide_policy::machine::{Observation, Target};
 use serde_json::json;
 
 use crate::store::Record;
@@ -31,7 +31,8 @@ pub fn of_record(record: &Record) -> (String, Vec<Row>) {
         while let Some(look) = looks.next_if(|look| look[0].t_s <= now_s + 1e-6) {
             bins = look.iter().map(|row| row.bin).collect();
         }
-        rows.extend(collector.see(now_s, &[target(now, &before, bins)]));
+        let targets = vec![target(now, &before, bins)];
+        rows.extend(collector.see(&Observation { now_s, targets, ..Observation::default() }));
         before = now.clone();
     }
     rows.extend(collector.end());

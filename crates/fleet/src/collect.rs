@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::cohort::used_within;
 use lowtide_model::curve::SIDES;
-use lowtide_policy::machine::Target;
+use lowtide_policy::machine::{Observation, Target};
 use lowtide_policy::reclaim::returns::Returns;
 use lowtide_policy::replay::{EDGES, Minute};
 
@@ -67,12 +67,13 @@ pub struct Collector {
 impl Collector {
     /// Takes in a look at all workloads there are: rows that are complete by now, by workload. Their names, labels and
     /// policies are for the caller to fill in, as is Unix time for the seconds in which the looks are counted.
-    pub fn see(&mut self, now_s: f64, targets: &[Target]) -> Vec<(u64, Row)> {
-        let mut rows = Vec::new();
-        for target in targets {
+    pub fn see(&mut self, seen: &Observation) -> Vec<(u64, Row)> {
+        let (now_s, mut rows) = (seen.now_s, Vec::new());
+        for target in &seen.targets {
             let fresh = || State { returns: Returns::default(), from_s: now_s, last_s: now_s, sums: Sums::default() };
             let state = self.states.entry(target.id).or_insert_with(fresh);
-            rows.extend(state.see(now_s, target).map(|row| (target.id, row)));
+            let went = seen.went(target.id)[1];
+            rows.extend(state.see(now_s, target, went).map(|row| (target.id, row)));
         }
         // Who is not there any more: what is known of the time since its last row.
         let gone = |state: &State| now_s - state.last_s >= SLICE_S || now_s < state.last_s;
@@ -100,7 +101,7 @@ impl Collector {
 }
 
 impl State {
-    fn see(&mut self, now_s: f64, target: &Target) -> Option<Row> {
+    fn see(&mut self, now_s: f64, target: &Target, went: f64) -> Option<Row> {
         if now_s < self.last_s {
             // The clock was set back: how long anything lasted is not known.
             (self.from_s, self.sums) = (now_s, Sums::default());
@@ -108,7 +109,7 @@ impl State {
         let elapsed_s = (now_s - self.last_s).max(0.0);
         self.last_s = now_s;
         self.sums.add(elapsed_s, target);
-        let told = self.returns.see(SLICE_S, target, now_s);
+        let told = self.returns.see(SLICE_S, target, went, now_s);
         let lasts_s = now_s - self.from_s;
         if told.is_none() && lasts_s < UNTOLD_S {
             return None;

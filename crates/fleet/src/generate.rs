@@ -174,7 +174,7 @@ pub fn host(
             continue;
         }
         let Some(seen) = machine.observe() else { continue };
-        for (id, row) in collector.see(seen.now_s, &seen.targets) {
+        for (id, row) in collector.see(&seen) {
             rows.push(named(&machine, id, row, plan.from_unix_s));
         }
         if seen.now_s >= until_s {
@@ -191,6 +191,9 @@ pub fn host(
 
 fn named(machine: &Simulated, id: u64, mut row: Row, from_unix_s: f64) -> Row {
     row.workload = machine.loads().iter().find(|load| load.id == id).map(|load| load.name.clone()).unwrap_or_default();
+    // "/batch.slice/batch-7.service"
+    let kind = row.workload.split(['/', '.']).find(|part| !part.is_empty()).unwrap_or_default();
+    row.labels = serde_json::json!({ "kind": kind }).to_string();
     row.minute.now_s += from_unix_s;
     row
 }

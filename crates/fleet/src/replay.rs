@@ -1,6 +1,6 @@
 //! Replays policies over a fleet's telemetry, a host at a time and hosts side by side.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use lowtide_model::curve::RefaultCosts;
@@ -81,6 +81,8 @@ impl Trouble {
 pub struct Workload {
     /// Its name.
     pub name: String,
+    /// What the label that was asked for says of it in its first row; `None` = nothing.
+    pub label: Option<String>,
     /// By policy.
     pub tallies: Vec<Tally>,
 }
@@ -115,6 +117,7 @@ impl OfHost {
 /// One workload while it is replayed.
 struct Run {
     last_s: f64,
+    label: Option<String>,
     pasts: Vec<Past>,
     tallies: Vec<Tally>,
 }
@@ -122,6 +125,7 @@ struct Run {
 /// Replays policies over rows of one host, which are to come in their order.
 pub struct HostReplay<'a> {
     policies: &'a [Named],
+    by: Option<&'a str>,
     names: HashMap<String, usize>,
     runs: Vec<Run>,
     trouble: Trouble,
@@ -130,10 +134,18 @@ pub struct HostReplay<'a> {
 }
 
 impl<'a> HostReplay<'a> {
-    /// One that has seen nothing.
+    /// One that has seen nothing. Workloads are told apart by a label, if one is given.
     #[must_use]
-    pub fn new(policies: &'a [Named]) -> Self {
-        Self { policies, names: HashMap::new(), runs: Vec::new(), trouble: Trouble::default(), files: 0, span_s: None }
+    pub fn new(policies: &'a [Named], by: Option<&'a str>) -> Self {
+        Self {
+            policies,
+            by,
+            names: HashMap::new(),
+            runs: Vec::new(),
+            trouble: Trouble::default(),
+            files: 0,
+            span_s: None,
+        }
     }
 
     /// Takes in a batch.
@@ -146,6 +158,11 @@ impl<'a> HostReplay<'a> {
                 continue;
             };
             let run = &mut self.runs[place];
+            if run.last_s == f64::NEG_INFINITY
+                && let Some(by) = self.by
+            {
+                run.label = batch.label(at, by);
+            }
             let since_s = minute.now_s - run.last_s;
             if since_s <= 0.0 {
                 self.trouble.repeated += 1;
@@ -173,6 +190,7 @@ impl<'a> HostReplay<'a> {
         let count = self.policies.len();
         self.runs.push(Run {
             last_s: f64::NEG_INFINITY,
+            label: None,
             pasts: vec![Past::default(); count],
             tallies: vec![Tally::default(); count],
         });
@@ -191,7 +209,7 @@ impl<'a> HostReplay<'a> {
                 }
             };
             self.files += 1;
-            let read = Reader::open(&path).and_then(|reader| {
+            let read = Reader::open(&path, self.by.is_some()).and_then(|reader| {
                 for batch in reader {
                     self.batch(&batch?);
                 }
@@ -209,7 +227,10 @@ impl<'a> HostReplay<'a> {
         let mut runs: Vec<Option<Run>> = self.runs.into_iter().map(Some).collect();
         let mut names: Vec<(String, usize)> = self.names.into_iter().collect();
         names.sort();
-        let run = |(name, at): (String, usize)| Some(Workload { name, tallies: runs[at].take()?.tallies });
+        let run = |(name, at): (String, usize)| {
+            let Run { label, tallies, .. } = runs[at].take()?;
+            Some(Workload { name, label, tallies })
+        };
         let workloads = names.into_iter().filter_map(run).filter(|of| of.tallies.iter().any(|tally| tally.rows > 0));
         let (trouble, files, span_s) = (self.trouble, self.files, self.span_s);
         OfHost { host: host.to_owned(), workloads: workloads.collect(), trouble, files, span_s }
@@ -231,6 +252,8 @@ pub struct OfFleet {
     pub hosts: Vec<Vec<Share>>,
     /// Workloads.
     pub workloads: u64,
+    /// By what the label says that was asked for: how many workloads, and what became of them by policy.
+    pub labels: BTreeMap<String, (u64, Vec<Tally>)>,
     /// Files that were read.
     pub files: u64,
     /// What was wrong.
@@ -252,6 +275,13 @@ impl OfFleet {
         self.tallies.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
         self.hosts.push(tallies.iter().map(Share::from).collect());
         self.workloads += of.workloads.len() as u64;
+        for workload in &of.workloads {
+            let Some(label) = &workload.label else { continue };
+            let none = || (0, vec![Tally::default(); self.tallies.len()]);
+            let (count, all) = self.labels.entry(label.clone()).or_insert_with(none);
+            *count += 1;
+            all.iter_mut().zip(&workload.tallies).for_each(|(all, tally)| all.merge(tally));
+        }
         self.files += of.files;
         self.span_s = joined(self.span_s, of.span_s);
         self.trouble.merge(of.trouble);
@@ -284,11 +314,12 @@ impl From<&Tally> for Share {
 /// Hosts that are replayed before what came of them is passed on, for each thread: enough to keep all busy.
 const AT_A_TIME: usize = 16;
 
-/// Replays policies over those hosts of a fleet that `wanted` picks, on all CPUs. `each` hears of every host, in the order of
-/// their names.
+/// Replays policies over those hosts of a fleet that `wanted` picks, on all CPUs, and tells workloads apart by a label if one is
+/// given. `each` hears of every host, in the order of their names.
 pub fn fleet(
     fleet: &Fleet,
     policies: &[Named],
+    by: Option<&str>,
     wanted: &(dyn Fn(&str) -> bool + Sync),
     each: &mut dyn FnMut(&OfHost),
 ) -> OfFleet {
@@ -300,7 +331,7 @@ pub fn fleet(
             return all;
         }
         let one = |host: &Host<'_>| {
-            let mut replay = HostReplay::new(policies);
+            let mut replay = HostReplay::new(policies, by);
             replay.host(host);
             replay.end(host.name)
         };

@@ -257,11 +257,11 @@ pub fn guard<R>(step: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
 }
 
 impl Reader {
-    /// Opens a file.
+    /// Opens a file, with or without its labels.
     ///
     /// # Errors
     /// If it is no Parquet file, is cut off, or of a version that came after this one.
-    pub fn open(path: &Path) -> Result<Self, String> {
+    pub fn open(path: &Path, labels: bool) -> Result<Self, String> {
         guard(|| {
             let file = File::open(path).map_err(|error| error.to_string())?;
             let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
@@ -273,7 +273,7 @@ impl Reader {
             }
             let schema = builder.parquet_schema();
             let known = telemetry::columns();
-            let needed = |name: &str| Batch::needs(name) && known.iter().any(|column| column.name == name);
+            let needed = |name: &str| Batch::needs(name, labels) && known.iter().any(|column| column.name == name);
             let places = (0..schema.num_columns()).filter(|at| needed(schema.column(*at).name()));
             let mask = ProjectionMask::leaves(schema, places);
             let reader = builder.with_projection(mask).with_batch_size(BATCH_ROWS).build();

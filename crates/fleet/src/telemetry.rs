@@ -274,6 +274,12 @@ impl Texts {
         }
         Some(Self { keys: keys.into_iter().collect(), values })
     }
+
+    /// The place of a row's text; `None` = it has none.
+    fn place(&self, at: usize) -> Option<usize> {
+        let key = self.keys.is_valid(at).then(|| self.keys.value(at))?;
+        usize::try_from(key).ok().filter(|key| *key < self.values.len())
+    }
 }
 
 /// Texts of an array, whatever its kind of text.
@@ -292,6 +298,7 @@ pub struct Batch {
     time_s: Whole,
     interval_s: Shares,
     workload: Texts,
+    labels: Option<Texts>,
     resident: [Whole; SIDES],
     swapped: Whole,
     floor: Whole,
@@ -303,10 +310,10 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Columns that are read: those that replays need.
+    /// Columns that are read: those that replays need, labels only where somebody asks for them.
     #[must_use]
-    pub fn needs(name: &str) -> bool {
-        !matches!(name, "labels" | "policy" | "stalled" | "stored_bytes")
+    pub fn needs(name: &str, labels: bool) -> bool {
+        (labels || name != "labels") && !matches!(name, "policy" | "stalled" | "stored_bytes")
     }
 
     /// Finds the columns.
@@ -345,7 +352,12 @@ impl Batch {
             Ok(all)
         };
         let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
+        let labels = match find("labels")? {
+            Some((labels, kind)) => Some(Texts::of(labels).ok_or_else(|| wrong("labels", &kind))?),
+            None => None,
+        };
         Ok(Self {
+            labels,
             len: batch.num_rows(),
             time_s: whole("time_s")?,
             interval_s: share("interval_s")?,
@@ -381,9 +393,19 @@ impl Batch {
     /// The place among [`Batch::workloads`] of a row's; `None` = it has none.
     #[must_use]
     pub fn workload(&self, at: usize) -> Option<usize> {
-        let keys = &self.workload.keys;
-        let key = keys.is_valid(at).then(|| keys.value(at))?;
-        usize::try_from(key).ok().filter(|key| *key < self.workload.values.len())
+        self.workload.place(at)
+    }
+
+    /// A label of a row's workload; `None` where it has none of that name, or none are told.
+    #[must_use]
+    pub fn label(&self, at: usize, name: &str) -> Option<String> {
+        let labels = self.labels.as_ref()?;
+        let told: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&labels.values[labels.place(at)?]).ok()?;
+        Some(match told.get(name)? {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        })
     }
 
     /// A row; `None` where it cannot be true.

@@ -33,7 +33,7 @@ fn named(spec: &Spec) -> Vec<Named> {
 }
 
 fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
-    replay::fleet(fleet, policies, &|_| true, &mut |_| {})
+    replay::fleet(fleet, policies, None, &|_| true, &mut |_| {})
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to be compared")]

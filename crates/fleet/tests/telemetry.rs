@@ -28,7 +28,7 @@ fn policies() -> Vec<Named> {
 }
 
 fn replayed(dir: &Path) -> OfFleet {
-    replay::fleet(&Fleet::open(dir).unwrap(), &policies(), &|_| true, &mut |_| {})
+    replay::fleet(&Fleet::open(dir).unwrap(), &policies(), None, &|_| true, &mut |_| {})
 }
 
 fn small() -> Plan {
@@ -62,6 +62,23 @@ fn any_number_of_threads_adds_up_to_the_same() {
     assert_eq!((one.tallies, one.hosts, one.workloads), (four.tallies, four.hosts, four.workloads));
     // And the same fleet is made again.
     assert_eq!(replayed(made().path()).tallies, on(2).tallies);
+}
+
+#[test]
+fn workloads_are_told_apart_by_a_label_and_add_up() {
+    let dir = made();
+    let by = |label: &str| {
+        replay::fleet(&Fleet::open(dir.path()).unwrap(), &policies(), Some(label), &|_| true, &mut |_| {})
+    };
+    let of = by("kind");
+    assert!(of.labels.len() > 1 && of.labels.keys().all(|kind| !kind.is_empty()), "{:?}", of.labels.keys());
+    assert_eq!(of.labels.values().map(|(count, _)| count).sum::<u64>(), of.workloads);
+    let mut sum = vec![lowtide_fleet::tally::Tally::default(); 3];
+    for (_, tallies) in of.labels.values() {
+        sum.iter_mut().zip(tallies).for_each(|(sum, tally)| sum.merge(tally));
+    }
+    assert_eq!((sum, &of.tallies), (of.tallies.clone(), &replayed(dir.path()).tallies));
+    assert!(by("no such").labels.is_empty());
 }
 
 #[test]
@@ -234,7 +251,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1-2.parquet");
         fs::write(&path, &bytes).unwrap();
-        prop_assert!(Reader::open(&path).is_err());
+        prop_assert!(Reader::open(&path, true).is_err());
         // A good file, cut or with one byte changed.
         let row = Row { workload: "w".into(), minute: Minute { now_s: 60.0, lasts_s: 60.0, ..Minute::default() }, ..Row::default() };
         let good = store::write(dir.path(), "h", &vec![row; 50]).unwrap().remove(0);
@@ -247,7 +264,7 @@ proptest! {
             bytes.truncate(keep);
         }
         fs::write(&path, &bytes).unwrap();
-        if let Ok(reader) = Reader::open(&path) {
+        if let Ok(reader) = Reader::open(&path, true) {
             for batch in reader.flatten() {
                 (0..batch.len()).for_each(|at| assert!(batch.minute(at).is_none_or(|minute| minute.lasts_s > 0.0)));
             }

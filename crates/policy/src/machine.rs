@@ -82,6 +82,15 @@ pub struct Reclaimed {
     pub cpu_s: f64,
 }
 
+impl Observation {
+    /// Bytes that went from a target on request since the last observation: anonymous, file.
+    #[must_use]
+    pub fn went(&self, target: u64) -> [f64; 2] {
+        let of = self.reclaimed.iter().filter(|of| of.target == target);
+        of.fold([0.0; 2], |sum, of| [sum[0] + of.bytes[0], sum[1] + of.bytes[1]])
+    }
+}
+
 /// A range of a process' memory that a policy wants to hear of.
 pub type Block = (u32, (u64, u64));
 

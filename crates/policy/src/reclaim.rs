@@ -38,8 +38,8 @@ pub trait Rule {
     /// What it remembers of one target.
     type Past: Kept;
 
-    /// Looks at a target, as it does at every turn, and says what of it shall go.
-    fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want>;
+    /// Looks at a target of what is seen, as it does at every turn, and says what of it shall go.
+    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want>;
 }
 
 /// A rule whose ages follow from what would come back.
@@ -94,7 +94,7 @@ impl<R: Rule> Reclaimer<R> {
     fn reclaim(&mut self, target: &Target, seen: &Observation) -> Option<Reclaim> {
         let state = self.targets.entry(target.id).or_default();
         state.seen_s = seen.now_s;
-        let want = self.rule.want(&mut state.past, target, &seen.costs, seen.now_s);
+        let want = self.rule.want(&mut state.past, target, seen);
         let most = state.held.most(&self.brakes, target, seen);
         // What holds everything holds this one, and nothing is counted as taken.
         let want = want.filter(|_| self.whole.by.is_none())?;

@@ -84,6 +84,9 @@ pub struct Workload {
     /// What a workload is; the guard can look at each process of a cgroup.
     #[serde(default)]
     pub by: By,
+    /// What telemetry tells of it beside its figures; of those that `[telemetry]` gives to all, the same names are its own.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What a workload is.

@@ -317,9 +317,13 @@ impl Agent {
         let policy = |policy: &str| if policy == NONE { String::new() } else { policy.to_owned() };
         let known = |id: u64| {
             let watched = found.get(&id)?;
-            Some(Known { workload: watched.path.clone(), policy: policy(&watched.policy) })
+            Some(Known {
+                workload: watched.path.clone(),
+                policy: policy(&watched.policy),
+                labels: watched.labels.clone(),
+            })
         };
-        telemetry.see(seen.now_s, &seen.targets, known);
+        telemetry.see(seen, known);
         if let Some(text) = telemetry.take_trouble() {
             self.seen.note(&text);
             log::line("error", &[("text", text)]);
@@ -357,6 +361,8 @@ impl Agent {
     /// One turn of all policies.
     fn turn(&mut self, now_s: f64) {
         let mut seen = self.watch.observe(now_s);
+        let groups = self.groups.values_mut().chain(&mut self.lifecycle);
+        seen.reclaimed = groups.flat_map(|group| std::mem::take(&mut group.reclaimed)).collect();
         self.write_down(&seen);
         // Whose ages are told anew: its policy says anew what is to go, or that nothing is.
         let told: BTreeSet<u64> =
@@ -389,10 +395,10 @@ impl Agent {
         self.stow(&mut seen, trees);
         let mut all = std::mem::take(&mut seen.targets);
         for (name, group) in &mut self.groups {
-            let own = |target: &Target| self.watch.found().get(&target.id).is_some_and(|of| of.policy == *name);
-            let (targets, others) = all.into_iter().partition(own);
+            let own = |id: u64| self.watch.found().get(&id).is_some_and(|of| of.policy == *name);
+            let (targets, others) = all.into_iter().partition(|target| own(target.id));
             all = others;
-            let reclaimed = std::mem::take(&mut group.reclaimed);
+            let reclaimed = seen.reclaimed.iter().filter(|of| own(of.target)).copied().collect();
             // What those before have filled is not free any more.
             let swap_free = self.watch.swap_free();
             let node = Node {

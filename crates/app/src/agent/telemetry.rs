@@ -13,7 +13,7 @@ use lowtide_fleet::collect::Collector;
 use lowtide_fleet::store;
 use lowtide_fleet::telemetry::Row;
 use lowtide_model::units::{Size, Span};
-use lowtide_policy::machine::Target;
+use lowtide_policy::machine::Observation;
 use serde::Deserialize;
 
 /// What is written, and where.
@@ -59,6 +59,15 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Labels of all and of one workload, as they are written.
+    fn labels_of(&self, known: &Known) -> String {
+        let labels: BTreeMap<&String, &String> = self.labels.iter().chain(&known.labels).collect();
+        // Texts can always be written.
+        if labels.is_empty() { String::new() } else { serde_json::to_string(&labels).unwrap_or_default() }
+    }
+}
+
 /// Rows that are held before a file is written in any case: a few megabytes.
 const HELD: usize = 4096;
 
@@ -69,6 +78,8 @@ pub struct Known {
     pub workload: String,
     /// Its policy.
     pub policy: String,
+    /// What else is told of it.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Who writes, beside the loop.
@@ -104,7 +115,6 @@ impl Writer {
 pub struct Telemetry {
     settings: Settings,
     collector: Collector,
-    labels: String,
     /// Whose rows may still come: one that has gone tells of its last minute after it.
     known: BTreeMap<u64, Known>,
     rows: Vec<Row>,
@@ -125,11 +135,8 @@ impl Telemetry {
     /// A writer. The folder is made with the first file.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let labels =
-            if settings.labels.is_empty() { Ok(String::new()) } else { serde_json::to_string(&settings.labels) };
         Self {
             collector: Collector::default(),
-            labels: labels.unwrap_or_default(),
             known: BTreeMap::new(),
             rows: Vec::new(),
             written_s: None,
@@ -147,14 +154,15 @@ impl Telemetry {
     }
 
     /// Takes in a look at workloads, and passes on to be written what is due.
-    pub fn see(&mut self, now_s: f64, targets: &[Target], known: impl Fn(u64) -> Option<Known>) {
+    pub fn see(&mut self, seen: &Observation, known: impl Fn(u64) -> Option<Known>) {
+        let now_s = seen.now_s;
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
-        for target in targets {
+        for target in &seen.targets {
             if let Some(known) = known(target.id) {
                 self.known.insert(target.id, known);
             }
         }
-        let rows = self.collector.see(now_s, targets);
+        let rows = self.collector.see(seen);
         self.add(rows, unix_s - now_s);
         self.known.retain(|id, _| self.collector.knows(*id));
         let written_s = *self.written_s.get_or_insert(now_s);
@@ -168,7 +176,7 @@ impl Telemetry {
         for (id, mut row) in rows {
             let Some(known) = self.known.get(&id) else { continue };
             (row.workload, row.policy, row.labels) =
-                (known.workload.clone(), known.policy.clone(), self.labels.clone());
+                (known.workload.clone(), known.policy.clone(), self.settings.labels_of(known));
             row.minute.now_s += from_unix_s;
             self.rows.push(row);
         }

@@ -53,6 +53,8 @@ pub struct Watched {
     pub policy: String,
     /// Who is let be whole first.
     priority: i32,
+    /// What else is told of it to the fleet.
+    pub labels: BTreeMap<String, String>,
     /// What it held when it was last looked at.
     pub now: Vitals,
     /// Seconds that its tasks had spent in the kernel then, where a guard asks for it.

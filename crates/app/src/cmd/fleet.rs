@@ -79,6 +79,9 @@ struct ReplayArgs {
     /// Policies, from a file; without one, those that need none: age, auto and promotion
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// Tell workloads apart by this label
+    #[arg(long, value_name = "LABEL")]
+    by: Option<String>,
     /// Write what became of each workload here, as CSV
     #[arg(long, value_name = "FILE")]
     workloads: Option<PathBuf>,
@@ -221,7 +224,7 @@ fn replayed(args: &ReplayArgs) -> anyhow::Result<i32> {
             failed.get_or_insert(error);
         }
     };
-    let of = replay::fleet(&fleet, &policies, &|_| true, &mut each);
+    let of = replay::fleet(&fleet, &policies, args.by.as_deref(), &|_| true, &mut each);
     bar.finish_and_clear();
     if let Some(error) = failed {
         return Err(error);
@@ -231,7 +234,8 @@ fn replayed(args: &ReplayArgs) -> anyhow::Result<i32> {
     }
     some_rows(&of)?;
     let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
-    let told = Replayed::new(&counting.dir, &of, &names, counting.money());
+    let told =
+        Replayed::new(&counting.dir, &of, &names, counting.money()).by(args.by.as_deref(), &of, counting.money());
     counting.tell(|format, look, out| Ok(write(&told, None, format, look, out)?))?;
     Ok(0)
 }
@@ -256,7 +260,7 @@ fn tuned(args: &TuneArgs) -> anyhow::Result<i32> {
     let judge = |host: &str| !split || tune::is_judge(host);
     let bar = bar(args.tries as u64, "candidates")?;
     let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
-        let of = replay::fleet(&fleet, &tune::policies(candidates, goal.costs)?, &judge, &mut |_| {});
+        let of = replay::fleet(&fleet, &tune::policies(candidates, goal.costs)?, None, &judge, &mut |_| {});
         some_rows(&of)?;
         Ok(of.tallies)
     };
@@ -273,7 +277,7 @@ fn tuned(args: &TuneArgs) -> anyhow::Result<i32> {
         return Err(Failure::new(code::IMPOSSIBLE, format!("fleet tune: {why}; allow more with --rate")).into());
     };
     let named = tune::policies(std::slice::from_ref(&best.toml), goal.costs)?;
-    let of = replay::fleet(&fleet, &named, &|host| !split || !tune::is_judge(host), &mut |_| {});
+    let of = replay::fleet(&fleet, &named, None, &|host| !split || !tune::is_judge(host), &mut |_| {});
     some_rows(&of)?;
     let told = Replayed::new(&counting.dir, &of, &["tuned"], counting.money());
     let tuned = Tuned::new(&search, &best, goal.rate, split);
@@ -293,6 +297,7 @@ impl PerWorkload {
         csv.write_record([
             "host",
             "workload",
+            "label",
             "policy",
             "rows",
             "had_bytes",
@@ -315,6 +320,7 @@ impl PerWorkload {
                 self.csv.write_record([
                     of.host.clone(),
                     workload.name.clone(),
+                    workload.label.clone().unwrap_or_default(),
                     named.name.clone(),
                     tally.rows.to_string(),
                     mean(tally.had),

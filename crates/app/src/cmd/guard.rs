@@ -68,7 +68,14 @@ fn config(args: &Args) -> Config {
     let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
-    let workload = |cgroup| Workload { cgroup, policy: "guard".to_owned(), metric: None, priority: 0, by: args.by };
+    let workload = |cgroup| Workload {
+        cgroup,
+        policy: "guard".to_owned(),
+        metric: None,
+        priority: 0,
+        by: args.by,
+        labels: BTreeMap::new(),
+    };
     Config {
         every: Span(Duration::from_secs(1)),
         exclude: args.exclude.clone(),

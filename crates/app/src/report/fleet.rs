@@ -87,7 +87,26 @@ pub struct Replayed {
     files: u64,
     kept_percent: f64,
     policies: Vec<Policy>,
+    /// The same by what a label says, where one was asked for.
+    by: Option<By>,
     trouble: Troubles,
+}
+
+/// What policies would have done to the workloads of each value of a label.
+#[derive(Debug, Clone, Serialize)]
+struct By {
+    label: String,
+    /// Workloads that have no such label; they are in the sum alone.
+    without: u64,
+    values: Vec<OfLabel>,
+}
+
+/// Those of one value.
+#[derive(Debug, Clone, Serialize)]
+struct OfLabel {
+    value: String,
+    workloads: u64,
+    policies: Vec<Policy>,
 }
 
 /// What of the telemetry is in no figure.
@@ -163,6 +182,7 @@ impl Replayed {
             files: of.files,
             kept_percent: 100.0 * money.kept,
             policies: policies.collect(),
+            by: None,
             trouble: Troubles {
                 files,
                 first,
@@ -172,6 +192,24 @@ impl Replayed {
                 rows_without_ages: untold,
             },
         }
+    }
+
+    /// The same told apart by a label, by which the replay was asked to tell them apart.
+    #[must_use]
+    pub fn by(mut self, label: Option<&str>, of: &OfFleet, money: Money) -> Self {
+        let names: Vec<String> = self.policies.iter().map(|policy| policy.policy.clone()).collect();
+        let value = |(value, (workloads, tallies)): (&String, &(u64, Vec<Tally>))| {
+            // Hosts were drawn anew for all of them together only.
+            let policies =
+                names.iter().zip(tallies).map(|(name, tally)| Policy::new(name, tally, None, of.lasts_s(), money));
+            OfLabel { value: value.clone(), workloads: *workloads, policies: policies.collect() }
+        };
+        self.by = label.map(|label| {
+            let values: Vec<OfLabel> = of.labels.iter().map(value).collect();
+            let with: u64 = values.iter().map(|of| of.workloads).sum();
+            By { label: label.to_owned(), without: of.workloads - with, values }
+        });
+        self
     }
 
     /// What is in no figure, in words; empty = nothing.
@@ -188,6 +226,9 @@ impl Replayed {
         say(trouble.repeated_rows, "rows were there twice, or of a clock that was set back, and were left out");
         say(trouble.missing_minutes, "minutes of workloads are missing between others; they are in no figure");
         say(trouble.rows_without_ages, "rows tell of no idle ages: nothing is said to go of them");
+        if let Some(by) = &self.by {
+            say(by.without, &format!("workloads have no label {}; they are in the sum alone", by.label));
+        }
         remarks.extend(trouble.first.iter().cloned());
         remarks
     }
@@ -350,7 +391,40 @@ fn grids(told: &Replayed) -> Vec<Grid> {
             figure(policy.money_per_month.map(|money| -money), 2, ""),
         ]);
     }
-    vec![saved, paid]
+    [saved, paid].into_iter().chain(told.by.iter().map(by_label)).collect()
+}
+
+fn by_label(by: &By) -> Grid {
+    let head = [
+        by.label.as_str(),
+        "workloads",
+        "policy",
+        "had",
+        "net saving",
+        "",
+        "of the cold",
+        "a minute, p98",
+        "time lost",
+        "a month",
+    ];
+    let mut grid = Grid::new(&format!("By {}", by.label), &head);
+    for of in &by.values {
+        for policy in &of.policies {
+            grid.row([
+                of.value.clone(),
+                of.workloads.to_string(),
+                policy.policy.clone(),
+                bytes(Some(policy.had_bytes)),
+                human_bytes(policy.net_bytes),
+                figure(policy.net_percent, 1, " %"),
+                figure(policy.coverage_percent, 0, " %"),
+                figure(policy.promotion_rate_percent.p98, 3, " %"),
+                figure(policy.lost_percent, 4, " %"),
+                figure(policy.money_per_month.map(|money| -money), 2, ""),
+            ]);
+        }
+    }
+    grid
 }
 
 /// Rates that are drawn: 10^-4 to 100 % a minute.
@@ -469,6 +543,7 @@ fn page(told: &Replayed, tuned: Option<&Tuned>) -> Result<String, ReportError> {
 fn csv(told: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record([
+        "label",
         "policy",
         "had_bytes",
         "cold_bytes",
@@ -481,8 +556,12 @@ fn csv(told: &Replayed, out: &mut dyn Write) -> std::io::Result<()> {
         "money_per_month",
     ])?;
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    for policy in &told.policies {
+    let all = told.policies.iter().map(|policy| ("", policy));
+    let values = told.by.iter().flat_map(|by| &by.values);
+    let each = values.flat_map(|of| of.policies.iter().map(|policy| (of.value.as_str(), policy)));
+    for (label, policy) in all.chain(each) {
         csv.write_record([
+            label.to_owned(),
             policy.policy.clone(),
             policy.had_bytes.to_string(),
             policy.cold_bytes.to_string(),

@@ -1,14 +1,13 @@
 //! Everything colder than a threshold, every so often, with thresholds of their own for anonymous and file memory (WMO's
 //! agent: 10 s, every 40 s; Google's kreclaimd has both thresholds).
 
-use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::Span;
 use serde::Deserialize;
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::colder;
 use super::{Rule, Want};
-use crate::machine::Target;
+use crate::machine::{Observation, Target};
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -37,7 +36,8 @@ impl Rule for Settings {
     /// When the last round was.
     type Past = Option<f64>;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, _: &RefaultCosts, now_s: f64) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want> {
+        let now_s = seen.now_s;
         // A clock that was set back must not stop it for ever.
         let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));
         let older_s = [self.anon, self.file].map(|age| age.map(|age| age.0.as_secs_f64()));

@@ -10,7 +10,7 @@ use super::brakes::{Brakes, seconds};
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
 use super::{Chooses, Rule, Want};
-use crate::machine::Target;
+use crate::machine::{Observation, Target};
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -71,8 +71,8 @@ impl Chooses for Settings {
 impl Rule for Settings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want> {
-        let ages = past.see(self, target, now_s, costs);
+    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want> {
+        let ages = past.see(self, target, seen);
         older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
     }
 }

@@ -1,13 +1,13 @@
 //! A little at a time, as long as nobody waits for it (Senpai; Weiner et al., "TMO: Transparent memory offloading in
 //! datacenters", ASPLOS'22).
 
-use lowtide_model::curve::{RefaultCosts, SIDES};
+use lowtide_model::curve::SIDES;
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::{Rule, Want};
-use crate::machine::Target;
+use crate::machine::{Observation, Target};
 use crate::saved::Kept;
 
 /// Settings.
@@ -60,7 +60,8 @@ impl Kept for Past {
 impl Rule for Settings {
     type Past = Past;
 
-    fn want(&self, past: &mut Past, target: &Target, _: &RefaultCosts, now_s: f64) -> Option<Want> {
+    fn want(&self, past: &mut Past, target: &Target, seen: &Observation) -> Option<Want> {
+        let now_s = seen.now_s;
         let elapsed_s = past.last_s.replace(now_s).map_or(0.0, |last_s| (now_s - last_s).max(0.0));
         let stalls = [target.pressure, target.io_pressure].into_iter().flatten().fold(0.0, f64::max);
         past.seconds += elapsed_s;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::brakes::{Brakes, seconds};
 use super::threshold::{Terms, Threshold, colder};
 use super::{Chooses, Rule, Want};
-use crate::machine::Target;
+use crate::machine::{Observation, Target};
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -68,8 +68,8 @@ pub(super) fn older(target: &Target, older_s: [Option<f64>; 2], why: &str) -> Op
 impl Rule for Settings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, costs: &RefaultCosts, now_s: f64) -> Option<Want> {
-        let ages = past.see(self, target, now_s, costs);
+    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want> {
+        let ages = past.see(self, target, seen);
         older(target, ages, "few such pages come back")
     }
 }

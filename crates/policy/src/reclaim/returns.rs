@@ -61,12 +61,12 @@ pub struct Returns {
     from_s: Option<f64>,
     #[serde(skip)]
     slice: Option<Slice>,
-    /// When, and what there was in all that did not come back.
+    /// When, and what there was in all, gone or not.
     #[serde(skip)]
     sizes: VecDeque<(f64, [f64; SIDES])>,
-    /// Bytes of files that came back so far.
+    /// Bytes of files that went so far and did not come back.
     #[serde(skip)]
-    back: f64,
+    gone: f64,
     /// When each window was told of last, and its step.
     steps: [[Option<(f64, Step)>; WINDOWS]; SIDES],
 }
@@ -99,13 +99,14 @@ impl Returns {
         self.from_s
     }
 
-    /// Takes in a look at the target. At the end of a slice of so many seconds: what it told, and when it began.
-    pub fn see(&mut self, slice_s: f64, target: &Target, now_s: f64) -> Option<([Told; SIDES], f64)> {
+    /// Takes in a look at the target, of whose files so many bytes went on request since the last. At the end of a slice of so
+    /// many seconds: what it told, and when it began.
+    pub fn see(&mut self, slice_s: f64, target: &Target, went: f64, now_s: f64) -> Option<([Told; SIDES], f64)> {
         self.from_s.get_or_insert(now_s);
         let usable = |slice: &Slice| (0.0..LONGEST * slice_s).contains(&(now_s - slice.from_s));
         let begun = || Slice { from_s: now_s, ..Slice::default() };
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
-        self.note_size(target, now_s);
+        self.note_size(target, went, now_s);
         self.add(&mut slice, target, now_s);
         // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
         let ends = now_s - slice.from_s >= slice_s - 0.05 && slice.is_told();
@@ -114,9 +115,9 @@ impl Returns {
         told
     }
 
-    fn note_size(&mut self, target: &Target, now_s: f64) {
-        // Files that come back are in memory again, and not new; what is paged out is still there.
-        self.back += target.refaults[1] * page();
+    fn note_size(&mut self, target: &Target, went: f64, now_s: f64) {
+        // What is paged out is still counted; of files that went nobody else tells, and those that come back are not new.
+        self.gone += went - target.refaults[1] * page();
         let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
         // A clock that jumped makes all of them worthless.
         self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
@@ -126,7 +127,7 @@ impl Returns {
     }
 
     fn size(&self, target: &Target) -> [f64; SIDES] {
-        [target.resident[0] + target.swapped, target.resident[1] - self.back]
+        [target.resident[0] + target.swapped, target.resident[1] + self.gone]
     }
 
     /// Adds a look. What is not told of ages says nothing of them.

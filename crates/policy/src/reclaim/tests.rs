@@ -209,6 +209,26 @@ fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_doe
     assert!(ages.last().is_some_and(|age_s| *age_s > young) && ages.is_sorted(), "{ages:?}");
 }
 
+#[test]
+fn new_files_are_no_returns_while_old_ones_go_on_request() {
+    const NEW: f64 = 10.0 * MIB;
+    // A file is read once from end to end, and what was read ten seconds ago goes.
+    let back = |told_of: f64| {
+        let mut returns = returns::Returns::default();
+        let look = |now_s: u32| {
+            let bins = [(0.0, 1.0), (1.0, 1.0), (2.0, 3.0), (5.0, 5.0)];
+            let ages = bins.map(|(from_s, lasts_s)| bin(false, from_s, lasts_s * NEW)).into();
+            let target = Target { id: 1, resident: [0.0, 10.0 * NEW], ages, ..Target::default() };
+            returns.see(60.0, &target, if now_s > 0 { told_of * NEW } else { 0.0 }, f64::from(now_s))
+        };
+        let (told, _) = (0..=120).filter_map(look).last().unwrap();
+        told[1].back.iter().flatten().fold(0.0, |most: f64, back| most.max(*back)) / NEW
+    };
+    assert!(back(1.0) < 0.01, "{}", back(1.0));
+    // Who is not told that anything went takes it for the same over and over.
+    assert!(back(0.0) > 0.9, "{}", back(0.0));
+}
+
 /// The next life of a policy, after so many seconds; its clock begins at 0.
 fn reborn(old: &dyn Policy, now_s: f64, away_s: f64, mut new: Box<dyn Policy>) -> Box<dyn Policy> {
     let file = serde_json::to_string(&old.save(now_s)).unwrap();

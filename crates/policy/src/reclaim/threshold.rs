@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Chooses;
 use super::returns::{Returns, Told, WINDOWS};
-use crate::machine::Target;
+use crate::machine::{Observation, Target};
 use crate::saved::{Kept, ROUNDED_S, moved};
 
 /// How ages are chosen.
@@ -141,21 +141,16 @@ impl Kept for Threshold {
 }
 
 impl Threshold {
-    /// Takes in a look at the target; ages that are in use from now on.
-    pub(super) fn see(
-        &mut self,
-        rule: &dyn Chooses,
-        target: &Target,
-        now_s: f64,
-        costs: &RefaultCosts,
-    ) -> [Option<f64>; SIDES] {
+    /// Takes in a look at a target of what is seen; ages that are in use from now on.
+    pub(super) fn see(&mut self, rule: &dyn Chooses, target: &Target, seen: &Observation) -> [Option<f64>; SIDES] {
         let terms = rule.terms();
-        let told = self.returns.see(terms.slice_s, target, now_s);
+        let now_s = seen.now_s;
+        let told = self.returns.see(terms.slice_s, target, seen.went(target.id)[1], now_s);
         let from_s = self.returns.from_s().unwrap_or(now_s);
         // A clock that was set back is past the warm-up.
         let warm = |begun_s: f64| now_s - from_s > terms.warm_up_s + 0.05 || begun_s < from_s;
         if let Some((told, _)) = told.filter(|(_, begun_s)| warm(*begun_s)) {
-            self.chosen.add(rule, &told, now_s, costs);
+            self.chosen.add(rule, &told, now_s, &seen.costs);
         }
         self.chosen.in_use()
     }

@@ -96,6 +96,7 @@ impl Watch {
                 path,
                 policy: String::new(),
                 priority: 0,
+                labels: BTreeMap::new(),
                 now: Vitals::default(),
                 system_s: None,
                 ages: Vec::new(),
@@ -108,8 +109,8 @@ impl Watch {
                 seen_s: f64::NAN,
             };
             let known = before.remove(&new.id()).filter(|known| known.path == new.path).unwrap_or(new);
-            let Workload { policy, metric: measure, priority, .. } = rule.clone();
-            self.found.insert(known.id(), Watched { policy, measure, priority, ..known });
+            let Workload { policy, metric: measure, priority, labels, .. } = rule.clone();
+            self.found.insert(known.id(), Watched { policy, measure, priority, labels, ..known });
         }
     }
 
