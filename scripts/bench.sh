@@ -8,6 +8,7 @@
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
+#   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets against the least that holds, some ten minutes a program
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
@@ -42,6 +43,26 @@ fetch_peers() {
   # These versions are the ones whose options and output lowtide-bench knows.
   "$venv/bin/pip" install --quiet --disable-pip-version-check psutil==7.2.2 damo==3.4.3 ||
     skip "psutil and damo" "PyPI"
+}
+
+# Replays of a fleet; beside them the same in SQL, and on Spark with the Python package.
+fleet() {
+  local telemetry=$target/bench-fleet
+  "$bench" fleet "$@" --keep "$telemetry"
+  [ -x "$venv/bin/python3" ] || return 0
+  title "the same in SQL"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==1.4.1 && "$venv/bin/python3" bench/trials/fleet_sql.py "$target/release/lowtide" "$telemetry" ||
+    skip "replays in SQL" "duckdb from PyPI"
+  title "the same on Spark"
+  if ! command -v java >/dev/null; then
+    skip "replays on Spark" java
+  elif "$venv/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.7,<2' pyarrow 'pandas>=2.2,<3' 'pyspark>=4' &&
+    VIRTUAL_ENV=$venv "$venv/bin/maturin" develop --quiet --release -m python/Cargo.toml; then
+    "$venv/bin/python3" bench/trials/fleet_spark.py "$telemetry"
+    rm -f python/lowtide/*.so
+  else
+    skip "replays on Spark" "maturin and pyspark from PyPI"
+  fi
 }
 
 # native SUBCOMMAND [OPTION]...
@@ -209,6 +230,8 @@ everything() {
   local status=0
   title "the simulated machine"
   native simulated || status=1
+  title "replays of a fleet"
+  fleet || status=1
   title "fidelity of the tide curve, natively"
   fidelity || status=1
   title "accuracy, natively"
@@ -251,5 +274,6 @@ case ${1-} in
   wmo | phone | agent-cost | thrash | budgets) trial_here "$@" ;;
   trials) trials ;;
   fidelity) fidelity ;;
+  fleet) fleet "${@:2}" ;;
   *) native "$@" ;;
 esac

@@ -204,47 +204,76 @@ fn fidelity(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is tried of a policy beside a search: as good as everything.
+fn grid(policy: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    match policy {
+        "age" => {
+            let ages = [2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 105, 120];
+            for (anon, file) in ages.iter().flat_map(|anon| ages.iter().map(move |file| (anon, file))) {
+                all.push(format!("[tuned.age]\nanon = '{anon}s'\nfile = '{file}s'\nevery = '5s'"));
+            }
+        }
+        _ => {
+            // By twos, thirds and a few: where a finer one gains nothing.
+            for limit in [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0] {
+                for percentile in [50, 70, 80, 90, 95, 98, 100] {
+                    for (history, warm_up) in
+                        [(600, 60), (600, 600), (3600, 60), (3600, 600), (14_400, 60), (14_400, 600)]
+                    {
+                        all.push(format!(
+                            "[tuned.promotion]\nlimit = '{limit}%'\npercentile = '{percentile}%'\nhistory = '{history}s'\nwarm_up = '{warm_up}s'"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
 fn searches(args: &Args) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     generate::fleet(&close(args.hosts), dir.path(), &|_| {})?;
     let fleet = Fleet::open(dir.path())?;
-    let mut rows = Vec::new();
-    let ages = [2, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90, 105, 120];
-    let grid = ages.iter().flat_map(|anon| ages.iter().map(move |file| (anon, file)));
-    let all: Vec<String> =
-        grid.map(|(anon, file)| format!("[tuned.age]\nanon = '{anon}s'\nfile = '{file}s'\nevery = '5s'")).collect();
-    let of = replayed(&fleet, &tune::policies(&all, COSTS)?);
-    // Limits that a quarter, half and three quarters of them keep.
-    let mut rates: Vec<f64> = of.tallies.iter().map(tune::rate).collect();
-    rates.sort_by(f64::total_cmp);
-    for rate in [1, 2, 3].map(|quarter| rates[quarter * (rates.len() - 1) / 4]) {
-        let goal = Goal { rate, costs: COSTS };
-        let within = of.tallies.iter().filter(|tally| tune::rate(tally) <= rate);
-        let most = within.filter_map(Tally::saved).fold(0.0, f64::max);
-        for seed in 1..=3 {
-            let mut search = Search::new("age", goal, seed)?;
-            while search.tried.len() < 96 {
-                let candidates = search.ask(8)?;
-                let of = replayed(&fleet, &tune::policies(&candidates, COSTS)?);
-                search.tell(candidates, &of.tallies);
-            }
-            let found = search.best().map_or(0.0, |tried| tried.saved);
-            rows.push(vec![
-                format!("{:.1} %", 100.0 * rate),
-                seed.to_string(),
-                format!("{:.2} %", 100.0 * found),
-                format!("{:.2} %", 100.0 * most),
-                format!("{:+.1} %", 100.0 * (found / most - 1.0)),
-            ]);
+    for policy in ["age", "promotion"] {
+        let all = grid(policy);
+        let mut tallies = Vec::new();
+        for some in all.chunks(64) {
+            tallies.extend(replayed(&fleet, &tune::policies(some, COSTS)?).tallies);
         }
+        // Limits that a quarter, half and three quarters of them keep.
+        let mut rates: Vec<f64> = tallies.iter().map(tune::rate).collect();
+        rates.sort_by(f64::total_cmp);
+        let mut rows = Vec::new();
+        for rate in [1, 2, 3].map(|quarter| rates[quarter * (rates.len() - 1) / 4]) {
+            let goal = Goal { rate, costs: COSTS };
+            let within = tallies.iter().filter(|tally| tune::rate(tally) <= rate);
+            let most = within.filter_map(Tally::saved).fold(0.0, f64::max);
+            for seed in 1..=3 {
+                let mut search = Search::new(policy, goal, seed)?;
+                let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
+                    Ok(replayed(&fleet, &tune::policies(candidates, COSTS)?).tallies)
+                };
+                tune::run(&mut search, 96, replay, |_| {})?;
+                let found = search.best().map_or(0.0, |tried| tried.saved);
+                rows.push(vec![
+                    format!("{:.2} %", 100.0 * rate),
+                    seed.to_string(),
+                    format!("{:.2} %", 100.0 * found),
+                    format!("{:.2} %", 100.0 * most),
+                    format!("{:+.1} %", 100.0 * (found / most - 1.0)),
+                ]);
+            }
+        }
+        print!(
+            "{}",
+            table(
+                &format!("Searching {policy}, 96 candidates, and the best of {}", all.len()),
+                &["rate, p98", "seed", "found", "best of all", ""],
+                &rows
+            )
+        );
     }
-    print!(
-        "{}",
-        table(
-            &format!("Searching ages, 96 candidates, and the best of {}", all.len()),
-            &["rate, p98", "seed", "found", "best of all", ""],
-            &rows
-        )
-    );
     Ok(())
 }

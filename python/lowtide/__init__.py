@@ -84,8 +84,13 @@ def replay(
 ) -> Dict[str, Any]:
     """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry in a folder.
 
-    `by` is a label by which workloads are told apart.
+    `by` is a label by which workloads are told apart. A URL (s3://, gs://) is read as `lowtide.store` does.
     """
+    if "://" in os.fspath(folder):
+        from . import store
+
+        given = {"swap_cost": swap_cost, "file_cost": file_cost, "kept": kept}
+        return store.replay(os.fspath(folder), policy, price=price, by=by, threads=threads, **given)
     told = _lowtide.replay_folder(os.fspath(folder), policy, swap_cost, file_cost, kept, price, by, threads)
     return json.loads(told)["told"]
 
@@ -104,6 +109,11 @@ def tune(
     threads: Optional[int] = None,
 ) -> Dict[str, Any]:
     """The settings with which a policy saves most while no more than `rate` of what is used comes back in a minute (98th percentile)."""
+    if "://" in os.fspath(folder):
+        from . import store
+
+        given = {"swap_cost": swap_cost, "file_cost": file_cost, "kept": kept}
+        return store.tune(os.fspath(folder), policy, rate=rate, tries=tries, seed=seed, price=price, threads=threads, **given)
     told = json.loads(
         _lowtide.tune_folder(os.fspath(folder), policy, rate, tries, seed, swap_cost, file_cost, kept, price, threads)
     )

@@ -1,4 +1,4 @@
-from typing import List, Optional
+from typing import Iterable, List, Optional, Tuple
 
 __version__: str
 ENOUGH_HOSTS: int
@@ -18,6 +18,14 @@ def replay_folder(
     threads: Optional[int],
 ) -> str: ...
 def replay_host(host: str, stream: bytes, policy: Optional[str], swap_cost: float, file_cost: float, by: Optional[str]) -> str: ...
+def replay_files(
+    host: str,
+    files: Iterable[Tuple[str, Optional[bytes], str]],
+    policy: Optional[str],
+    swap_cost: float,
+    file_cost: float,
+    by: Optional[str],
+) -> str: ...
 def combine(hosts: List[str], policy: Optional[str], kept: float, price: Optional[float], by: Optional[str]) -> str: ...
 def is_judge(host: str) -> bool: ...
 def tune_folder(

@@ -11,12 +11,13 @@ to the same in any order, so the result is that of `lowtide.replay` to the last 
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, List, Optional
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from . import FILE_COST, KEPT, SWAP_COST, _lowtide
+from ._search import search
 
 __all__ = ["replay", "tune"]
 
@@ -76,20 +77,10 @@ def tune(
     price: Optional[float] = None,
 ) -> Dict[str, Any]:
     """The settings with which a policy saves most while no more than `rate` of what is used comes back in a minute (98th percentile)."""
-    names = [str(row["host"]) for row in df.select("host").distinct().collect()]
-    held_out = len(names) >= _lowtide.ENOUGH_HOSTS
-    judges = [name for name in names if not held_out or _lowtide.is_judge(name)]
-    others = [name for name in names if not held_out or not _lowtide.is_judge(name)]
+    hosts = [str(row["host"]) for row in df.select("host").distinct().collect()]
 
-    def of(some: Iterable[str], policies: str) -> List[str]:
-        return _hosts(df.where(df["host"].isin(list(some))), policies, swap_cost, file_cost)
+    def replays(some: List[str], policies: str) -> List[str]:
+        return _hosts(df.where(df["host"].isin(some)), policies, swap_cost, file_cost)
 
-    search = _lowtide.Search(policy, rate, seed, swap_cost, file_cost)
-    while search.tried() < tries:
-        candidates = search.ask(min(_lowtide.AT_A_TIME, tries - search.tried()))
-        search.tell(of(judges, candidates))
-    best = search.best()
-    if best is None:
-        raise ValueError("no candidate stays within the limit")
-    told = json.loads(search.told(of(others, best), held_out, kept, price))
-    return {**told["told"], "tuned": told["tuned"]}
+    costs_s = {"swap_cost": swap_cost, "file_cost": file_cost}
+    return search(hosts, replays, policy, rate=rate, tries=tries, seed=seed, kept=kept, price=price, **costs_s)

@@ -5,11 +5,12 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use arrow_ipc::reader::StreamReader;
+use bytes::Bytes;
 use lowtide::budgets::{self, Below, Question};
 use lowtide::report::fleet::{Money, Replayed, Tuned};
 use lowtide::store::Record;
 use lowtide_fleet::replay::{self, HostReplay, Named, OfFleet, OfHost};
-use lowtide_fleet::store::Fleet;
+use lowtide_fleet::store::{Fleet, Reader};
 use lowtide_fleet::tally::Tally;
 use lowtide_fleet::telemetry::Batch;
 use lowtide_fleet::tune::{self, Goal};
@@ -18,6 +19,7 @@ use lowtide_model::units::Share;
 use lowtide_policy::policies::Policies;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use serde_json::json;
 
 /// Wrong use, or what cannot be read.
@@ -137,7 +139,7 @@ fn replay_folder(
 fn replay_host(
     py: Python<'_>,
     host: String,
-    stream: Vec<u8>,
+    stream: PyBackedBytes,
     policy: Option<String>,
     swap_cost: f64,
     file_cost: f64,
@@ -151,6 +153,31 @@ fn replay_host(
         }
         serde_json::to_string(&replay.end(&host)).map_err(failed)
     })
+}
+
+/// Replays policies over files of one host in the order of time: an iterator of names with their bytes, or with why there are none.
+/// What came of them, to be combined.
+#[pyfunction]
+fn replay_files(
+    py: Python<'_>,
+    host: &str,
+    files: &Bound<'_, PyAny>,
+    policy: Option<&str>,
+    swap_cost: f64,
+    file_cost: f64,
+    by: Option<&str>,
+) -> PyResult<String> {
+    let policies = policies(policy, costs(swap_cost, file_cost))?;
+    let mut replay = HostReplay::new(&policies, by);
+    for file in files.try_iter()? {
+        let (name, bytes, why): (String, Option<PyBackedBytes>, String) = file?.extract()?;
+        py.detach(|| {
+            let bytes = bytes.ok_or(why);
+            let opened = bytes.and_then(|bytes| Reader::new(Bytes::from_owner(bytes), by.is_some()));
+            replay.file(Path::new(&name), opened);
+        });
+    }
+    serde_json::to_string(&replay.end(host)).map_err(failed)
 }
 
 /// What came of all hosts, from what came of each.
@@ -278,6 +305,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(budget, module)?)?;
     module.add_function(wrap_pyfunction!(replay_folder, module)?)?;
     module.add_function(wrap_pyfunction!(replay_host, module)?)?;
+    module.add_function(wrap_pyfunction!(replay_files, module)?)?;
     module.add_function(wrap_pyfunction!(combine, module)?)?;
     module.add_function(wrap_pyfunction!(is_judge, module)?)?;
     module.add_function(wrap_pyfunction!(tune_folder, module)?)?;

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,8 +113,34 @@ def test_telemetry_is_uploaded_to_a_store_of_s3s_kind():
         assert upload(FLEET, url) == (len(own), []) and upload(FLEET, url) == (0, [])
         there = s3.get_file_info(fs.FileSelector("bucket/told", recursive=True))
         assert sorted(info.path for info in there if info.is_file) == [f"bucket/told/{name}" for name in own]
+        # And replayed from there.
+        assert figures(lowtide.replay(url, POLICY, by="kind")) == figures(lowtide.replay(FLEET, POLICY, by="kind"))
     finally:
         store.stop()
+
+
+def test_a_store_that_fails_midway_is_said_and_costs_what_it_did_not_give(tmp_path):
+    from lowtide import store
+
+    here = tmp_path / "here"
+    shutil.copytree(FLEET, here)
+    fleet = store._Fleet(here.as_uri())
+    lost = here / files(here)[0]
+    lost.unlink()
+    cut = here / files(here)[0]
+    cut.write_bytes(cut.read_bytes()[:-100])
+    hosts = fleet.replays(list(fleet.hosts), POLICY, 1e-5, 1e-4, None, 2)
+    told = json.loads(store._lowtide.combine(hosts, POLICY, 0.33, None, None))["told"]
+    assert told["trouble"]["files"] == 2 and any(str(lost) in first for first in told["trouble"]["first"])
+    assert told["policies"] == lowtide.replay(here, POLICY)["policies"]
+    with pytest.raises(ValueError, match="host="):
+        lowtide.replay(pathlib.Path(__file__).parent.resolve().as_uri())
+
+
+def test_a_search_in_a_store_is_that_of_the_command():
+    url = pathlib.Path(FLEET).resolve().as_uri()
+    here, there = (lowtide.tune(place, "age", rate=10.0, tries=16) for place in (FLEET, url))
+    assert (figures(there), there["tuned"]) == (figures(here), here["tuned"])
 
 
 def test_the_notebook_runs(tmp_path):

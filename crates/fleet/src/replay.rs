@@ -208,16 +208,21 @@ impl<'a> HostReplay<'a> {
                     continue;
                 }
             };
-            self.files += 1;
-            let read = Reader::open(&path, self.by.is_some()).and_then(|reader| {
-                for batch in reader {
-                    self.batch(&batch?);
-                }
-                Ok(())
-            });
-            if let Err(why) = read {
-                self.trouble.file(&path, &why);
+            self.file(&path, Reader::open(&path, self.by.is_some()));
+        }
+    }
+
+    /// Takes in a file that was opened, or could not be.
+    pub fn file(&mut self, path: &Path, opened: Result<Reader, String>) {
+        self.files += 1;
+        let read = opened.and_then(|reader| {
+            for batch in reader {
+                self.batch(&batch?);
             }
+            Ok(())
+        });
+        if let Err(why) = read {
+            self.trouble.file(path, &why);
         }
     }
 

@@ -15,6 +15,7 @@ use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::ChunkReader;
 
 use crate::telemetry::{self, Batch, Row, VERSION, VERSION_KEY};
 
@@ -262,8 +263,15 @@ impl Reader {
     /// # Errors
     /// If it is no Parquet file, is cut off, or of a version that came after this one.
     pub fn open(path: &Path, labels: bool) -> Result<Self, String> {
+        Self::new(File::open(path).map_err(|error| error.to_string())?, labels)
+    }
+
+    /// Reads what was a file, wherever it lies.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn new(file: impl ChunkReader + 'static, labels: bool) -> Result<Self, String> {
         guard(|| {
-            let file = File::open(path).map_err(|error| error.to_string())?;
             let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
             let metadata = builder.metadata().file_metadata();
             let told = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == VERSION_KEY);

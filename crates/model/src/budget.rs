@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::PAGE;
 use crate::cohort::AgeRow;
-use crate::curve::{Curve, Limits, RefaultCosts, totals};
+use crate::curve::{Band, Curve, Limits, RefaultCosts, totals};
 use crate::episode::Episode;
 use crate::meta::Meta;
 use crate::random::mix;
@@ -178,7 +178,8 @@ fn own(known: &Known<'_>, live: &[Usage], slowdown: f64) -> Option<Budget> {
     })
 }
 
-/// The same where histograms are all there is: they tell of no slices, so it is the curve's peak, as sure as its bands are.
+/// The same where histograms are all there is: they tell of no slices, so it is the curve's peak, as sure as its bands are: of
+/// the interval, the lower end is what would do if the lower end of the band were true.
 fn from_histograms(
     known: &Known<'_>,
     live: &[Usage],
@@ -191,18 +192,30 @@ fn from_histograms(
         let (row, _) = highest(live, |row| row.anon_bytes).filter(|_| !known.swap)?;
         return Some(of_row(Mechanism::Lowtide, row, resident(live) + kernel));
     };
+    let sure = |high: Budget, [low, likely]: [f64; 2]| Budget {
+        interval_bytes: Some([whole(low).min(high.bytes), high.bytes]),
+        headroom_bytes: Some(high.bytes.saturating_sub(whole(likely))),
+        ..high
+    };
     if known.swap {
         // Where no age is known to do, all that there ever was does.
         let all = || totals(known.ages).iter().map(|(_, total)| total.iter().sum()).fold(0.0, f64::max);
-        let kept = curve.within(slowdown, costs).map_or_else(all, |point| point.kept_peak);
-        let kept = (kept + pinned(live, true)).min(kept.max(resident(live)));
-        return Some(budget(Mechanism::Lowtide, kept + kernel, None, None));
+        let needed = |of: fn(&Band) -> f64| {
+            let kept = curve.within_by(of, slowdown, costs).map_or_else(all, |point| point.kept_peak);
+            (kept + pinned(live, true)).min(kept.max(resident(live))) + kernel
+        };
+        let high = budget(Mechanism::Lowtide, needed(|band| band.high), None, None);
+        return Some(sure(high, [needed(|band| band.low), needed(|band| band.at)]));
     }
     let (row, heap) = highest(live, |row| row.anon_bytes)?;
-    let file = files(curve, slowdown, costs);
     let most = highest(live, |row| row.file_bytes).map_or(0.0, |(_, most)| most);
-    let file = (file + pinned(live, false)).min(file.max(most));
-    Some(budget(Mechanism::Lowtide, heap + file + kernel, Some([heap, file, kernel]), row.t_s))
+    let needed = |of: fn(&Band) -> f64| {
+        let file = files(curve, of, slowdown, costs);
+        (file + pinned(live, false)).min(file.max(most))
+    };
+    let file = needed(|band| band.high);
+    let high = budget(Mechanism::Lowtide, heap + file + kernel, Some([heap, file, kernel]), row.t_s);
+    Some(sure(high, [needed(|band| band.low), needed(|band| band.at)].map(|file| heap + file + kernel)))
 }
 
 /// Bytes that stay however idle they are: locked memory, and without swap shared memory and tmpfs, which is file memory but has no
@@ -224,13 +237,13 @@ pub fn of_curve(curve: &Curve, slowdown: f64, costs: &RefaultCosts, swap: bool) 
     if swap {
         return curve.within(slowdown, costs).map_or(curve.total.iter().sum(), |point| point.kept_peak);
     }
-    curve.total[0] + files(curve, slowdown, costs)
+    curve.total[0] + files(curve, |band| band.high, slowdown, costs)
 }
 
 /// Bytes of files that are needed where there is no swap: nothing anonymous goes, and so nothing comes back of it.
-fn files(curve: &Curve, slowdown: f64, costs: &RefaultCosts) -> f64 {
+fn files(curve: &Curve, of: fn(&Band) -> f64, slowdown: f64, costs: &RefaultCosts) -> f64 {
     let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
-    let cold = curve.within(slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
+    let cold = curve.within_by(of, slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
     (curve.total[1] - cold).max(0.0)
 }
 
@@ -412,8 +425,10 @@ mod tests {
             let known = Known { meta: &meta, rows: &rows, ages: &ages, episodes: &[], curve, tick_s: 1.0, swap, costs };
             *budgets(&known, 0.02).last().unwrap()
         };
-        assert!((1000 * PAGE..=4000 * PAGE).contains(&own(true).bytes) && own(true).interval_bytes.is_none());
-        assert_eq!(own(false).bytes, 4000 * PAGE);
+        assert!((1000 * PAGE..=4000 * PAGE).contains(&own(true).bytes));
+        let [low, high] = own(true).interval_bytes.unwrap();
+        assert!(0 < low && low <= high && high == own(true).bytes && own(true).headroom_bytes.unwrap() <= high - low);
+        assert_eq!((own(false).bytes, own(false).interval_bytes), (4000 * PAGE, Some([4000 * PAGE; 2])));
         let rows = rows.map(|row| Usage { file_bytes: Some(100.0), ..row });
         let costs = RefaultCosts::default();
         let blind = |swap| {

@@ -208,7 +208,13 @@ impl Curve {
     /// anonymous and file memory, at its peak.
     #[must_use]
     pub fn within(&self, slowdown: f64, costs: &RefaultCosts) -> Option<&Point> {
-        self.points.iter().find(|point| point.slowdown(costs).high <= slowdown)
+        self.within_by(|band| band.high, slowdown, costs)
+    }
+
+    /// The same with only one end of the interval, or what is most likely of it.
+    #[must_use]
+    pub fn within_by(&self, of: fn(&Band) -> f64, slowdown: f64, costs: &RefaultCosts) -> Option<&Point> {
+        self.points.iter().find(|point| of(&point.slowdown(costs)) <= slowdown)
     }
 }
 
