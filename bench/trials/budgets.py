@@ -1,8 +1,14 @@
 """Budgets on trial: `budgets.py FOLDER [PLOT.svg]` prints what the runs under them said, program by program and mechanism by
-mechanism, from the files PROGRAM.json in FOLDER that `lowtide budget --verify --least --json` wrote; and draws it."""
+mechanism, from the files PROGRAM.json in FOLDER that `lowtide budget --verify --least --json` wrote; and draws it. Where the
+records PROGRAM lie there too and LOWTIDE names the command, it tells what measuring took, and what Slurm's seff would have said."""
 
+import csv
+import io
 import json
+import os
 import pathlib
+import statistics
+import subprocess
 import sys
 
 MIB = 1 << 20
@@ -19,6 +25,7 @@ def read(folder):
             print(f"{path}: not whole, left out", file=sys.stderr)
             continue
         verify = told.get("verify") or {}
+        price, seff = of_record(path.with_suffix(""), verify.get("runtime_s"))
         predicted = {budget["mechanism"]: budget["bytes"] for budget in told["budgets"]}
         for swap in sorted({tried["swap"] for tried in verify.get("tried", [])}):
             tried = {one["mechanism"]: one for one in verify["tried"] if one["swap"] == swap}
@@ -32,9 +39,24 @@ def read(folder):
                     "unlimited": predicted.get("unlimited"),
                     "perf": verify.get("perf_per_gb"),
                     "least": least[0] if least else None,
+                    "price": price,
+                    "seff": seff,
                 }
             )
     return rows
+
+
+def of_record(record, unlimited_s):
+    """What measuring took of a CPU, as a share, and how much longer that run was than those without; and the most that all processes
+    had together: what seff tells of a job if Slurm, which looks every 30 seconds, looks at that moment."""
+    lowtide = os.environ.get("LOWTIDE")
+    if not lowtide or not (record / "summary.json").exists():
+        return None, None
+    summary = json.loads((record / "summary.json").read_text())
+    text = subprocess.run([lowtide, "report", record, "timeline", "--format", "csv"], check=True, capture_output=True, text=True).stdout
+    seff = max(float(row["rss_bytes"] or 0) for row in csv.DictReader(io.StringIO(text)))
+    longer = summary["runtime_s"] / unlimited_s - 1 if unlimited_s else None
+    return (summary["monitor"]["cpu_percent"] / 100, longer), seff
 
 
 def mib(value):
@@ -87,6 +109,18 @@ def by_mechanism(rows):
         holds = len(tried) - killed - slow
         lines.append([NAMES[kind], *map(str, (len(tried), killed, slow, holds)), median, str(best)])
     table(head, lines)
+    known = [row for row in rows if row["seff"] and row["least"]]
+    if known:
+        # Runs within a twentieth of the least could go either way: that is how far it is looked for.
+        little = [row["program"] for row in known if row["seff"] < 0.95 * row["least"]]
+        waste = statistics.median(row["seff"] / row["least"] - 1 for row in known if row["seff"] >= 0.95 * row["least"])
+        print(f"seff at best: less than the least that holds for {len(little)} of {len(known)} ({', '.join(little)}), else {100 * waste:+.0f} % more (median)")
+    prices = [row["price"] for row in rows if row["price"]]
+    if prices:
+        cpu = [cpu for cpu, _ in prices]
+        longer = [longer for _, longer in prices if longer is not None]
+        print(f"measuring took {100 * statistics.median(cpu):.2f} % of a CPU (median of {len(cpu)}; {100 * max(cpu):.2f} % at most)", end="")
+        print(f"; that run took {100 * statistics.median(longer):+.1f} % longer than those that nobody watched (median)" if longer else "")
     own = [row["tried"]["lowtide"]["bytes"] / row["least"] - 1 for row in rows if "lowtide" in row["tried"] and row["least"]]
     if own:
         close = sum(1 for off in own if abs(off) <= 0.1)

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lowtide_model::AGE_EDGES_S;
 use lowtide_model::cohort::used_within;
 use lowtide_model::curve::SIDES;
+use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 use lowtide_policy::machine::{Observation, Target};
 use lowtide_policy::reclaim::returns::Returns;
 use lowtide_policy::replay::{EDGES, Minute};
@@ -136,7 +136,7 @@ impl State {
             ..Minute::default()
         };
         for (side, told) in minute.told.iter_mut().enumerate() {
-            told.came = sums.refaults[side] * page() / lasts_s.max(1e-9);
+            told.came = sums.refaults[side] * PAGE_BYTES / lasts_s.max(1e-9);
         }
         Row { minute, stored: sums.stored.get(), stalled: sums.stalled.get(), ..Row::default() }
     }
@@ -168,9 +168,4 @@ impl Sums {
             }
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "4096")]
-fn page() -> f64 {
-    lowtide_model::PAGE as f64
 }

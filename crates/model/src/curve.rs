@@ -20,7 +20,7 @@ pub use slopes::rate_of_return;
 
 use serde::{Deserialize, Serialize};
 
-use crate::PAGE;
+use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::Episode;
 
@@ -173,9 +173,7 @@ impl Point {
     /// other. A program of many threads that go on meanwhile loses less.
     #[must_use]
     pub fn slowdown(&self, costs: &RefaultCosts) -> Band {
-        #[expect(clippy::cast_precision_loss, reason = "4096")]
-        let page = PAGE as f64;
-        self.back[0].times(costs.swap_s / page).plus(self.back[1].times(costs.disk_s / page))
+        self.back[0].times(costs.swap_s / PAGE_BYTES).plus(self.back[1].times(costs.disk_s / PAGE_BYTES))
     }
 }
 

@@ -35,3 +35,5 @@ pub const AGE_EDGES_S: [u32; 9] = [0, 1, 2, 5, 10, 20, 30, 60, 120];
 
 /// Bytes of a base page. lowtide supports kernels with 4 KiB base pages; `run` and `record` refuse others.
 pub const PAGE: u64 = 4096;
+/// The same as a number to reckon with.
+pub const PAGE_BYTES: f64 = 4096.0;

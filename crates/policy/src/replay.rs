@@ -11,7 +11,7 @@
 
 use lowtide_model::curve::{RefaultCosts, SIDES};
 use lowtide_model::units::Span;
-use lowtide_model::{AGE_EDGES_S, PAGE};
+use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use crate::machine::{Brake, Observation, Target};
 use crate::policies::{PolicyError, Spec};
@@ -128,7 +128,7 @@ impl Replay {
     #[must_use]
     pub fn lost_s(&self, back: [f64; SIDES]) -> f64 {
         let costs_s = [self.costs.swap_s, self.costs.disk_s];
-        back.into_iter().zip(costs_s).map(|(bytes, cost_s)| bytes / page() * cost_s).sum()
+        back.into_iter().zip(costs_s).map(|(bytes, cost_s)| bytes / PAGE_BYTES * cost_s).sum()
     }
 
     /// One minute of a workload. Minutes are to come in their order.
@@ -169,7 +169,7 @@ impl Replay {
                     goes.map(|bytes| (bytes, older_s[side].unwrap_or(0.0), wanted[side])),
                     step_s,
                 );
-                past.back[side] = step / page();
+                past.back[side] = step / PAGE_BYTES;
                 room = (room - past.gone[side].bytes).max(0.0);
                 gone[side] += past.gone[side].bytes / steps;
                 back[side] += step / minute.lasts_s;
@@ -188,7 +188,7 @@ impl Replay {
     /// Bytes that may be gone at most after a step that ended now; `None` = no more than are.
     fn most(&self, past: &mut Past, minute: &Minute, (now_s, step_s): (f64, f64)) -> Option<f64> {
         // Nobody recorded the pressure of what comes back.
-        let rates = past.back.map(|pages| pages * page() / step_s);
+        let rates = past.back.map(|pages| pages * PAGE_BYTES / step_s);
         let target = Target {
             resident: minute.resident,
             floor: minute.floor,
@@ -277,11 +277,6 @@ fn at(values: &[Option<f64>; EDGES], age_s: f64) -> f64 {
 
 fn seconds(span: Span) -> f64 {
     span.0.as_secs_f64()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "4096")]
-fn page() -> f64 {
-    PAGE as f64
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use super::lives::{self, Told};
 use super::{CURVE_AGES_S, RefaultCosts, SIDES, totals};
-use crate::PAGE;
+use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::Episode;
 
@@ -104,9 +104,7 @@ impl Limits {
     #[must_use]
     pub fn least(&self, slowdown: f64, costs: &RefaultCosts) -> f64 {
         let (mut low, mut high) = (0.0, self.slices.iter().map(|slice| slice.held).fold(0.0, f64::max));
-        #[expect(clippy::cast_precision_loss, reason = "4096")]
-        let page = PAGE as f64;
-        while high - low > page {
+        while high - low > PAGE_BYTES {
             let middle = 0.5 * (low + high);
             if self.slowdown(middle, costs) <= slowdown { high = middle } else { low = middle }
         }
@@ -150,16 +148,14 @@ impl Slice {
         if bytes < self.pinned {
             return f64::INFINITY;
         }
-        #[expect(clippy::cast_precision_loss, reason = "4096")]
-        let page = PAGE as f64;
-        let price = |back: [f64; SIDES]| (back[0] * costs.swap_s + back[1] * costs.disk_s) / page;
+        let price = |back: [f64; SIDES]| (back[0] * costs.swap_s + back[1] * costs.disk_s) / PAGE_BYTES;
         let after = self.levels.partition_point(|level| level.kept <= bytes);
         let Some(before) = after.checked_sub(1).map(|before| &self.levels[before]) else {
             let Some(first) = self.levels.first() else { return 0.0 };
             // Of what is used over and over nobody knows how often and in which order: from first to last, each would be gone
             // when it is its turn. So all of it comes back once within the shortest age, at least, if there is less room.
             let over_and_over = if bytes < first.busy { first.busy / first.age_s } else { 0.0 };
-            return price(first.back).max(over_and_over * costs.swap_s.max(costs.disk_s) / page);
+            return price(first.back).max(over_and_over * costs.swap_s.max(costs.disk_s) / PAGE_BYTES);
         };
         let at = price(before.back);
         // What is idle for longer than any age is out without a price that is known.

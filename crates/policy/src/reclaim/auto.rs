@@ -1,7 +1,7 @@
 //! The tide curve proposes, what comes back corrects, pressure brakes: the youngest age that is predicted to cost no more
 //! than a share of the time, chosen anew every few seconds.
 
-use lowtide_model::PAGE;
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span};
 use serde::Deserialize;
@@ -59,11 +59,9 @@ impl Chooses for Settings {
 
     /// Each side may cost half of the time.
     fn allowed(&self, side: usize, used: f64, costs: &RefaultCosts) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "4096")]
-        let page = PAGE as f64;
         let cost_s = [costs.swap_s, costs.disk_s][side].max(1e-9);
         let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
-        let by_time = 0.5 * slowdown * page / cost_s;
+        let by_time = 0.5 * slowdown * PAGE_BYTES / cost_s;
         self.promotion.map_or(by_time, |share| by_time.min(share.0 * used / 60.0))
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use lowtide_model::cohort::used_within;
 use lowtide_model::curve::{SIDES, rate_of_return};
-use lowtide_model::{AGE_EDGES_S, PAGE};
+use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ impl Returns {
 
     fn note_size(&mut self, target: &Target, went: f64, now_s: f64) {
         // What is paged out is still counted; of files that went nobody else tells, and those that come back are not new.
-        self.gone += went - target.refaults[1] * page();
+        self.gone += went - target.refaults[1] * PAGE_BYTES;
         let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
         // A clock that jumped makes all of them worthless.
         self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
@@ -170,7 +170,7 @@ impl Returns {
             let (places, sets): (Vec<usize>, Vec<(f64, f64)>) = sets(&self.steps[side]).into_iter().unzip();
             let sets = envelope(&sets);
             told.used = sets.last().map_or(0.0, |(_, used)| *used);
-            told.came = slice.back[side] * page() / elapsed_s;
+            told.came = slice.back[side] * PAGE_BYTES / elapsed_s;
             for (at, place) in places.into_iter().enumerate() {
                 told.back[place] = Some(rate_of_return(&sets, at).at);
             }
@@ -224,9 +224,4 @@ fn envelope(known: &[(f64, f64)]) -> Vec<(f64, f64)> {
             })
         })
         .collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "4096")]
-fn page() -> f64 {
-    PAGE as f64
 }
