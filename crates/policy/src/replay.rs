@@ -245,13 +245,13 @@ fn mean(values: &[Option<f64>; EDGES], from_s: f64, lasts_s: f64) -> f64 {
     if known().next_back().is_none_or(|(edge, _)| edge < from_s) {
         return 0.0;
     }
+    if lasts_s <= 0.0 {
+        return at(values, from_s);
+    }
     let to_s = from_s + lasts_s;
     let mut corners = vec![from_s];
     corners.extend(known().map(|(edge, _)| edge).filter(|edge| (from_s..to_s).contains(edge) && *edge > from_s));
     corners.push(to_s);
-    if lasts_s <= 0.0 {
-        return at(values, from_s);
-    }
     let trapezium = |pair: &[f64]| 0.5 * (at(values, pair[0]) + at(values, pair[1])) * (pair[1] - pair[0]);
     corners.windows(2).map(trapezium).sum::<f64>() / lasts_s
 }

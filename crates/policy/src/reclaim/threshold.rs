@@ -41,6 +41,9 @@ const NEVER: Place = WINDOWS as Place;
 pub(crate) struct Chosen {
     /// What would have done in past slices, and when these ended.
     best: VecDeque<(f64, [Place; SIDES])>,
+    /// How often each is among them: a fleet's minutes are many, and each asks for a percentile.
+    #[serde(skip)]
+    counts: [[u32; WINDOWS + 1]; SIDES],
     /// In use.
     age: Option<[Place; SIDES]>,
 }
@@ -54,8 +57,12 @@ impl Kept for Chosen {
 
     fn resume(&mut self, now_s: f64) -> bool {
         let ages = |ages: &[Place; SIDES]| ages.iter().all(|age| *age <= NEVER);
-        self.best.iter().all(|(at_s, best)| *at_s <= now_s + ROUNDED_S && ages(best))
-            && self.age.as_ref().is_none_or(ages)
+        let sound = self.best.iter().all(|(at_s, best)| *at_s <= now_s + ROUNDED_S && ages(best))
+            && self.age.as_ref().is_none_or(ages);
+        if sound {
+            self.count_anew();
+        }
+        sound
     }
 }
 
@@ -76,11 +83,15 @@ impl Chosen {
         // A clock that was set back must not keep what is to come.
         if self.best.back().is_some_and(|(at_s, _)| *at_s > now_s) {
             self.best.retain(|(at_s, _)| *at_s <= now_s);
+            self.count_anew();
         }
-        while self.best.front().is_some_and(|(at_s, _)| now_s - at_s > terms.history_s) {
+        let old = |(at_s, _): &(f64, _)| now_s - at_s > terms.history_s;
+        while let Some((_, gone)) = self.best.front().copied().filter(old) {
             self.best.pop_front();
+            self.counts.iter_mut().zip(gone).for_each(|(counts, place)| counts[usize::from(place)] -= 1);
         }
         self.best.push_back((now_s, best));
+        self.counts.iter_mut().zip(best).for_each(|(counts, place)| counts[usize::from(place)] += 1);
         let past = self.percentile(terms.percentile);
         self.age = Some([0, 1].map(|side| past[side].max(best[side])));
     }
@@ -91,14 +102,15 @@ impl Chosen {
         self.age.map_or([None; SIDES], |age| age.map(seconds))
     }
 
+    fn count_anew(&mut self) {
+        self.counts = Default::default();
+        for (_, best) in &self.best {
+            self.counts.iter_mut().zip(best).for_each(|(counts, place)| counts[usize::from(*place)] += 1);
+        }
+    }
+
     /// The ages that so large a share of those of past slices lie at or below.
     fn percentile(&self, share: f64) -> [Place; SIDES] {
-        let mut counts = [[0u32; WINDOWS + 1]; SIDES];
-        for (_, best) in &self.best {
-            for (counts, best) in counts.iter_mut().zip(best) {
-                counts[usize::from(*best)] += 1;
-            }
-        }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -106,7 +118,7 @@ impl Chosen {
             reason = "a count"
         )]
         let rank = ((share * self.best.len() as f64).ceil() as u32).max(1);
-        counts.map(|counts| {
+        self.counts.map(|counts| {
             let mut below = 0;
             let reached = |count: &u32| {
                 below += count;
