@@ -33,8 +33,22 @@ if have root; then
   # 96 MiB on tmpfs that nobody looks at again: they have nowhere to go.
   "$LOWTIDE" budget --no-swap --json --out tmpfs -- sh -c 'head -c 96M /dev/zero >"$0" && sleep 11; rm "$0"' "/dev/shm/lowtide-test-$$" >tmpfs.json 2>err
   between "what lies on tmpfs stays without swap" "$(of tmpfs.json lowtide)" $((96 * mib)) $((130 * mib))
+  # The same locked in memory, or not: with swap the one could go.
+  idle='import ctypes, mmap, sys, time
+size = 96 << 20
+memory = mmap.mmap(-1, size)
+memory.write(bytes(size))
+if sys.argv[1] == "locked":
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    sys.exit(1) if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(size)) else None
+time.sleep(14)'
+  for kind in locked free; do "$LOWTIDE" run --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >out 2>err; done
+  between "locked memory stays with it, too" "$(json locked/summary.json .budget.lowtide_bytes)" $((96 * mib)) $((130 * mib))
+  between "which what is idle need not" "$(json free/summary.json .budget.lowtide_bytes)" 1 $((60 * mib))
 else
   skip "what lies on tmpfs stays without swap" root
+  skip "locked memory stays with it, too" root
+  skip "which what is idle need not" root
 fi
 "$LOWTIDE" budget nothing >out 2>err
 equals "what is no record is refused" $? 5
