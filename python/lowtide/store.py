@@ -32,7 +32,17 @@ def _order(name: str) -> Tuple[bool, int, str]:
     return (first.isdigit(), int(first) if first.isdigit() else 0, name)
 
 
-class _Fleet:
+def fetched(store: fs.FileSystem, paths: List[str]) -> Iterator[Tuple[str, Optional[bytes], str]]:
+    """Files of a store by name, or why it does not give them; one in memory at a time."""
+    for path in paths:
+        try:
+            with store.open_input_stream(path) as stream:
+                yield path, stream.read(), ""
+        except (OSError, pa.ArrowException) as error:
+            yield path, None, str(error)
+
+
+class Fleet:
     """Hosts of a store with the paths of their files, in the order of time."""
 
     def __init__(self, url: str) -> None:
@@ -47,19 +57,11 @@ class _Fleet:
         if not self.hosts:
             raise ValueError(f"{url}: no day=.../host=... in it")
 
-    def _files(self, host: str) -> Iterator[Tuple[str, Optional[bytes], str]]:
-        for path in self.hosts[host]:
-            try:
-                with self.store.open_input_stream(path) as stream:
-                    yield path, stream.read(), ""
-            except (OSError, pa.ArrowException) as error:
-                yield path, None, str(error)
-
     def replays(
         self, hosts: List[str], policy: Optional[str], swap_cost: float, file_cost: float, by: Optional[str], threads: Optional[int]
     ) -> List[str]:
         def one(host: str) -> str:
-            return _lowtide.replay_files(host, self._files(host), policy, swap_cost, file_cost, by)
+            return _lowtide.replay_files(host, fetched(self.store, self.hosts[host]), policy, swap_cost, file_cost, by)
 
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
             return list(pool.map(one, hosts))
@@ -80,7 +82,7 @@ def replay(
 
     `by` is a label by which workloads are told apart.
     """
-    fleet = _Fleet(url)
+    fleet = Fleet(url)
     hosts = fleet.replays(list(fleet.hosts), policy, swap_cost, file_cost, by, threads)
     told: Dict[str, Any] = json.loads(_lowtide.combine(hosts, policy, kept, price, by))["told"]
     return {**told, "dir": url}
@@ -100,7 +102,7 @@ def tune(
     threads: Optional[int] = None,
 ) -> Dict[str, Any]:
     """The settings with which a policy saves most while no more than `rate` of what is used comes back in a minute (98th percentile)."""
-    fleet = _Fleet(url)
+    fleet = Fleet(url)
 
     def replays(some: List[str], policies: str) -> List[str]:
         return fleet.replays(some, policies, swap_cost, file_cost, None, threads)

@@ -124,7 +124,7 @@ def test_a_store_that_fails_midway_is_said_and_costs_what_it_did_not_give(tmp_pa
 
     here = tmp_path / "here"
     shutil.copytree(FLEET, here)
-    fleet = store._Fleet(here.as_uri())
+    fleet = store.Fleet(here.as_uri())
     lost = here / files(here)[0]
     lost.unlink()
     cut = here / files(here)[0]
@@ -201,14 +201,17 @@ def test_spark_says_the_same_to_the_last_digit(spark):
     telemetry = spark.read.parquet(FLEET)
     assert figures(on_spark.replay(telemetry, POLICY, by="kind")) == figures(lowtide.replay(FLEET, POLICY, by="kind"))
     here = lowtide.tune(FLEET, "age", rate=10.0, tries=8)
-    there = on_spark.tune(telemetry, "age", rate=10.0, tries=8)
-    assert (figures(there), there["tuned"]) == (figures(here), here["tuned"])
+    # As rows of a table, and as files that executors fetch themselves.
+    for there in (on_spark.tune(telemetry, "age", rate=10.0, tries=8), on_spark.tune(FLEET, "age", rate=10.0, tries=8)):
+        assert (figures(there), there["tuned"]) == (figures(here), here["tuned"])
+    assert figures(on_spark.replay(FLEET, POLICY, by="kind")) == figures(lowtide.replay(FLEET, POLICY, by="kind"))
 
 
-def test_an_executor_that_is_killed_changes_nothing(spark):
+@pytest.mark.parametrize("files", [False, True])
+def test_an_executor_that_is_killed_changes_nothing(spark, files):
     from lowtide import spark as on_spark
 
-    telemetry = spark.read.parquet(FLEET)
+    telemetry = FLEET if files else spark.read.parquet(FLEET)
     on_spark.replay(telemetry)
     before = executors()
     assert len(before) == 2
