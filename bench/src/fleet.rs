@@ -255,7 +255,7 @@ fn searches(args: &Args) -> anyhow::Result<()> {
                 let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
                     Ok(replayed(&fleet, &tune::policies(candidates, COSTS)?).tallies)
                 };
-                tune::run(&mut search, 96, replay, |_| {})?;
+                tune::run(&mut search, tune::TRIES, replay, |_| {})?;
                 let found = search.best().map_or(0.0, |tried| tried.saved);
                 rows.push(vec![
                     format!("{:.2} %", 100.0 * rate),
@@ -269,7 +269,7 @@ fn searches(args: &Args) -> anyhow::Result<()> {
         print!(
             "{}",
             table(
-                &format!("Searching {policy}, 96 candidates, and the best of {}", all.len()),
+                &format!("Searching {policy}, {} candidates, and the best of {}", tune::TRIES, all.len()),
                 &["rate, p98", "seed", "found", "best of all", ""],
                 &rows
             )

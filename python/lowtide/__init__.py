@@ -34,6 +34,8 @@ SWAP_COST = 10e-6
 FILE_COST = 100e-6
 #: What paged out memory takes where it is kept, as a share of its size.
 KEPT = 0.33
+#: Candidates of a search.
+TRIES: int = _lowtide.TRIES
 
 
 def table(record: Path, name: str) -> pa.Table:
@@ -100,7 +102,7 @@ def tune(
     policy: str = "promotion",
     *,
     rate: float = 0.002,
-    tries: int = 96,
+    tries: int = TRIES,
     seed: int = 1,
     swap_cost: float = SWAP_COST,
     file_cost: float = FILE_COST,

@@ -3,6 +3,7 @@ from typing import Iterable, List, Optional, Tuple
 __version__: str
 ENOUGH_HOSTS: int
 AT_A_TIME: int
+TRIES: int
 
 def summary(record: str) -> str: ...
 def curve(record: str) -> str: ...

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from . import FILE_COST, KEPT, SWAP_COST, _lowtide
+from . import FILE_COST, KEPT, SWAP_COST, TRIES, _lowtide
 from ._search import search
 from .store import Fleet, fetched
 
@@ -114,7 +114,7 @@ def tune(
     policy: str = "promotion",
     *,
     rate: float = 0.002,
-    tries: int = 96,
+    tries: int = TRIES,
     seed: int = 1,
     swap_cost: float = SWAP_COST,
     file_cost: float = FILE_COST,

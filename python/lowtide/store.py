@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import pyarrow as pa
 from pyarrow import fs
 
-from . import FILE_COST, KEPT, SWAP_COST, _lowtide
+from . import FILE_COST, KEPT, SWAP_COST, TRIES, _lowtide
 from ._search import search
 
 __all__ = ["replay", "tune"]
@@ -93,7 +93,7 @@ def tune(
     policy: str = "promotion",
     *,
     rate: float = 0.002,
-    tries: int = 96,
+    tries: int = TRIES,
     seed: int = 1,
     swap_cost: float = SWAP_COST,
     file_cost: float = FILE_COST,

@@ -300,6 +300,7 @@ fn _lowtide(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("ENOUGH_HOSTS", tune::ENOUGH_HOSTS)?;
     module.add("AT_A_TIME", tune::AT_A_TIME)?;
+    module.add("TRIES", tune::TRIES)?;
     module.add_function(wrap_pyfunction!(summary, module)?)?;
     module.add_function(wrap_pyfunction!(curve, module)?)?;
     module.add_function(wrap_pyfunction!(budget, module)?)?;

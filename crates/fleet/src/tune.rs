@@ -1,11 +1,13 @@
 //! The settings with which a policy would have saved most, as long as little enough would have come back.
 //!
 //! The search is that of a library (a tree-structured Parzen estimator, Bergstra et al., NIPS'11), a few candidates at a
-//! time, so that each pass over the telemetry serves them all. Every other time it is asked for the neighbours of the best so
-//! far, each setting a little less and a little more, which finds the ends of ranges that sampling hardly meets. They are judged on one half of the hosts; what the best is
+//! time, so that each pass over the telemetry serves them all. Once it has seen some, five times of six it is asked for what lies
+//! around the best so far, ever closer where nothing better is found (an evolution strategy; Beyer and Schwefel, Natural
+//! Computing 2002): settings depend on each other, and the best lie at the limit and at the ends of ranges, where sampling hardly
+//! comes. They are judged on one half of the hosts; what the best is
 //! expected to do is told from the other half, which had no say in its choice, with an interval from drawing its hosts anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::random::Random;
@@ -35,6 +37,8 @@ pub struct Setting {
 pub enum Unit {
     /// A share, as percent.
     Percent,
+    /// A share close to all, as percent; what is searched is how much is left.
+    PercentLeft,
     /// A time, as seconds.
     Seconds,
 }
@@ -51,7 +55,7 @@ pub fn space(policy: &str) -> &'static [Setting] {
     // Shares and times are searched by their logarithm.
     const PROMOTION: [Setting; 4] = [
         percent("limit", 0.001, 5.0),
-        percent("percentile", 50.0, 100.0),
+        Setting { name: "percentile", range: (0.1, 50.0), unit: Unit::PercentLeft },
         seconds("history", 600.0, 43_200.0),
         seconds("warm_up", 60.0, 3600.0),
     ];
@@ -75,12 +79,20 @@ pub struct Goal {
 }
 
 /// Candidates before the best is looked around.
-const AT_RANDOM: usize = 32;
-/// By which factor the first neighbours differ. It becomes its root whenever none of them is better.
-const FIRST_STEP: f64 = 2.0;
+const AT_RANDOM: usize = 24;
+/// How far around the best is looked first: a standard deviation, of the range's logarithm.
+const FIRST_STEP: f64 = 0.15;
+/// What becomes of that where something better was found, and where not.
+const STEPS: (f64, f64) = (1.5, 0.7);
+/// Every so many passes the library is asked instead.
+const GLOBAL: usize = 6;
+/// How likely each setting is changed, beside one that is.
+const CHANGED: f64 = 0.5;
 
 /// From so many hosts on some are left out of the search, to tell what to expect.
 pub const ENOUGH_HOSTS: usize = 10;
+/// Candidates that are tried if nobody says how many.
+pub const TRIES: usize = 144;
 /// Candidates that one pass serves.
 pub const AT_A_TIME: usize = 8;
 
@@ -119,10 +131,12 @@ pub struct Search {
     asked: Vec<(Trial, Vec<f64>)>,
     /// The best score so far, and the values that had it.
     best: Option<(f64, Vec<f64>)>,
-    /// By which factor neighbours differ from it.
+    /// How far around it is looked.
     step: f64,
-    /// Neighbours were asked for last.
+    /// What lies around it was asked for last.
     near: bool,
+    passes: usize,
+    random: Random,
     /// All that was tried.
     pub tried: Vec<Tried>,
 }
@@ -152,6 +166,8 @@ impl Search {
             best: None,
             step: FIRST_STEP,
             near: false,
+            passes: 0,
+            random: Random::new(lowtide_model::random::mix(seed)),
             tried: Vec::new(),
         })
     }
@@ -162,9 +178,10 @@ impl Search {
     /// If the search cannot go on.
     pub fn ask(&mut self, count: usize) -> Result<Vec<String>, TuneError> {
         self.asked.clear();
-        self.near = !self.near && self.tried.len() >= AT_RANDOM;
+        self.passes += 1;
+        self.near = self.tried.len() >= AT_RANDOM && !self.passes.is_multiple_of(GLOBAL);
         if self.near {
-            self.ask_for_neighbours();
+            self.look_around(count);
         }
         let mut candidates = Vec::new();
         for _ in 0..count {
@@ -180,17 +197,20 @@ impl Search {
         Ok(candidates)
     }
 
-    fn ask_for_neighbours(&self) {
+    /// Has the library ask for so many that are like the best so far.
+    fn look_around(&mut self, count: usize) {
         let Some((_, best)) = &self.best else { return };
-        for changed in 0..best.len() {
-            for factor in [1.0 / self.step, self.step] {
-                let value = |(at, ((setting, parameter), value)): (usize, (&(Setting, FloatParam), &f64))| {
-                    let (least, most) = setting.range;
-                    let value = if at == changed { (value * factor).clamp(least, most) } else { *value };
-                    (parameter.id(), ParamValue::Float(value))
-                };
-                self.study.enqueue(self.parameters.iter().zip(best).enumerate().map(value).collect());
+        for _ in 0..count {
+            let one = self.random.index(best.len());
+            let mut around = HashMap::new();
+            for (at, ((setting, parameter), value)) in self.parameters.iter().zip(best).enumerate() {
+                let (least, most) = setting.range;
+                let moved = self.step * (most / least).ln() * self.random.normal();
+                let changes = self.random.chance() < CHANGED || at == one;
+                let value = if changes { (value * moved.exp()).clamp(least, most) } else { *value };
+                around.insert(parameter.id(), ParamValue::Float(value));
             }
+            self.study.enqueue(around);
         }
     }
 
@@ -208,8 +228,9 @@ impl Search {
             }
             self.tried.push(tried);
         }
-        if self.near && self.best.as_ref().map(|(score, _)| *score) == before {
-            self.step = self.step.sqrt();
+        if self.near {
+            let better = self.best.as_ref().map(|(score, _)| *score) != before;
+            self.step = (self.step * if better { STEPS.0 } else { STEPS.1 }).min(FIRST_STEP);
         }
     }
 
@@ -247,6 +268,7 @@ fn toml(policy: &str, values: &[(Setting, f64)]) -> String {
     for (setting, value) in values {
         let value = match setting.unit {
             Unit::Percent => format!("{}%", digits(*value)),
+            Unit::PercentLeft => format!("{}%", digits(100.0 - value)),
             Unit::Seconds => format!("{:.0}s", value.max(1.0)),
         };
         text.push_str(&format!("{} = \"{value}\"\n", setting.name));

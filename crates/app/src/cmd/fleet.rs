@@ -98,7 +98,7 @@ struct TuneArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0.2%")]
     rate: Share,
     /// Candidates to try
-    #[arg(long, value_name = "COUNT", default_value = "96")]
+    #[arg(long, value_name = "COUNT", default_value_t = tune::TRIES)]
     tries: usize,
     /// Everything random follows from it
     #[arg(long, default_value = "1")]
