@@ -25,6 +25,7 @@ def main():
         SparkSession.builder.master("local-cluster[2,1,2048]")
         .config("spark.executor.memory", "2g")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "16")
         .getOrCreate()
     )
