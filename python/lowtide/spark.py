@@ -49,7 +49,7 @@ def _of_table(df: DataFrame, swap_cost: float, file_cost: float) -> _Replays:
             rows = rows.drop_columns(["host"]).sort_by([("time_s", "ascending"), ("workload", "ascending")])
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:
-                writer.write_table(rows, max_chunksize=8192)
+                writer.write_table(rows, max_chunksize=1024)
             told = kernel.replay_host(host, sink.getvalue().to_pybytes(), policy, swap_cost, file_cost, by)
             return pa.table({"host": [host], "told": [told]})
 

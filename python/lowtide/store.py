@@ -13,6 +13,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterator, List, Optional, Tuple
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -30,6 +31,12 @@ def _order(name: str) -> Tuple[bool, int, str]:
     """Files of a day, by the time of the first row, as their names tell it."""
     first = re.split("[-.]", name)[0]
     return (first.isdigit(), int(first) if first.isdigit() else 0, name)
+
+
+def plain(url: str) -> str:
+    """A place as it may be told: without keys."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
 def fetched(store: fs.FileSystem, paths: List[str]) -> Iterator[Tuple[str, Optional[bytes], str]]:
@@ -55,7 +62,7 @@ class Fleet:
                 found.setdefault(match[2], []).append((match[1], _order(match[3]), info.path))
         self.hosts = {host: [path for *_, path in sorted(files)] for host, files in sorted(found.items())}
         if not self.hosts:
-            raise ValueError(f"{url}: no day=.../host=... in it")
+            raise ValueError(f"{plain(url)}: no day=.../host=... in it")
 
     def replays(
         self, hosts: List[str], policy: Optional[str], swap_cost: float, file_cost: float, by: Optional[str], threads: Optional[int]
@@ -85,7 +92,7 @@ def replay(
     fleet = Fleet(url)
     hosts = fleet.replays(list(fleet.hosts), policy, swap_cost, file_cost, by, threads)
     told: Dict[str, Any] = json.loads(_lowtide.combine(hosts, policy, kept, price, by))["told"]
-    return {**told, "dir": url}
+    return {**told, "dir": plain(url)}
 
 
 def tune(
@@ -109,4 +116,4 @@ def tune(
 
     costs_s = {"swap_cost": swap_cost, "file_cost": file_cost}
     told = search(list(fleet.hosts), replays, policy, rate=rate, tries=tries, seed=seed, kept=kept, price=price, **costs_s)
-    return {**told, "dir": url}
+    return {**told, "dir": plain(url)}

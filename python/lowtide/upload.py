@@ -19,6 +19,8 @@ from typing import Dict, List, Tuple, Union
 import pyarrow as pa
 from pyarrow import fs
 
+from .store import plain
+
 __all__ = ["upload"]
 
 
@@ -72,7 +74,7 @@ def main() -> int:
     try:
         count, troubles = upload(arguments.folder, arguments.url)
     except (OSError, ValueError, pa.ArrowException) as error:
-        print(f"{arguments.url}: {error}", file=sys.stderr)
+        print(f"{plain(arguments.url)}: {error}", file=sys.stderr)
         return 1
     for trouble in troubles:
         print(trouble, file=sys.stderr)

@@ -4,7 +4,7 @@
 //! others count as not known. So older and newer writers are read alike, as far as they agree.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::builder::StringDictionaryBuilder;
 use arrow_array::cast::AsArray;
@@ -321,7 +321,9 @@ impl Batch {
     /// # Errors
     /// If a required one is missing, or one is of another kind.
     pub fn new(batch: &RecordBatch) -> Result<Self, Foreign> {
-        let known = columns();
+        // They are looked up for every batch.
+        static KNOWN: LazyLock<Vec<Column>> = LazyLock::new(columns);
+        let known = &*KNOWN;
         let find = |name: &str| -> Result<Option<(&ArrayRef, DataType)>, Foreign> {
             let Some(wanted) = known.iter().find(|column| column.name == name) else { return Ok(None) };
             match batch.column_by_name(name) {

@@ -392,32 +392,20 @@ fn grids(told: &Replayed) -> Vec<Grid> {
 }
 
 fn by_label(by: &By) -> Grid {
-    let head = [
-        by.label.as_str(),
-        "workloads",
-        "policy",
-        "had",
-        "net saving",
-        "",
-        "of the cold",
-        "a minute, p98",
-        "time lost",
-        "a month",
-    ];
-    let mut grid = Grid::new(&format!("By {}", by.label), &head);
+    // What fits on a line; the other formats tell all.
+    let head = [by.label.as_str(), "policy", "had", "net saving", "", "a minute, p98", "time lost"];
+    let mut grid = Grid::new(&format!("By {}, and of how many workloads", by.label), &head);
     for of in &by.values {
+        let mut name = format!("{}: {}", of.value, of.workloads);
         for policy in &of.policies {
             grid.row([
-                of.value.clone(),
-                of.workloads.to_string(),
+                std::mem::take(&mut name),
                 policy.policy.clone(),
                 bytes(Some(policy.had_bytes)),
                 human_bytes(policy.net_bytes),
                 figure(policy.net_percent, 1, " %"),
-                figure(policy.coverage_percent, 0, " %"),
                 figure(policy.promotion_rate_percent.p98, 3, " %"),
                 figure(policy.lost_percent, 4, " %"),
-                figure(policy.money_per_month.map(|money| -money), 2, ""),
             ]);
         }
     }
