@@ -113,14 +113,16 @@ def by_mechanism(rows):
     if known:
         # Runs within a twentieth of the least could go either way: that is how far it is looked for.
         little = [row["program"] for row in known if row["seff"] < 0.95 * row["least"]]
-        waste = statistics.median(row["seff"] / row["least"] - 1 for row in known if row["seff"] >= 0.95 * row["least"])
-        print(f"seff at best: less than the least that holds for {len(little)} of {len(known)} ({', '.join(little)}), else {100 * waste:+.0f} % more (median)")
+        print(f"seff at best: less than the least that holds for {len(little)} of {len(known)} ({', '.join(little)})")
     prices = [row["price"] for row in rows if row["price"]]
     if prices:
         cpu = [cpu for cpu, _ in prices]
         longer = [longer for _, longer in prices if longer is not None]
         print(f"measuring took {100 * statistics.median(cpu):.2f} % of a CPU (median of {len(cpu)}; {100 * max(cpu):.2f} % at most)", end="")
         print(f"; that run took {100 * statistics.median(longer):+.1f} % longer than those that nobody watched (median)" if longer else "")
+    best = [max(row["perf"] or 0, *(one["perf_per_gb"] or 0 for one in row["tried"].values())) for row in rows]
+    near = sum(1 for row, most in zip(rows, best) if (row["tried"].get("lowtide", {}).get("perf_per_gb") or 0) >= 0.97 * most)
+    print(f"lowtide within 3 % of the best performance per GB: {near} of {len(rows)}")
     own = [row["tried"]["lowtide"]["bytes"] / row["least"] - 1 for row in rows if "lowtide" in row["tried"] and row["least"]]
     if own:
         close = sum(1 for off in own if abs(off) <= 0.1)

@@ -15,8 +15,8 @@ equals "a program is recorded" $? 0
 equals "with what a refault was measured to cost" "$(json fixed/meta.json '.refault_costs.swap_s * 1e6 | round')" 20
 check "the record has a tide curve" "$LOWTIDE" report fixed curve --json --output curve.json
 at() { json curve.json "[.points[] | select(.age_s == $1)][0]$2"; }
-between "what it does not use could be gone" "$(at 5 '.cold[0].at | floor')" $((200 * mib)) $((470 * mib))
-between "what it uses would be kept" "$(at 5 '.kept | floor')" $((55 * mib)) $((350 * mib))
+between "what it does not use could be gone" "$(at 5 '.cold[0].at | floor')" $((250 * mib)) $((470 * mib))
+between "what it uses would be kept" "$(at 5 '.kept | floor')" $((55 * mib)) $((300 * mib))
 equals "the summary has the budget that is told for it" "$(json fixed/summary.json .budget.lowtide_bytes)" \
   "$("$LOWTIDE" budget fixed --slowdown 2% --json 2>/dev/null | jq '.budgets[] | select(.mechanism == "lowtide").bytes')"
 contains "the table tells the price" "$("$LOWTIDE" report fixed curve)" "20 µs from swap and 100 µs (assumed) from a file"
