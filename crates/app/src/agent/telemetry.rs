@@ -57,9 +57,7 @@ impl Settings {
         }
         Ok(())
     }
-}
 
-impl Settings {
     /// Labels of all and of one workload, as they are written.
     fn labels_of(&self, known: &Known) -> String {
         let labels: BTreeMap<&String, &String> = self.labels.iter().chain(&known.labels).collect();
