@@ -144,7 +144,7 @@ fn unknown(answer: &Answer) -> Failure {
     let mut silent = answer.told.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
     let record = silent.next().map_or_else(String::new, |one| one.record.display().to_string());
     let message = format!(
-        "{record}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run, for ten seconds at least"
+        "{record}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run, for twenty seconds at least"
     );
     Failure::new(code::IMPOSSIBLE, message)
 }

@@ -11,6 +11,9 @@ use lowtide_model::usage::Usage;
 use super::text::printable;
 use crate::store::{AgeRow, Record};
 
+/// Seconds after which every monitor has told which memory is used: ten are looked at, which the price may have begin late.
+const LONG_ENOUGH_S: f64 = 20.0;
+
 /// What views are taken from.
 pub struct Source<'a> {
     record: &'a Record,
@@ -75,9 +78,13 @@ impl<'a> Source<'a> {
     /// Why there is no picture of which memory is used, in short; the reasons of each monitor are among the notes.
     pub(super) fn why_unmeasured(&self) -> String {
         let monitor = &self.meta().monitor;
+        let short = self.usage().last().and_then(|row| row.t_s).is_none_or(|t_s| t_s < LONG_ENOUGH_S);
         match (monitor.backend.as_str(), monitor.refused.is_empty()) {
             ("none" | "", true) => "no monitor was asked to look which pages are touched".to_owned(),
             ("none" | "", false) => "no monitor could look which pages are touched".to_owned(),
+            (backend, _) if short => {
+                format!("it was over too soon for the monitor {backend}, which takes twenty seconds")
+            }
             (backend, true) => format!("the monitor {backend} measured nothing of it"),
             (backend, false) => format!("the monitor {backend} does not give it, and better ones could not serve"),
         }
