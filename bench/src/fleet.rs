@@ -161,9 +161,9 @@ const POLICIES: [(&str, &str); 3] = [
     ("promotion 1 %", "[x.promotion]\nlimit = '1%'\nwarm_up = '10m'"),
 ];
 
-/// A fleet that is looked at closely: every ten seconds, all pages.
+/// A fleet that is looked at closely: at every turn of the agent, all pages.
 fn close(hosts: u32) -> Plan {
-    Plan { hosts, workloads: 10, duration_s: 6.0 * 3600.0, step_s: 2.0, look_s: 10.0, sample: 0, ..Plan::default() }
+    Plan { hosts, workloads: 10, duration_s: 6.0 * 3600.0, step_s: 2.0, look_s: 5.0, sample: 0, ..Plan::default() }
 }
 
 fn fidelity(args: &Args) -> anyhow::Result<()> {

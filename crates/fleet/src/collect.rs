@@ -7,7 +7,7 @@ use lowtide_model::curve::SIDES;
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 use lowtide_policy::machine::{Observation, Target};
 use lowtide_policy::reclaim::returns::Returns;
-use lowtide_policy::replay::{EDGES, Minute};
+use lowtide_policy::replay::{BURSTS, EDGES, Minute};
 
 use crate::telemetry::Row;
 
@@ -49,10 +49,36 @@ struct Sums {
     floor: f64,
 }
 
+/// What came into use again at once, in the row under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Burst {
+    /// At the last look: bytes in use, and all there were.
+    last: Option<[f64; 2]>,
+    /// Bytes, and their squares.
+    sums: Option<[f64; 2]>,
+}
+
+impl Burst {
+    /// Takes in a look: by how much more is in use than at the last one, but for what is new.
+    fn see(&mut self, used: f64, all: f64, back: f64) {
+        let Some([used_before, all_before]) = self.last.replace([used, all]) else { return };
+        let new = (all - all_before - back).max(0.0);
+        let rise = (used - used_before - new).max(0.0);
+        let [bytes, squares] = self.sums.unwrap_or_default();
+        self.sums = Some([bytes + rise, squares + rise * rise]);
+    }
+
+    /// Since it was asked last: bytes of the burst that a byte came in, on average.
+    fn take(&mut self) -> Option<f64> {
+        self.sums.take().map(|[bytes, squares]| if bytes > 0.0 { squares / bytes } else { 0.0 })
+    }
+}
+
 /// One workload.
 #[derive(Debug, Clone)]
 struct State {
     returns: Returns,
+    bursts: [[Burst; BURSTS.len()]; SIDES],
     from_s: f64,
     last_s: f64,
     sums: Sums,
@@ -70,7 +96,13 @@ impl Collector {
     pub fn see(&mut self, seen: &Observation) -> Vec<(u64, Row)> {
         let (now_s, mut rows) = (seen.now_s, Vec::new());
         for target in &seen.targets {
-            let fresh = || State { returns: Returns::default(), from_s: now_s, last_s: now_s, sums: Sums::default() };
+            let fresh = || State {
+                returns: Returns::default(),
+                bursts: Default::default(),
+                from_s: now_s,
+                last_s: now_s,
+                sums: Sums::default(),
+            };
             let state = self.states.entry(target.id).or_insert_with(fresh);
             let went = seen.went(target.id)[1];
             rows.extend(state.see(now_s, target, went).map(|row| (target.id, row)));
@@ -109,6 +141,18 @@ impl State {
         let elapsed_s = (now_s - self.last_s).max(0.0);
         self.last_s = now_s;
         self.sums.add(elapsed_s, target);
+        for (side, bursts) in self.bursts.iter_mut().enumerate() {
+            let [all, back] = match side {
+                0 => [target.resident[0] + target.swapped, 0.0],
+                _ => [target.resident[side], target.refaults[side] * PAGE_BYTES],
+            };
+            for (burst, age_s) in bursts.iter_mut().zip(BURSTS) {
+                let bins = target.ages.iter().filter(|bin| bin.anon == (side == 0));
+                if let Some(used) = used_within(bins, f64::from(age_s)) {
+                    burst.see(used, all, back);
+                }
+            }
+        }
         let told = self.returns.see(SLICE_S, target, went, now_s);
         let lasts_s = now_s - self.from_s;
         if told.is_none() && lasts_s < UNTOLD_S {
@@ -118,6 +162,7 @@ impl State {
         if let Some((told, _)) = told {
             row.minute.told = told;
         }
+        row.minute.burst = self.bursts.each_mut().map(|bursts| bursts.each_mut().map(Burst::take));
         (self.from_s, self.sums) = (now_s, Sums::default());
         Some(row)
     }

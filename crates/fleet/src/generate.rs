@@ -102,11 +102,12 @@ fn workload(id: u64, duration_s: f64, random: &mut Random) -> Load {
         let lasts_s = (6.0 + 12.0 * random.chance()) * 3600.0;
         foreground = Some(Foreground { from_s: 0.0, lasts_s, every_s: DAY_S });
     } else if kind < 0.4 {
-        // One batch after the other, with memory of its own that grows.
+        // One batch after the other, each with memory of its own that grows.
         name = "batch";
         let every_s = log_normal(5400.0, 0.8, random).clamp(900.0, 43_200.0);
         let own = parts.split_off(1);
         let mut from_s = every_s * random.chance();
+        let mut cycle_s = 0.0;
         while from_s < duration_s && parts.len() < 200 {
             let until_s = from_s + every_s * (0.4 + 0.5 * random.chance());
             let grow_s = 0.3 * (until_s - from_s) * random.chance();
@@ -115,7 +116,10 @@ fn workload(id: u64, duration_s: f64, random: &mut Random) -> Load {
                 parts.push(part);
             }
             from_s += every_s;
+            cycle_s += every_s;
         }
+        // After so many the first comes again.
+        parts[1..].iter_mut().for_each(|part| part.again_s = cycle_s);
     } else if kind < 0.5 {
         // Grows for as long as it runs, and does not look back.
         name = "growing";

@@ -13,7 +13,7 @@ use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, PrimitiveArray, Rec
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::curve::SIDES;
-use lowtide_policy::replay::Minute;
+use lowtide_policy::replay::{BURSTS, Minute};
 
 /// Version of the schema. It grows when a column comes to mean something else; columns that are added do not change it.
 pub const VERSION: u32 = 1;
@@ -93,6 +93,12 @@ pub fn columns() -> Vec<Column> {
             &format!("{words} memory used within the longest window that is known, without new memory."),
         ));
         all.push(bytes(&name("refault"), false, &format!("{words} memory that came back in the interval.")));
+        for age_s in BURSTS {
+            let doc = format!(
+                "{words} memory that came into use at once, from one look to the next, having been idle for {age_s} s: mean over its bytes; null = not known."
+            );
+            all.push(bytes(&name(&format!("burst_{age_s}s")), false, &doc));
+        }
     }
     for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
         for edge in &AGE_EDGES_S[1..] {
@@ -172,6 +178,7 @@ pub fn encode(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
     for side in 0..SIDES {
         arrays.push(bytes(&|row| row.minute.told[side].used));
         arrays.push(bytes(&|row| row.minute.told[side].came * row.minute.lasts_s));
+        arrays.extend((0..BURSTS.len()).map(|at| maybe(&|row| row.minute.burst[side][at])));
     }
     for side in 0..SIDES {
         arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| row.minute.idle[side][edge])));
@@ -305,6 +312,7 @@ pub struct Batch {
     pressure: Shares,
     used: [Whole; SIDES],
     refault: [Whole; SIDES],
+    burst: [[Whole; BURSTS.len()]; SIDES],
     idle: [[Whole; AGE_EDGES_S.len() - 1]; SIDES],
     back: [[Whole; AGE_EDGES_S.len() - 1]; SIDES],
 }
@@ -353,6 +361,12 @@ impl Batch {
             }
             Ok(all)
         };
+        let mut bursts: [[Whole; BURSTS.len()]; SIDES] = Default::default();
+        for (side, name) in bursts.iter_mut().zip(SIDE) {
+            for (place, age_s) in side.iter_mut().zip(BURSTS) {
+                *place = whole(&format!("{name}_burst_{age_s}s_bytes"))?;
+            }
+        }
         let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
         let labels = match find("labels")? {
             Some((labels, kind)) => Some(Texts::of(labels).ok_or_else(|| wrong("labels", &kind))?),
@@ -370,6 +384,7 @@ impl Batch {
             pressure: share("pressure_some")?,
             used: sides("used_bytes")?,
             refault: sides("refault_bytes")?,
+            burst: bursts,
             idle: ages("idle")?,
             back: ages("back")?,
         })
@@ -430,6 +445,8 @@ impl Batch {
             told.used = self.used[side].or_nothing(at);
             told.came = self.refault[side].or_nothing(at) / lasts_s;
             least = least.min(told.used).min(told.came).min(bytes);
+            minute.burst[side] = self.burst[side].each_ref().map(|burst| burst.get(at));
+            least = minute.burst[side].into_iter().flatten().fold(least, f64::min);
             minute.idle[side][0] = Some(bytes);
             for (edge, (idle, back)) in self.idle[side].iter().zip(&self.back[side]).enumerate() {
                 let (idle, back) = (idle.get(at), back.get(at));

@@ -7,15 +7,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use lowtide_fleet::collect::Collector;
 use lowtide_fleet::generate::{self, Plan};
 use lowtide_fleet::replay::{self, Named, OfFleet};
 use lowtide_fleet::store::{self, Fleet, Reader};
 use lowtide_fleet::telemetry::{self, Batch, Row, VERSION_KEY, columns};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_policy::machine::Machine;
 use lowtide_policy::policies::Spec;
 use lowtide_policy::reclaim::returns::Told;
 use lowtide_policy::replay::{Minute, Replay};
+use lowtide_policy::sim::Simulated;
+use lowtide_policy::sim::load::{Load, Part, Use};
+use lowtide_policy::sim::simulated::Setup;
 use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
 
@@ -193,7 +198,11 @@ fn the_oldest_goes_first_and_the_newest_stays() {
 fn every_column_is_documented() {
     let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/fleet.md")).unwrap();
     for column in columns() {
-        let edge = AGE_EDGES_S[1..].iter().find(|edge| column.name.contains(&format!("_{edge}s_")));
+        // Of bursts there are three.
+        let edge = AGE_EDGES_S[1..]
+            .iter()
+            .filter(|_| !column.name.contains("burst"))
+            .find(|edge| column.name.contains(&format!("_{edge}s_")));
         let name = edge.map_or(column.name.clone(), |edge| column.name.replace(&format!("_{edge}s_"), "_Ns_"));
         assert!(docs.contains(&format!("`{name}`")), "{name} is not in docs/fleet.md");
     }
@@ -209,8 +218,9 @@ fn bytes() -> impl Strategy<Value = f64> {
 
 fn minutes() -> impl Strategy<Value = Minute> {
     let edges = || prop::array::uniform8(prop::option::of(bytes()));
-    (bytes(), bytes(), bytes(), edges(), edges(), prop::option::of(0.0..=1.0f64), 1u32..3600).prop_map(
-        |(anon, file, swapped, idle, back, pressure, lasts)| {
+    let bursts = || prop::array::uniform3(prop::option::of(bytes()));
+    (bytes(), bytes(), bytes(), edges(), edges(), [bursts(), bursts()], prop::option::of(0.0..=1.0f64), 1u32..3600)
+        .prop_map(|(anon, file, swapped, idle, back, burst, pressure, lasts)| {
             let lasts_s = f64::from(lasts);
             let told = Told { back: back.map(|back| back.map(|back| back / lasts_s)), used: anon, came: 0.0 };
             let mut with_all = [Some(anon); AGE_EDGES_S.len()];
@@ -224,11 +234,33 @@ fn minutes() -> impl Strategy<Value = Minute> {
                 swapped,
                 idle: [with_all, of_file],
                 told: [told, Told::default()],
+                burst,
                 pressure,
                 floor: 0.0,
             }
-        },
-    )
+        })
+}
+
+#[test]
+fn what_comes_into_use_at_once_is_told() {
+    // 8 MiB at once every 90 s, and as much that is used all the time; looked at every 5 s.
+    let part = |uses, groups| Part::new(true, uses, 2048 / groups, groups);
+    let load = Load::new(1, "x", vec![part(Use::Sweep(90.0), 1), part(Use::Steady(1.0), 32)]);
+    let plan =
+        Plan { hosts: 1, workloads: 1, duration_s: 1800.0, step_s: 1.0, look_s: 5.0, sample: 0, ..Plan::default() };
+    let mut machine = Simulated::new(Setup { loads: vec![load], ..generate::setup(&plan, 0) });
+    let (mut collector, mut bursts) = (Collector::default(), Vec::new());
+    while machine.step() {
+        if machine.is_due() {
+            let seen = machine.observe().unwrap();
+            bursts.extend(collector.see(&seen).into_iter().map(|(_, row)| row.minute.burst));
+        }
+    }
+    let of = |at: usize| bursts.iter().filter_map(|burst| burst[0][at]).fold(0.0, f64::max);
+    assert!(bursts.len() >= 29 && (of(0) - 8e6).abs() < 0.1 * 8e6 && (of(1) - of(0)).abs() < 1.0, "{bursts:?}");
+    // Always in use within two minutes, and nothing of files.
+    assert!(bursts[5..].iter().all(|burst| burst[0][2] == Some(0.0)), "{bursts:?}");
+    assert!(bursts.iter().flat_map(|burst| burst[1]).flatten().all(|burst| burst == 0.0));
 }
 
 proptest! {

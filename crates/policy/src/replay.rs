@@ -4,7 +4,8 @@
 //! What has gone is what has been idle for longer than the age in use: at once for a rule that acts at every turn, on
 //! average over the time between two rounds for one that acts now and then. What comes back of it is what was recorded to
 //! be used again after having been idle for so long. Where the age in use grows, or a brake holds, what went before stays
-//! gone until it is used.
+//! gone until it is used. It comes back in bursts as large as those that were recorded, as brakes hold for a burst that
+//! would not for the mean.
 //!
 //! A recording knows neither how full swap would be nor how long evicting takes, so those brakes do not hold here; and a
 //! policy that feels its way by the pressure that it causes cannot be replayed, as nobody recorded that pressure.
@@ -23,6 +24,9 @@ use crate::reclaim::{Chooses, age};
 /// Edges of a histogram.
 pub const EDGES: usize = AGE_EDGES_S.len();
 
+/// Idle ages of which bursts are told, seconds: those that are acted on mostly.
+pub const BURSTS: [u32; 3] = [30, 60, 120];
+
 /// What is known of a workload's minute.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Minute {
@@ -38,10 +42,23 @@ pub struct Minute {
     pub idle: [[Option<f64>; EDGES]; SIDES],
     /// What would have come back, and what was used.
     pub told: [Told; SIDES],
+    /// What came into use again at once after having been idle for each of [`BURSTS`], mean over its bytes; `None` = not known.
+    pub burst: [[Option<f64>; BURSTS.len()]; SIDES],
     /// Share of the time that some task stalled on memory.
     pub pressure: Option<f64>,
     /// Bytes that are protected from reclaim.
     pub floor: f64,
+}
+
+impl Minute {
+    /// What came at once of memory that had been idle for so long.
+    fn burst(&self, side: usize, age_s: f64) -> f64 {
+        let told = BURSTS.iter().zip(self.burst[side]).filter_map(|(edge, burst)| Some((f64::from(*edge), burst?)));
+        let (first, older) = told.fold((None, None), |(first, older), (edge, burst)| {
+            (first.or(Some(burst)), if edge <= age_s { Some(burst) } else { older })
+        });
+        older.or(first).unwrap_or(0.0)
+    }
 }
 
 /// What a policy would have made of it.
@@ -64,8 +81,42 @@ pub struct Past {
     chosen: Chosen,
     held: Held,
     gone: [Gone; SIDES],
+    bursts: [Bursts; SIDES],
     /// Pages that came back in the last step.
     back: [f64; SIDES],
+}
+
+/// What comes back of one side, kept until there is as much as comes at once.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bursts {
+    /// Of minutes with bursts, each half as much after [`BURSTS_S`] of them: bytes, and their squares.
+    sums: [f64; 2],
+    /// Bytes that have not come yet.
+    due: f64,
+}
+
+impl Bursts {
+    /// Takes in how large bursts were in a minute; one without any says nothing of their size.
+    fn see(&mut self, burst: f64, lasts_s: f64) {
+        if burst > 0.0 {
+            let left = 0.5f64.powf(lasts_s / BURSTS_S);
+            self.sums = [self.sums[0] * left + burst, self.sums[1] * left + burst * burst];
+        }
+    }
+
+    /// Bytes of a burst: of the one that a byte comes in, on average.
+    fn size(&self) -> f64 {
+        if self.sums[0] > 0.0 { self.sums[1] / self.sums[0] } else { 0.0 }
+    }
+
+    /// So many bytes more are due, and no more than all that is gone: bytes that come, in whole bursts.
+    fn come(&mut self, bytes: f64, gone: f64) -> f64 {
+        self.due = (self.due + bytes).min(gone);
+        let burst = self.size().min(gone);
+        let come = if burst > 0.0 { burst * (self.due / burst).floor() } else { self.due };
+        self.due -= come;
+        come
+    }
 }
 
 /// What is gone of one side.
@@ -78,6 +129,8 @@ struct Gone {
 
 /// Seconds between two turns of the agent, where what comes back may make a brake hold; else a minute is taken at once.
 const TURN_S: f64 = 5.0;
+/// How large bursts are is forgotten by half in so long, seconds: a minute's are few, and an hour's are of another load.
+const BURSTS_S: f64 = 300.0;
 /// Ages are known up to here, seconds.
 const OLDEST_S: f64 = AGE_EDGES_S[EDGES - 1] as f64;
 
@@ -152,7 +205,16 @@ impl Replay {
             bytes: older_s[side].map_or(0.0, |age_s| mean(&minute.idle[side], age_s, every_s) + swapped[side]),
             rate: all[side] / slower,
         });
-        let close = self.lost_s(wanted.map(|of| of.rate)) > 0.5 * self.brakes.slowdown.0.min(self.brakes.pressure.0);
+        for (side, bursts) in past.bursts.iter_mut().enumerate() {
+            bursts.see(older_s[side].map_or(0.0, |age_s| minute.burst(side, age_s)), minute.lasts_s);
+        }
+        // In the turn in which most comes.
+        let at_once = [0, 1].map(|side| {
+            let due = past.bursts[side].due + wanted[side].rate * minute.lasts_s;
+            let size = past.bursts[side].size();
+            if due >= size { size / TURN_S } else { 0.0 }.max(wanted[side].rate)
+        });
+        let close = self.lost_s(at_once) > 0.5 * self.brakes.slowdown.0.min(self.brakes.pressure.0);
         let steps = if close || past.held.by.is_some() { (minute.lasts_s / TURN_S).ceil().max(1.0) } else { 1.0 };
         let step_s = minute.lasts_s / steps;
         let (mut gone, mut back) = ([0.0; SIDES], [0.0; SIDES]);
@@ -167,6 +229,7 @@ impl Replay {
                 let step = past.gone[side].step(
                     (&minute.idle[side], swapped[side], &rates[side]),
                     goes.map(|bytes| (bytes, older_s[side].unwrap_or(0.0), wanted[side])),
+                    &mut past.bursts[side],
                     step_s,
                 );
                 past.back[side] = step / PAGE_BYTES;
@@ -218,21 +281,22 @@ impl Gone {
         &mut self,
         (idle, swapped, rates): (&[Option<f64>; EDGES], f64, &[Option<f64>; EDGES]),
         goes: Option<(f64, f64, Wanted)>,
+        bursts: &mut Bursts,
         step_s: f64,
     ) -> f64 {
         let age_s = (self.age_s + step_s).min(OLDEST_S);
         let there = at(idle, age_s) + swapped;
         let used = if there > 0.0 { at(rates, age_s) * step_s * (self.bytes / there).min(1.0) } else { 0.0 };
-        // No more of it can be left than has been idle for so long.
-        let left = (self.bytes - used).max(0.0).min(there);
         match goes {
-            Some((bytes, older_s, wanted)) if bytes > 0.0 && bytes >= left => {
+            Some((bytes, older_s, wanted)) if bytes > 0.0 && bytes >= (self.bytes - used).min(there) => {
                 *self = Self { bytes, age_s: older_s };
-                wanted.rate * step_s * (bytes / wanted.bytes).min(1.0)
+                bursts.come(wanted.rate * step_s * (bytes / wanted.bytes).min(1.0), bytes)
             }
             _ => {
-                *self = Self { bytes: left, age_s };
-                used
+                let come = bursts.come(used, self.bytes);
+                // No more of it can be left than has been idle for so long.
+                *self = Self { bytes: (self.bytes - come).max(0.0).min(there + bursts.due), age_s };
+                come
             }
         }
     }

@@ -69,6 +69,36 @@ fn brakes_hold_as_on_a_machine() {
 }
 
 #[test]
+fn what_comes_back_comes_as_much_at_once_as_was_recorded() {
+    // 6 MiB a minute, at once or 30 MiB each time.
+    let run = |burst: f64, slowdown: &str| {
+        let age =
+            policy(&format!("[x.age]\nanon = '10s'\nevery = '1ms'\nbrakes = {{ slowdown = '{slowdown}' }}")).unwrap();
+        let mut past = Past::default();
+        let minute = |at| Minute { burst: [[Some(burst * MIB); BURSTS.len()]; SIDES], ..minute(at) };
+        (0..20).map(|at| age.minute(&mut past, &minute(at))).collect::<Vec<_>>()
+    };
+    let come = |effects: &[Effect]| effects.iter().map(|effect| 60.0 * effect.back[0] / MIB).collect::<Vec<f64>>();
+    let (even, bursts) = (come(&run(0.0, "100%")), come(&run(30.0, "100%")));
+    assert!(even.iter().all(|mib| (mib - 6.0).abs() < 0.01), "{even:?}");
+    let at: Vec<usize> = (0..20).filter(|at| bursts[*at] > 0.0).collect();
+    // A little less than 6 MiB a minute, as who waits uses nothing meanwhile.
+    assert_eq!(at, [5, 10, 15], "{bursts:?}");
+    assert!(at.iter().all(|at| (bursts[*at] - 30.0).abs() < 6.0), "{bursts:?}");
+    // The brake holds for a burst, and what is used meanwhile does not go again.
+    let least = |effects: &[Effect]| effects.iter().map(|effect| effect.gone[0] / MIB).fold(f64::INFINITY, f64::min);
+    let (even, bursts) = (least(&run(0.0, "0.5%")), least(&run(30.0, "0.5%")));
+    assert!(even > 89.9 && bursts < 89.0, "{even} {bursts}");
+}
+
+#[test]
+fn a_burst_is_that_of_the_age_in_use() {
+    let told = Minute { burst: [[None, Some(2.0), Some(3.0)], [None; BURSTS.len()]], ..minute(0) };
+    let at = [10.0, 30.0, 60.0, 119.0, 120.0, 500.0].map(|age_s| told.burst(0, age_s));
+    assert_eq!((at, told.burst(1, 60.0)), ([2.0, 2.0, 2.0, 2.0, 3.0, 3.0], 0.0));
+}
+
+#[test]
 fn what_cannot_be_replayed_says_why() {
     for (toml, why) in [
         ("[x.pressure]", "pressure"),

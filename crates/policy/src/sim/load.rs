@@ -46,6 +46,8 @@ pub struct Part {
     pub idle_after_s: f64,
     /// It is freed then.
     pub until_s: f64,
+    /// It comes anew so long after it came, if it has gone by then; infinite = never.
+    pub again_s: f64,
     /// Its first group among those of the workload.
     pub(super) first: usize,
 }
@@ -65,7 +67,15 @@ impl Part {
             grow_s: 0.0,
             idle_after_s: never,
             until_s: never,
+            again_s: never,
             first: 0,
+        }
+    }
+
+    /// It comes later, or sooner, and all that happens to it.
+    fn shift(&mut self, by_s: f64) {
+        for at_s in [&mut self.from_s, &mut self.idle_after_s, &mut self.until_s] {
+            *at_s += by_s;
         }
     }
 
@@ -289,7 +299,11 @@ impl Load {
 
     /// Starts it anew: all is as when it ran for the first time.
     pub(super) fn start_anew(&mut self) {
-        let new = Self::new(self.id, "", std::mem::take(&mut self.parts));
+        let mut parts = std::mem::take(&mut self.parts);
+        for part in parts.iter_mut().filter(|part| part.again_s.is_finite()) {
+            part.shift(-(part.from_s / part.again_s).floor() * part.again_s);
+        }
+        let new = Self::new(self.id, "", parts);
         (self.parts, self.groups) = (new.parts, new.groups);
         (self.clock_s, self.debt_s, self.due_s, self.ends_s, self.gone) = (0.0, 0.0, 0.0, 0.0, false);
     }
@@ -366,15 +380,29 @@ impl Load {
         }
     }
 
-    /// Groups that are freed by now, with their parts.
+    /// Groups that are freed by now, with their parts. Those that come again are ready to.
     pub(super) fn ended(&mut self) -> Vec<(usize, usize)> {
         let clock_s = self.clock_s;
         if clock_s < self.ends_s {
             return Vec::new();
         }
-        let ends = |part: &&Part| part.until_s > clock_s;
-        self.ends_s = self.parts.iter().filter(ends).map(|part| part.until_s).fold(f64::INFINITY, f64::min);
-        let ended = self.parts.iter().enumerate().filter(|(_, part)| part.until_s <= clock_s);
-        ended.flat_map(|(at, part)| (part.first..part.first + part.groups as usize).map(move |of| (at, of))).collect()
+        let mut ended = Vec::new();
+        self.ends_s = f64::INFINITY;
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            if part.until_s <= clock_s {
+                ended.extend((part.first..part.first + part.groups as usize).map(|of| (at, of)));
+                if part.again_s.is_finite() {
+                    part.shift(part.again_s);
+                    for of in 0..part.groups {
+                        self.groups[part.first + of as usize].next_s = part.first_s(of);
+                        self.due_s = self.due_s.min(part.first_s(of));
+                    }
+                }
+            }
+            if part.until_s > clock_s {
+                self.ends_s = self.ends_s.min(part.until_s);
+            }
+        }
+        ended
     }
 }

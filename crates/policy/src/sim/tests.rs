@@ -66,6 +66,22 @@ fn what_is_idle_goes_and_what_is_used_stays() {
 }
 
 #[test]
+fn a_part_that_comes_again_is_there_each_time_and_gone_between() {
+    let mut batch = Part { from_s: 10.0, grow_s: 5.0, until_s: 40.0, again_s: 100.0, ..part(50, Use::Sweep(5.0)) };
+    batch.idle_after_s = 30.0;
+    let mut machine = Simulated::new(setup(memory(1000.0, 0), vec![Load::new(1, "batch", vec![batch])], 1000.0));
+    let mut there = Vec::new();
+    while machine.step() {
+        there.push(machine.loads()[0].bytes() / MIB);
+    }
+    // The first step ends after a second.
+    for round in 0..10 {
+        let at = |second: usize| there[100 * round + second - 1];
+        assert_eq!([at(9), at(16), at(39), at(41), at(99)], [0.0, 50.0, 50.0, 0.0, 0.0], "round {round}: {there:?}");
+    }
+}
+
+#[test]
 fn a_sweep_longer_than_the_age_costs_what_its_pages_cost() {
     let load = Load::new(1, "scan", vec![part(200, Use::Sweep(60.0))]);
     let mut setup = setup(memory(1000.0, 1000), vec![load], 1200.0);
