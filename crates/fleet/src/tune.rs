@@ -84,6 +84,8 @@ const AT_RANDOM: usize = 24;
 const FIRST_STEP: f64 = 0.15;
 /// What becomes of that where something better was found, and where not.
 const STEPS: (f64, f64) = (1.5, 0.7);
+/// Where that has become so narrow, what there is to be found there has been: how narrow, and how far is looked then.
+const NARROW: (f64, f64) = (0.02, 0.4);
 /// Every so many passes the library is asked instead.
 const GLOBAL: usize = 6;
 /// How likely each setting is changed, beside one that is.
@@ -92,7 +94,7 @@ const CHANGED: f64 = 0.5;
 /// From so many hosts on some are left out of the search, to tell what to expect.
 pub const ENOUGH_HOSTS: usize = 10;
 /// Candidates that are tried if nobody says how many.
-pub const TRIES: usize = 144;
+pub const TRIES: usize = 240;
 /// Candidates that one pass serves.
 pub const AT_A_TIME: usize = 8;
 
@@ -230,7 +232,8 @@ impl Search {
         }
         if self.near {
             let better = self.best.as_ref().map(|(score, _)| *score) != before;
-            self.step = (self.step * if better { STEPS.0 } else { STEPS.1 }).min(FIRST_STEP);
+            self.step *= if better { STEPS.0 } else { STEPS.1 };
+            self.step = if self.step < NARROW.0 { NARROW.1 } else { self.step.min(NARROW.1) };
         }
     }
 
