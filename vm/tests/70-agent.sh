@@ -71,7 +71,7 @@ sleep 15
 equals "nothing is taken while the stop file is there" "$(logged reclaim)" 0
 rm stop
 few() { [ "$(held "$1")" -lt $((110 * mib)) ]; }
-wait_for 150 few job-idle
+wait_for 240 few job-idle
 between "of 512 MiB what is in use stays" "$(held job-idle)" $((60 * mib)) $((110 * mib))
 between "what comes back is next to nothing" \
   "$(awk '$1 == "workingset_refault_anon" { print $2 }' "$root/job-idle/memory.stat")" 0 2000
