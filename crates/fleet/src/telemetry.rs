@@ -299,6 +299,27 @@ fn plain(array: &ArrayRef) -> Option<Vec<Option<&str>>> {
     })
 }
 
+/// Ages that columns are told for: all edges of a histogram but the first.
+const EDGES: [u32; AGE_EDGES_S.len() - 1] = {
+    let [_, edges @ ..] = AGE_EDGES_S;
+    edges
+};
+
+/// Columns of each side that are told by age.
+fn by_age<const AGES: usize>(
+    what: &str,
+    ages_s: [u32; AGES],
+    whole: &impl Fn(&str) -> Result<Whole, Foreign>,
+) -> Result<[[Whole; AGES]; SIDES], Foreign> {
+    let mut all: [[Whole; AGES]; SIDES] = std::array::from_fn(|_| std::array::from_fn(|_| Whole::default()));
+    for (side, name) in all.iter_mut().zip(SIDE) {
+        for (place, age_s) in side.iter_mut().zip(ages_s) {
+            *place = whole(&format!("{name}_{what}_{age_s}s_bytes"))?;
+        }
+    }
+    Ok(all)
+}
+
 /// A batch, to be read row by row.
 pub struct Batch {
     len: usize,
@@ -352,21 +373,6 @@ impl Batch {
         let sides = |what: &str| -> Result<[Whole; SIDES], Foreign> {
             Ok([whole(&format!("anon_{what}"))?, whole(&format!("file_{what}"))?])
         };
-        let ages = |what: &str| -> Result<[[Whole; AGE_EDGES_S.len() - 1]; SIDES], Foreign> {
-            let mut all: [[Whole; AGE_EDGES_S.len() - 1]; SIDES] = Default::default();
-            for (side, name) in all.iter_mut().zip(SIDE) {
-                for (place, edge) in side.iter_mut().zip(&AGE_EDGES_S[1..]) {
-                    *place = whole(&format!("{name}_{what}_{edge}s_bytes"))?;
-                }
-            }
-            Ok(all)
-        };
-        let mut bursts: [[Whole; BURSTS.len()]; SIDES] = Default::default();
-        for (side, name) in bursts.iter_mut().zip(SIDE) {
-            for (place, age_s) in side.iter_mut().zip(BURSTS) {
-                *place = whole(&format!("{name}_burst_{age_s}s_bytes"))?;
-            }
-        }
         let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
         let labels = match find("labels")? {
             Some((labels, kind)) => Some(Texts::of(labels).ok_or_else(|| wrong("labels", &kind))?),
@@ -384,9 +390,9 @@ impl Batch {
             pressure: share("pressure_some")?,
             used: sides("used_bytes")?,
             refault: sides("refault_bytes")?,
-            burst: bursts,
-            idle: ages("idle")?,
-            back: ages("back")?,
+            burst: by_age("burst", BURSTS, &whole)?,
+            idle: by_age("idle", EDGES, &whole)?,
+            back: by_age("back", EDGES, &whole)?,
         })
     }
 

@@ -212,7 +212,8 @@ impl Replay {
         let at_once = [0, 1].map(|side| {
             let due = past.bursts[side].due + wanted[side].rate * minute.lasts_s;
             let size = past.bursts[side].size();
-            if due >= size { size / TURN_S } else { 0.0 }.max(wanted[side].rate)
+            let burst = if due >= size { size / TURN_S } else { 0.0 };
+            burst.max(wanted[side].rate)
         });
         let close = self.lost_s(at_once) > 0.5 * self.brakes.slowdown.0.min(self.brakes.pressure.0);
         let steps = if close || past.held.by.is_some() { (minute.lasts_s / TURN_S).ceil().max(1.0) } else { 1.0 };
