@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn bin(anon: bool, min_s: f64, max_s: Option<f64>, bytes: f64) -> AgeBin {
-        AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } }
+        AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None }
     }
 
     #[test]

@@ -360,6 +360,7 @@ impl Accountant {
         let grown = (self.mapped.0 + mapped - self.mapped.1).max(0.0);
         target.totals = [number(charges.anon), grown, cache];
         target.exact = [true, false, true];
+        target.mapped = Some(mapped);
     }
 
     fn whole_system(&self, usage: &mut Usage, target: &mut Target) -> Result<()> {

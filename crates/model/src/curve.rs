@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::Episode;
+use crate::phase::{Phase, PhaseKind};
 
 /// Ages, in seconds, at which the curve is taken where the record reaches so far: those of the histograms and beyond.
 pub const CURVE_AGES_S: [f64; 14] = [1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0];
@@ -188,7 +189,16 @@ impl Curve {
     #[must_use]
     pub fn since(from_s: f64, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
         let ages = &ages[ages.partition_point(|row| row.t_s <= from_s)..];
-        lives::curve(from_s, ages, episodes, tick_s).or_else(|| slopes::curve(ages))
+        lives::curve(from_s, ages, episodes, tick_s).or_else(|| slopes::curve(ages, &[(from_s, f64::INFINITY)]))
+    }
+
+    /// The curve of a run with these phases. Watched pages report first touches by themselves. Histograms do not, so that of
+    /// them only those count that lie in a steady phase.
+    #[must_use]
+    pub fn of_phases(phases: &[Phase], ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
+        let steady = phases.iter().filter(|phase| phase.kind == PhaseKind::Steady);
+        let spans: Vec<(f64, f64)> = steady.map(|phase| (phase.from_s, phase.to_s)).collect();
+        lives::curve(f64::NEG_INFINITY, ages, episodes, tick_s).or_else(|| slopes::curve(ages, &spans))
     }
 
     /// What any threshold would mean, between those that the curve knows; `None` outside of them.

@@ -101,6 +101,7 @@ impl Tally {
                 min_s,
                 max_s,
                 size: Estimate { bytes: bytes.max(0.0), ci95 },
+                first_touched: None,
             };
             let (mut reached, mut min_s, mut unsure) = (0.0, 0.0, 0.0);
             for (window, used) in &known {

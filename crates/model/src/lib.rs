@@ -16,6 +16,7 @@ pub mod generations;
 pub mod ledger;
 pub mod meta;
 pub mod numa;
+pub mod phase;
 pub mod random;
 pub mod region;
 pub mod scheme;

@@ -20,6 +20,9 @@ pub struct Host {
     pub memory_bytes: u64,
     /// 2, 1, or 0 where there is no memory cgroup.
     pub cgroup_version: u8,
+    /// Bytes of swap that were active at the start.
+    #[serde(default)]
+    pub swap_bytes: u64,
 }
 
 /// A monitor that could not serve.
@@ -105,6 +108,9 @@ pub struct Meta {
     pub started_unix_s: f64,
     /// Start on `CLOCK_MONOTONIC`, to line the record up with other logs of the same boot.
     pub started_monotonic_s: f64,
+    /// The target ran before: its start was not recorded.
+    #[serde(default)]
+    pub attached: bool,
     /// Seconds between two ticks.
     pub interval_s: f64,
     /// Upper bound of the price, percent of one CPU.
@@ -126,4 +132,12 @@ pub struct Meta {
     pub notes: Vec<String>,
     /// `None` while recording, and for ever if the recorder was killed.
     pub end: Option<End>,
+}
+
+impl Meta {
+    /// Whether the start of the target was not recorded.
+    #[must_use]
+    pub fn starts_late(&self) -> bool {
+        self.attached || self.end.as_ref().is_some_and(|end| end.reason == IMPORTED)
+    }
 }

@@ -138,7 +138,7 @@ fn histogram(mut bins: Vec<(bool, f64, f64)>) -> Vec<AgeBin> {
             Some(last) if last.anon == anon && last.max_s == max_s => last.size.bytes += bytes,
             last => {
                 let min_s = last.filter(|last| last.anon == anon).and_then(|last| last.max_s).unwrap_or(0.0);
-                out.push(AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } });
+                out.push(AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None });
             }
         }
     }

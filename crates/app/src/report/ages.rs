@@ -217,7 +217,7 @@ mod tests {
     fn memory_not_watched_long_enough_is_not_called_cold() {
         let row = |t_s, min_s, max_s, bytes| AgeRow {
             t_s,
-            bin: AgeBin { anon: true, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } },
+            bin: AgeBin { anon: true, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None },
         };
         let rows = [
             row(5.0, 0.0, Some(1.0), 1.0),

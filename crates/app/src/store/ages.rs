@@ -30,6 +30,11 @@ impl Table for Ages {
             nullable("max_s", DataType::Float64, "Idle less than so many seconds; null = no upper bound known."),
             column("bytes", DataType::Int64, "Estimated bytes."),
             column("ci95_bytes", DataType::Int64, "Half-width of the 95 % interval."),
+            nullable(
+                "first_touched_bytes",
+                DataType::Int64,
+                "Of them, bytes first touched within the bin's time (smaps); null = not known.",
+            ),
         ]
     }
 
@@ -42,12 +47,15 @@ impl Table for Ages {
             Arc::new(bins().map(|bin| bin.max_s).collect::<Float64Array>()),
             Arc::new(bins().map(|bin| whole(bin.size.bytes)).collect::<Int64Array>()),
             Arc::new(bins().map(|bin| whole(bin.size.ci95)).collect::<Int64Array>()),
+            Arc::new(bins().map(|bin| bin.first_touched.map(whole)).collect::<Int64Array>()),
         ]
     }
 
     fn rows(columns: &Columns) -> Result<Vec<AgeRow>, Missing> {
         let (t_s, kind, min_s) = (columns.f64("t_s")?, columns.text("kind")?, columns.f64("min_s")?);
         let (max_s, bytes, ci95) = (columns.f64("max_s")?, columns.i64("bytes")?, columns.i64("ci95_bytes")?);
+        // Records of version 0.1 have no such column.
+        let first_touched = columns.i64("first_touched_bytes").ok();
         let row = |at: usize| AgeRow {
             t_s: t_s.value(at),
             bin: AgeBin {
@@ -55,6 +63,7 @@ impl Table for Ages {
                 min_s: min_s.value(at),
                 max_s: max_s.is_valid(at).then(|| max_s.value(at)),
                 size: Estimate { bytes: figure(bytes.value(at)), ci95: figure(ci95.value(at)) },
+                first_touched: first_touched.filter(|of| of.is_valid(at)).map(|of| figure(of.value(at))),
             },
         };
         Ok((0..columns.len()).map(row).collect())
@@ -89,7 +98,7 @@ mod tests {
     fn an_edge_is_known_where_a_bin_begins() {
         let bin = |anon, min_s: f64, max_s, bytes| AgeRow {
             t_s: 1.0,
-            bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } },
+            bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None },
         };
         let rows = [
             bin(true, 0.0, Some(1.0), 10.0),

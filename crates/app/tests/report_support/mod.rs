@@ -275,6 +275,7 @@ pub fn ages(plan: Plan, second: u32) -> Vec<AgeBin> {
                 min_s: f64::from(pair[0]),
                 max_s: Some(f64::from(pair[1])),
                 size: Estimate { bytes, ci95: (bytes * 0.1).floor() },
+                first_touched: None,
             });
         }
         let min_s = reached.last().copied().map_or(0.0, f64::from);
@@ -283,6 +284,7 @@ pub fn ages(plan: Plan, second: u32) -> Vec<AgeBin> {
             min_s,
             max_s: None,
             size: Estimate { bytes: left.floor(), ci95: (left * 0.05).floor() },
+            first_touched: None,
         });
     }
     list

@@ -31,4 +31,6 @@ pub struct Target {
     /// Which of them are the target's exact size; the others count shared pages more than once, and serve only to see
     /// growth.
     pub exact: [bool; 3],
+    /// File memory that is mapped, as charged to its cgroups: shared pages once. `None` without cgroups.
+    pub mapped: Option<f64>,
 }

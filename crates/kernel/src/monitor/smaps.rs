@@ -1,24 +1,24 @@
-//! The fallback where there is no DAMON: `clear_refs` takes back all accessed bits of a process, `smaps` later tells
+//! The fallback where there is no DAMON: `clear_refs` takes back all accessed bits of a process, `smaps` later reports
 //! how much was referenced since. The kernel walks all pages for either, so it is done as seldom as the price demands.
 //!
-//! One round clears, then reads after 1, 5, 10, … seconds: the referenced bytes are the working sets of these windows.
-//! A row of the record holds only the window that was read at its time. Whoever acts on memory of some idle age has every
-//! round reach that far, and is told of each mapping.
+//! A cycle clears once, then reads after 1, 2, 5, 10 and 20 seconds: nested windows that share their start, each reported
+//! once, when it was read. The next cycle begins where one ends. What the target grew by meanwhile was touched for the
+//! first time, not again. A cycle that began in a start-up ends with it, so that the windows after it are of steady use.
 
-use lowtide_model::WINDOWS_S;
+use std::collections::HashMap;
+
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
+use lowtide_model::{AGE_EDGES_S, WINDOWS_S};
 
 use super::Target;
 use crate::proc::parse_mapping;
 use crate::root::{Kernel, Result, keyed};
 
-/// Referenced bytes of one process, anonymous and file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Referenced {
-    /// In anonymous mappings, heap and stacks.
-    pub anon: u64,
-    /// In mappings of files.
-    pub file: u64,
+/// Bytes of both kinds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Kinds {
+    anon: f64,
+    file: f64,
 }
 
 /// The use of one mapping since the accessed bits were taken back.
@@ -30,14 +30,28 @@ pub struct MappingUse {
     pub end: u64,
     /// Bytes in memory.
     pub resident: u64,
-    /// Of them, used.
+    /// Of them, bytes that other processes map as well.
+    pub shared: u64,
+    /// Bytes in memory that were used.
     pub referenced: u64,
     /// Bytes that are parts of huge pages.
     pub huge: u64,
     /// Whether it is a file's.
     pub file: bool,
+    /// What it maps: device and inode with the offset, or 0 with the address of memory that has no file.
+    pub object: (u64, u64),
     /// Whether its pages cannot be reclaimed: locked, device memory, pages of hugetlbfs.
     pub fixed: bool,
+}
+
+/// Device and inode as one number, and the offset, of a line that opens a mapping.
+fn object(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.split_whitespace().skip(2);
+    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let device = u64::from_str_radix(major, 16).ok()? << 20 | u64::from_str_radix(minor, 16).ok()?;
+    let inode: u64 = words.next()?.parse().ok()?;
+    (inode != 0).then_some((inode ^ device.rotate_left(32), offset))
 }
 
 /// The mappings of an smaps file. A line that starts with an address range opens one; one whose inode is not 0 is a file's.
@@ -48,8 +62,14 @@ pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
         if let Some(mapping) =
             line.split(' ').next().filter(|word| !word.ends_with(':')).and_then(|_| parse_mapping(line))
         {
-            let file = line.split_whitespace().nth(4).is_some_and(|inode| inode != "0");
-            mappings.push(MappingUse { start: mapping.start, end: mapping.end, file, ..MappingUse::default() });
+            let of_file = object(line);
+            mappings.push(MappingUse {
+                start: mapping.start,
+                end: mapping.end,
+                file: of_file.is_some(),
+                object: of_file.unwrap_or((0, mapping.start)),
+                ..MappingUse::default()
+            });
             continue;
         }
         let Some(last) = mappings.last_mut() else { continue };
@@ -60,6 +80,7 @@ pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
         }
         match keyed(line).next() {
             Some(("Rss", bytes)) => last.resident = bytes,
+            Some(("Shared_Clean" | "Shared_Dirty", bytes)) => last.shared = last.shared.saturating_add(bytes),
             Some(("Referenced", bytes)) => last.referenced = bytes,
             Some(("AnonHugePages", bytes)) => last.huge = bytes,
             _ => {}
@@ -68,19 +89,47 @@ pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
     mappings
 }
 
-/// Sums what was used.
-fn referenced(mappings: &[MappingUse]) -> Referenced {
-    let mut sum = Referenced::default();
-    for mapping in mappings {
-        *(if mapping.file { &mut sum.file } else { &mut sum.anon }) += mapping.referenced;
-    }
-    sum
+/// What all processes together hold of one object.
+#[derive(Debug, Clone, Copy, Default)]
+struct Together {
+    sum: u64,
+    private: u64,
+    shared: u64,
 }
 
-/// How many windows the rounds reach: mostly the shortest, now and then ten seconds, seldom two minutes.
-const REACHES: [usize; 9] = [3, 1, 1, 1, 3, 1, 1, 1, WINDOWS_S.len()];
+/// Bytes of these mappings, pages that several processes map counted once. `smaps` does not report which pages those are,
+/// so it is the least of two upper bounds: the sum, and all that is private with the largest shared part.
+fn counted_once(mappings: &[(u32, MappingUse)], get: fn(&MappingUse) -> u64) -> Kinds {
+    let mut objects: HashMap<(bool, (u64, u64)), Together> = HashMap::new();
+    for (_, mapping) in mappings {
+        let of = objects.entry((mapping.file, mapping.object)).or_default();
+        of.sum = of.sum.saturating_add(get(mapping));
+        of.private = of.private.saturating_add(mapping.resident.saturating_sub(mapping.shared));
+        of.shared = of.shared.max(mapping.shared);
+    }
+    let mut kinds = Kinds::default();
+    for ((file, _), of) in objects {
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+        let bytes = of.sum.min(of.private.saturating_add(of.shared)) as f64;
+        *(if file { &mut kinds.file } else { &mut kinds.anon }) += bytes;
+    }
+    kinds
+}
 
-/// The mappings of the target, when they were last looked at for whoever acts on them.
+/// Seconds after the clear at which a cycle reads, and those of the occasional long one.
+const CYCLE_S: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
+const LONG_CYCLE_S: [f64; 8] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0];
+/// One cycle in so many is a long one.
+const LONG_EVERY: usize = 3;
+/// A reading is one of a window where it was made no further off than this share of it: the price may have it wait.
+const NEAR: f64 = 0.1;
+/// A start-up is over once the target's size has kept within this share for so many seconds.
+const FLAT: f64 = 0.01;
+const FLAT_S: f64 = 2.0;
+/// A cycle began in a start-up if the target grew by this share since.
+const GREW: f64 = 0.1;
+
+/// The mappings of the target, when they were last read for whoever acts on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
     /// Seconds that the accessed bits had been collecting.
@@ -89,20 +138,47 @@ pub struct Look {
     pub mappings: Vec<(u32, MappingUse)>,
 }
 
+/// What was referenced since the clear, read once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Reading {
+    /// The window that it counts as.
+    window_s: f64,
+    used: Kinds,
+    /// Of it, what the target grew by since the clear.
+    first_touched: Kinds,
+    /// All that was resident.
+    total: Kinds,
+}
+
+/// A clear and the readings after it.
+#[derive(Debug, Clone)]
+struct Cycle {
+    start_s: f64,
+    /// Sizes at the clear, by the target's accounts.
+    sizes: Kinds,
+    /// When to read, seconds after the clear, ascending.
+    due: Vec<f64>,
+    readings: Vec<Reading>,
+}
+
 /// The monitor.
 #[derive(Debug)]
 pub struct SmapsMonitor {
     kernel: Kernel,
-    /// Seconds that every round reaches, at least, for whoever acts on memory of that idle age.
+    /// Seconds that every cycle reaches, at least, for whoever acts on memory of that idle age.
     reach_s: Option<f64>,
-    /// Windows that every round reads and tells of each mapping; empty: those of a record, in turns.
-    windows: Vec<usize>,
-    cleared_s: Option<f64>,
-    /// When to read in this round, and which window that is.
-    readings: Vec<(f64, Option<usize>)>,
-    rounds: usize,
-    sets: [Option<Referenced>; WINDOWS_S.len()],
+    /// Windows that every cycle reads, with each mapping; empty: those of a record.
+    windows: Vec<f64>,
+    cycle: Option<Cycle>,
+    cycles: usize,
+    /// Since when the target's size has stayed within a hundredth, and what it was then.
+    flat: Option<(f64, f64)>,
     look: Option<Look>,
+}
+
+/// Sizes by the accounts.
+fn sizes(target: &Target) -> Kinds {
+    Kinds { anon: target.totals[0], file: target.totals[1] }
 }
 
 impl SmapsMonitor {
@@ -114,35 +190,33 @@ impl SmapsMonitor {
                 _ => {}
             }
         }
-        let sets = [None; WINDOWS_S.len()];
         let kernel = kernel.clone();
-        let windows = Vec::new();
-        Ok(Self { kernel, reach_s: None, windows, cleared_s: None, readings: Vec::new(), rounds: 0, sets, look: None })
+        Ok(Self { kernel, reach_s: None, windows: Vec::new(), cycle: None, cycles: 0, flat: None, look: None })
     }
 
-    /// Has every round reach that far, and tell of each mapping then.
+    /// Has every cycle reach that far, and read each mapping then.
     pub fn look_after(&mut self, age_s: f64) {
         self.reach_s = Some(age_s);
     }
 
-    /// Has every round read these windows (s; of [`WINDOWS_S`]), and tell of each mapping every time.
+    /// Has every cycle read these windows (s; of [`WINDOWS_S`]), with each mapping every time.
     #[must_use]
     pub fn of_windows(mut self, windows_s: &[u32]) -> Self {
-        self.windows = (0..WINDOWS_S.len()).filter(|at| windows_s.contains(&WINDOWS_S[*at])).collect();
+        self.windows = WINDOWS_S.iter().filter(|window| windows_s.contains(window)).map(|w| f64::from(*w)).collect();
         self
     }
 
-    /// When there is something to do next, seconds; at once where no round is under way.
+    /// When there is something to do next, seconds; at once where no cycle is under way.
     #[must_use]
     pub fn due_s(&self) -> f64 {
-        let next = self.cleared_s.zip(self.readings.first());
-        next.map_or(f64::NEG_INFINITY, |(cleared_s, (at_s, _))| cleared_s + at_s)
+        let next = self.cycle.as_ref().and_then(|cycle| Some(cycle.start_s + cycle.due.first()?));
+        next.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether no round is under way: the last is over, or none has begun.
+    /// Whether no cycle is under way: the last is over, or none has begun.
     #[must_use]
     pub fn is_between_rounds(&self) -> bool {
-        self.cleared_s.is_none()
+        self.cycle.is_none()
     }
 
     /// Takes the last look, if there was one since.
@@ -150,74 +224,100 @@ impl SmapsMonitor {
         self.look.take()
     }
 
-    /// Whether there is something to do now: a round to begin, or a window that has passed.
+    /// Whether there is something to do now: a cycle to begin, or a window that has passed.
     #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {
-        let Some(cleared) = self.cleared_s else { return true };
         // A tick comes a little early or late.
-        self.readings.first().is_none_or(|(at_s, _)| now_s - cleared >= at_s - 0.05)
+        now_s >= self.due_s() - 0.05
     }
 
-    /// When to read in the next round.
-    fn plan(&self) -> Vec<(f64, Option<usize>)> {
+    /// Follows the size of the target, at every tick. A cycle that began in a start-up is read out and ends once that is
+    /// over: what was used in it was mostly used for the first time.
+    pub fn follow(&mut self, now_s: f64, target: &Target) {
+        let size = target.totals[0] + target.totals[1];
+        match self.flat {
+            Some((_, then)) if (size - then).abs() <= FLAT * then.max(size) => {}
+            _ => self.flat = Some((now_s, size)),
+        }
+        let is_flat = self.flat.is_some_and(|(since_s, _)| now_s - since_s >= FLAT_S - 0.05);
+        let chosen = !self.windows.is_empty() || self.reach_s.is_some();
+        if let Some(cycle) = self.cycle.as_mut().filter(|_| is_flat && !chosen)
+            && size - cycle.sizes.anon - cycle.sizes.file > GREW * size
+        {
+            cycle.due = vec![now_s - cycle.start_s];
+        }
+    }
+
+    /// When to read in the next cycle.
+    fn plan(&self) -> Vec<f64> {
         if !self.windows.is_empty() {
-            return self.windows.iter().map(|at| (f64::from(WINDOWS_S[*at]), Some(*at))).collect();
+            return self.windows.clone();
         }
-        let reach = REACHES[self.rounds % REACHES.len()];
-        let mut readings: Vec<(f64, Option<usize>)> =
-            WINDOWS_S.iter().take(reach).enumerate().map(|(at, window)| (f64::from(*window), Some(at))).collect();
-        if let Some(age_s) = self.reach_s {
-            let window = WINDOWS_S.iter().position(|window| (f64::from(*window) - age_s).abs() < 0.05);
-            if !readings.iter().any(|(at_s, _)| (at_s - age_s).abs() < 0.05) {
-                readings.push((age_s, window));
-            }
-            // Every reading costs a walk over the target, and a long round keeps waiting whoever acts.
-            let farthest = if self.rounds % 3 == 2 { age_s } else { 0.0 };
-            readings.retain(|(at_s, _)| *at_s <= farthest || (at_s - age_s).abs() < 0.05);
-            readings.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        }
-        readings
+        let Some(age_s) = self.reach_s else {
+            return if self.cycles % LONG_EVERY == LONG_EVERY - 1 { LONG_CYCLE_S.to_vec() } else { CYCLE_S.to_vec() };
+        };
+        // Every reading costs a walk over the target, and a long cycle keeps waiting whoever acts.
+        let farther = self.cycles % LONG_EVERY == LONG_EVERY - 1;
+        let shorter = CYCLE_S.iter().copied().filter(|window_s| farther && *window_s < age_s - 0.05);
+        shorter.chain([age_s]).collect()
     }
 
-    /// Begins a round, or reads one window; then the picture of what was read in this round.
+    /// Begins a cycle, or reads one window: then the working set of that window. At the end of a cycle also its histogram.
     pub fn step(&mut self, now_s: f64, target: &Target) -> Result<Option<Picture>> {
-        let Some(cleared_s) = self.cleared_s else {
+        let Some(mut cycle) = self.cycle.take() else {
             self.begin(now_s, target)?;
             return Ok(None);
         };
+        let mappings = self.read(target)?;
+        let elapsed_s = now_s - cycle.start_s;
+        cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
+        let reading = read_out(elapsed_s, cycle.sizes, target, &mappings);
+        let is_over = cycle.due.is_empty();
+        if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| elapsed_s >= reach_s - 0.05) {
+            self.look = Some(Look { window_s: elapsed_s, mappings });
+        }
+        let mut picture = Picture::default();
+        if let Some(reading) = reading {
+            cycle.readings.push(reading);
+            if let Some(at) =
+                WINDOWS_S.iter().position(|window| f64::from(*window).total_cmp(&reading.window_s).is_eq())
+            {
+                let bytes = reading.used.anon + reading.used.file;
+                picture.working_set[at] = Some(Estimate { bytes, ci95: 0.0 });
+            }
+        }
+        if is_over {
+            picture.ages = histogram(&cycle.readings);
+            self.cycles += 1;
+            if self.windows.is_empty() {
+                self.begin(now_s, target)?;
+            }
+        } else {
+            self.cycle = Some(cycle);
+        }
+        Ok(Some(picture))
+    }
+
+    /// The histogram of a cycle that will not be read to its end.
+    pub fn finish(&mut self) -> Vec<AgeBin> {
+        self.cycle.take().map_or_else(Vec::new, |cycle| histogram(&cycle.readings))
+    }
+
+    /// The mappings of all processes that have anything in memory.
+    fn read(&self, target: &Target) -> Result<Vec<(u32, MappingUse)>> {
         let mut all = Vec::new();
-        let mut sum = Referenced::default();
         for pid in &target.pids {
             let text = match self.kernel.read_text(format!("/proc/{pid}/smaps")) {
                 Err(e) if e.is_gone() => continue,
                 other => other?,
             };
-            let mappings = parse_mappings(&text);
-            let Referenced { anon, file } = referenced(&mappings);
-            (sum.anon, sum.file) = (sum.anon + anon, sum.file + file);
-            if self.reach_s.is_some() || !self.windows.is_empty() {
-                all.extend(mappings.into_iter().filter(|mapping| mapping.resident > 0).map(|mapping| (*pid, mapping)));
-            }
+            let resident = parse_mappings(&text).into_iter().filter(|mapping| mapping.resident > 0);
+            all.extend(resident.map(|mapping| (*pid, mapping)));
         }
-        let (at_s, window) = if self.readings.is_empty() { (0.0, None) } else { self.readings.remove(0) };
-        if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| at_s >= reach_s - 0.05) {
-            self.look = Some(Look { window_s: now_s - cleared_s, mappings: all });
-        }
-        let picture = window.map(|window| {
-            self.sets[window] = Some(sum);
-            self.picture(window, target)
-        });
-        if self.readings.is_empty() {
-            self.rounds += 1;
-            self.cleared_s = None;
-            if self.reach_s.is_some() {
-                self.begin(now_s, target)?;
-            }
-        }
-        Ok(picture)
+        Ok(all)
     }
 
-    /// Begins a round.
+    /// Begins a cycle.
     fn begin(&mut self, now_s: f64, target: &Target) -> Result<()> {
         for pid in &target.pids {
             match self.kernel.write(format!("/proc/{pid}/clear_refs"), "1") {
@@ -225,32 +325,54 @@ impl SmapsMonitor {
                 _ => {}
             }
         }
-        (self.cleared_s, self.readings) = (Some(now_s), self.plan());
-        self.sets = [None; WINDOWS_S.len()];
+        self.cycle = Some(Cycle { start_s: now_s, sizes: sizes(target), due: self.plan(), readings: Vec::new() });
         Ok(())
     }
+}
 
-    fn picture(&self, window: usize, target: &Target) -> Picture {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let sizes = |set: &Referenced| [set.anon as f64, set.file as f64];
-        let mut picture = Picture::default();
-        picture.working_set[window] =
-            self.sets[window].as_ref().map(|set| Estimate { bytes: sizes(set).iter().sum(), ci95: 0.0 });
-        for (anon, side) in [(true, 0), (false, 1)] {
-            let total = if anon { target.totals[0] } else { target.totals[1] };
-            let (mut reached, mut min_s) = (0.0, 0.0);
-            for (window, set) in WINDOWS_S.iter().zip(&self.sets) {
-                let Some(set) = set else { continue };
-                let bytes = (sizes(set)[side] - reached).max(0.0);
-                let max_s = f64::from(*window);
-                picture.ages.push(AgeBin { anon, min_s, max_s: Some(max_s), size: Estimate { bytes, ci95: 0.0 } });
-                (reached, min_s) = (reached + bytes, max_s);
-            }
-            let size = Estimate { bytes: (total - reached).max(0.0), ci95: 0.0 };
-            picture.ages.push(AgeBin { anon, min_s, max_s: None, size });
-        }
-        picture
+/// A reading so long after the clear; `None` where that is near no edge of the histogram.
+fn read_out(elapsed_s: f64, then: Kinds, target: &Target, mappings: &[(u32, MappingUse)]) -> Option<Reading> {
+    let off = |edge: f64| (edge - elapsed_s).abs();
+    let edges = AGE_EDGES_S[1..].iter().map(|edge| f64::from(*edge));
+    let window_s = edges.min_by(|a, b| off(*a).total_cmp(&off(*b))).filter(|edge| off(*edge) <= NEAR * edge)?;
+    let (mut used, mut total) =
+        (counted_once(mappings, |mapping| mapping.referenced), counted_once(mappings, |mapping| mapping.resident));
+    if target.exact[0] {
+        total.anon = target.totals[0];
     }
+    // Pages of files that others were charged for are in no budget of the target.
+    total.file = target.mapped.map_or(total.file, |mapped| total.file.min(mapped));
+    (used.anon, used.file) = (used.anon.min(total.anon), used.file.min(total.file));
+    let now = sizes(target);
+    let first_touched = Kinds {
+        anon: (now.anon - then.anon).clamp(0.0, used.anon),
+        file: (now.file - then.file).clamp(0.0, used.file),
+    };
+    Some(Reading { window_s, used, first_touched, total })
+}
+
+/// Nested readings as a histogram: what each window holds beyond the one before.
+fn histogram(readings: &[Reading]) -> Vec<AgeBin> {
+    let Some(last) = readings.last() else { return Vec::new() };
+    let mut bins = Vec::new();
+    for anon in [true, false] {
+        let side = |kinds: &Kinds| if anon { kinds.anon } else { kinds.file };
+        let (mut reached, mut new, mut min_s) = (0.0, 0.0, 0.0);
+        for reading in readings {
+            let (used, first) = (side(&reading.used).max(reached), side(&reading.first_touched).max(new));
+            bins.push(AgeBin {
+                anon,
+                min_s,
+                max_s: Some(reading.window_s),
+                size: Estimate { bytes: used - reached, ci95: 0.0 },
+                first_touched: Some((first - new).min(used - reached)),
+            });
+            (reached, new, min_s) = (used, first, reading.window_s);
+        }
+        let size = Estimate { bytes: (side(&last.total) - reached).max(0.0), ci95: 0.0 };
+        bins.push(AgeBin { anon, min_s, max_s: None, size, first_touched: Some(0.0) });
+    }
+    bins
 }
 
 #[cfg(test)]
@@ -258,18 +380,139 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const MIB: f64 = 1_048_576.0;
+
     #[test]
-    fn anonymous_and_file_mappings_are_told_apart() {
-        let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nReferenced:            4 kB\n7f20-7f30 r--p 00000000 fe:00 77 /lib/x\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
+    fn mappings_are_parsed_with_what_they_map() {
+        let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nShared_Clean: 0 kB\nShared_Dirty: 4 kB\nReferenced:            4 kB\n7f20-7f30 r--p 00001000 fe:00 77 /lib/x\nRss: 12 kB\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
         let mappings = parse_mappings(text);
-        assert_eq!(referenced(&mappings), Referenced { anon: 12288, file: 12288 });
         assert_eq!((mappings[0].start, mappings[0].end, mappings[0].resident), (0x7f00, 0x7f10, 8192));
-        assert!(!mappings[1].fixed && mappings[1].file);
+        assert_eq!((mappings[0].shared, mappings[0].referenced, mappings[0].object), (4096, 4096, (0, 0x7f00)));
+        assert!(!mappings[1].fixed && mappings[1].file && !mappings[2].file);
+        assert_eq!(mappings[1].object, (77 ^ (0xfe_u64 << 20).rotate_left(32), 0x1000));
         assert!(parse_mappings("1000-2000 rw-p 0 00:00 0\nVmFlags: rd wr mr lo\n")[0].fixed);
     }
 
+    fn mapping(pid: u32, object: u64, [resident, shared, referenced]: [u64; 3]) -> (u32, MappingUse) {
+        let (object, file) = ((object, 0), true);
+        (pid, MappingUse { resident, shared, referenced, object, file, ..MappingUse::default() })
+    }
+
     #[test]
-    fn rounds_of_chosen_windows_tell_of_mappings_at_each() {
+    fn pages_that_processes_share_are_counted_once() {
+        // Three workers map the same 10 and use 8 of it; a fourth has 5 of another file to itself.
+        let all = [
+            mapping(1, 7, [10, 10, 8]),
+            mapping(2, 7, [10, 10, 8]),
+            mapping(3, 7, [10, 10, 8]),
+            mapping(4, 9, [5, 0, 5]),
+        ];
+        let used = counted_once(&all, |mapping| mapping.referenced);
+        assert_eq!(used, Kinds { anon: 0.0, file: 15.0 }, "no more than is there, and not 29");
+        assert_eq!(counted_once(&all[..1], |mapping| mapping.referenced).file, 8.0);
+        // After a fork: 6 of each process' 10 are its own.
+        let forked = [mapping(1, 7, [10, 4, 7]), mapping(2, 7, [10, 4, 7])];
+        assert_eq!(counted_once(&forked, |mapping| mapping.referenced).file, 14.0);
+        assert_eq!(counted_once(&forked, |mapping| mapping.resident).file, 16.0);
+    }
+
+    /// Steps a monitor of no processes through these times.
+    fn run(monitor: &mut SmapsMonitor, times: &[f64], size: impl Fn(f64) -> f64) -> Vec<(f64, Picture)> {
+        let mut pictures = Vec::new();
+        for now_s in times {
+            let target = Target { totals: [size(*now_s), 0.0, 0.0], ..Target::default() };
+            monitor.follow(*now_s, &target);
+            if monitor.is_due(*now_s)
+                && let Some(picture) = monitor.step(*now_s, &target).unwrap()
+            {
+                pictures.push((*now_s, picture));
+            }
+        }
+        pictures
+    }
+
+    fn ticks(count: u32) -> Vec<f64> {
+        (0..count).map(f64::from).collect()
+    }
+
+    #[test]
+    fn each_window_of_a_cycle_is_reported_once_and_cycles_follow_each_other() {
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        let pictures = run(&mut monitor, &ticks(46), |_| 10.0 * MIB);
+        let windows: Vec<(f64, Vec<u32>)> = pictures
+            .iter()
+            .map(|(t_s, of)| {
+                (
+                    *t_s,
+                    WINDOWS_S.iter().zip(&of.working_set).filter(|(_, set)| set.is_some()).map(|(w, _)| *w).collect(),
+                )
+            })
+            .collect();
+        let expected: Vec<(f64, Vec<u32>)> = [
+            (1.0, vec![1]),
+            (2.0, vec![]),
+            (5.0, vec![5]),
+            (10.0, vec![10]),
+            (20.0, vec![]),
+            (21.0, vec![1]),
+            (22.0, vec![]),
+            (25.0, vec![5]),
+            (30.0, vec![10]),
+            (40.0, vec![]),
+            (41.0, vec![1]),
+            (42.0, vec![]),
+            (45.0, vec![5]),
+        ]
+        .into();
+        assert_eq!(windows, expected);
+        let edges = |picture: &Picture| -> Vec<f64> { picture.ages.iter().filter_map(|bin| bin.max_s).collect() };
+        let histograms: Vec<f64> = pictures.iter().filter(|(_, of)| !of.ages.is_empty()).map(|(t_s, _)| *t_s).collect();
+        assert_eq!(histograms, [20.0, 40.0], "no row repeats another");
+        assert_eq!(edges(&pictures[4].1), [1.0, 2.0, 5.0, 10.0, 20.0, 1.0, 2.0, 5.0, 10.0, 20.0]);
+        // The third cycle goes on to two minutes; what it had read is not lost when the target ends.
+        assert_eq!(monitor.due_s(), 50.0);
+        assert_eq!(monitor.finish().iter().filter(|bin| bin.anon && bin.max_s.is_some()).count(), 3);
+    }
+
+    #[test]
+    fn a_late_reading_is_one_of_the_window_that_it_was_made_after() {
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        let pictures = run(&mut monitor, &[0.0, 3.0, 10.5, 31.0, 32.0], |_| MIB);
+        let edges: Vec<f64> = pictures.iter().flat_map(|(_, of)| &of.ages).filter_map(|bin| bin.max_s).collect();
+        assert_eq!(edges, [10.0, 30.0, 10.0, 30.0], "three seconds are near no edge");
+        assert!(pictures[1].1.working_set[2].is_some() && pictures[2].1.working_set[3].is_some());
+    }
+
+    #[test]
+    fn a_start_up_ends_its_cycle() {
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        let grows = |t_s: f64| MIB * (1.0 + 100.0 * t_s.min(6.0));
+        let pictures = run(&mut monitor, &ticks(30), grows);
+        let ends: Vec<f64> = pictures.iter().filter(|(_, of)| !of.ages.is_empty()).map(|(t_s, _)| *t_s).collect();
+        assert_eq!(ends, [8.0, 28.0], "flat from the sixth second on, for two seconds");
+        let first: f64 = pictures
+            .iter()
+            .filter(|(t_s, _)| *t_s > 8.5)
+            .flat_map(|(_, of)| &of.ages)
+            .filter_map(|b| b.first_touched)
+            .sum();
+        assert_eq!(first, 0.0);
+    }
+
+    #[test]
+    fn what_the_target_grew_by_was_not_used_again() {
+        let all = [(1, MappingUse { resident: 100, referenced: 80, ..MappingUse::default() })];
+        let target = Target { totals: [100.0, 0.0, 0.0], exact: [true, false, true], ..Target::default() };
+        let reading = |then| read_out(5.2, Kinds { anon: then, file: 0.0 }, &target, &all).unwrap();
+        assert_eq!((reading(70.0).window_s, reading(70.0).first_touched.anon), (5.0, 30.0));
+        assert_eq!(reading(0.0).first_touched.anon, 80.0, "no more than was used");
+        assert_eq!(reading(120.0).first_touched.anon, 0.0);
+        let bins = histogram(&[reading(70.0)]);
+        assert_eq!((bins[0].size.bytes, bins[0].first_touched, bins[1].size.bytes), (80.0, Some(30.0), 20.0));
+    }
+
+    #[test]
+    fn cycles_of_chosen_windows_read_mappings_at_each() {
         let monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         let mut monitor = monitor.of_windows(&[10, 30, 7]);
         let mut looks = Vec::new();
@@ -284,15 +527,14 @@ mod tests {
     }
 
     #[test]
-    fn rounds_reach_as_far_as_whoever_acts_needs() {
+    fn cycles_reach_as_far_as_whoever_acts_needs() {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
-        assert_eq!(monitor.plan(), [(1.0, Some(0)), (5.0, Some(1)), (10.0, Some(2))]);
+        assert_eq!(monitor.plan(), CYCLE_S);
         monitor.look_after(2.0);
-        monitor.rounds = 8;
-        assert_eq!(monitor.plan(), [(1.0, Some(0)), (2.0, None)]);
-        monitor.rounds = 1;
-        assert_eq!(monitor.plan(), [(2.0, None)]);
-        monitor.rounds = 2;
+        monitor.cycles = 1;
+        assert_eq!(monitor.plan(), [2.0]);
+        monitor.cycles = 2;
+        assert_eq!(monitor.plan(), [1.0, 2.0]);
         let mut looked = Vec::new();
         for now_s in [0.0, 1.0, 2.0, 2.1, 4.0] {
             if monitor.is_due(now_s) {
@@ -300,13 +542,29 @@ mod tests {
             }
             looked.push(monitor.take_look().is_some());
         }
-        assert_eq!(looked, [false, false, true, false, true], "a round begins where the one before ends");
+        assert_eq!(looked, [false, false, true, false, true], "a cycle begins where the one before ends");
     }
 
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
             let _ = parse_mappings(&text);
+        }
+
+        #[test]
+        fn nested_windows_hold_no_less(
+            readings in prop::collection::vec((0.0f64..1e9, 0.0f64..1e9, 0.0f64..1e9), 1..6),
+        ) {
+            let readings: Vec<Reading> = readings.iter().zip(CYCLE_S).map(|((used, first, total), window_s)| Reading {
+                window_s,
+                used: Kinds { anon: *used, file: 0.0 },
+                first_touched: Kinds { anon: *first, file: 0.0 },
+                total: Kinds { anon: *total, file: 0.0 },
+            }).collect();
+            for bin in histogram(&readings) {
+                prop_assert!(bin.size.bytes >= 0.0);
+                prop_assert!(bin.first_touched.is_some_and(|first| (0.0..=bin.size.bytes + 1e-6).contains(&first)));
+            }
         }
     }
 }

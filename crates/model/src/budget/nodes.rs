@@ -108,6 +108,8 @@ fn sum(kind: Mechanism, ranks: &[&Rank<'_>]) -> Option<Budget> {
         set_at_s: largest.set_at_s,
         verified: all.iter().all(|budget| budget.verified),
         machine_wide: false,
+        basis: largest.basis,
+        predicted_slowdown: all.iter().filter_map(|budget| budget.predicted_slowdown).reduce(f64::max),
     })
 }
 
@@ -145,6 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::budget::Basis;
 
     fn budget(mechanism: Mechanism, bytes: u64) -> Budget {
         Budget {
@@ -158,6 +161,8 @@ mod tests {
             set_at_s: Some(1.0),
             verified: false,
             machine_wide: mechanism == Mechanism::Unlimited,
+            basis: Basis::Accounts,
+            predicted_slowdown: None,
         }
     }
 

@@ -40,6 +40,9 @@ pub struct AgeBin {
     pub max_s: Option<f64>,
     /// Bytes.
     pub size: Estimate,
+    /// Of them, bytes that came into being within the bin's time, as far as the growth of the target shows it: used for
+    /// the first time, not again. `None` where the monitor does not tell; of windows that share their start only.
+    pub first_touched: Option<f64>,
 }
 
 /// A bin of the histogram of one tick.
@@ -225,11 +228,11 @@ fn bins(anon: bool, side: usize, total: f64, below: &[[Option<Estimate>; 2]]) ->
     for (edge, at) in AGE_EDGES_S.iter().zip(below).skip(1) {
         let Some(upto) = at[side] else { continue };
         let size = Estimate { bytes: (upto.bytes - reached.bytes).max(0.0), ci95: upto.ci95.hypot(reached.ci95) };
-        list.push(AgeBin { anon, min_s, max_s: Some(f64::from(*edge)), size });
+        list.push(AgeBin { anon, min_s, max_s: Some(f64::from(*edge)), size, first_touched: None });
         reached = Estimate { bytes: reached.bytes.max(upto.bytes), ci95: upto.ci95 };
         min_s = f64::from(*edge);
     }
     let size = Estimate { bytes: (total - reached.bytes).max(0.0), ci95: reached.ci95 };
-    list.push(AgeBin { anon, min_s, max_s: None, size });
+    list.push(AgeBin { anon, min_s, max_s: None, size, first_touched: None });
     list
 }

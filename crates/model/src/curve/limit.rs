@@ -92,6 +92,12 @@ impl Limits {
         (!slices.is_empty()).then_some(Self { slices })
     }
 
+    /// The most anonymous and file memory that it held at a time, bytes.
+    #[must_use]
+    pub fn held(&self) -> f64 {
+        self.slices.iter().map(|slice| slice.held).fold(0.0, f64::max)
+    }
+
     /// Share of the time lost with so many bytes of anonymous and file memory.
     #[must_use]
     pub fn slowdown(&self, bytes: f64, costs: &RefaultCosts) -> f64 {
@@ -103,7 +109,7 @@ impl Limits {
     /// The least bytes with which no more than that share of the time is lost.
     #[must_use]
     pub fn least(&self, slowdown: f64, costs: &RefaultCosts) -> f64 {
-        let (mut low, mut high) = (0.0, self.slices.iter().map(|slice| slice.held).fold(0.0, f64::max));
+        let (mut low, mut high) = (0.0, self.held());
         while high - low > PAGE_BYTES {
             let middle = 0.5 * (low + high);
             if self.slowdown(middle, costs) <= slowdown { high = middle } else { low = middle }

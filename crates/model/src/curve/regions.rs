@@ -24,6 +24,7 @@ pub fn histogram(t_s: f64, regions: impl Iterator<Item = (Region, bool)>) -> Vec
             min_s: f64::from(AGE_EDGES_S[bin]),
             max_s: AGE_EDGES_S.get(bin + 1).map(|edge| f64::from(*edge)),
             size: Estimate { bytes: bytes[side][bin], ci95: 0.0 },
+            first_touched: None,
         },
     };
     (0..2)

@@ -1,44 +1,62 @@
-//! The curve from histograms alone.
+//! The curve from histograms alone: the rate of misses is the slope of the working set over its window (Denning and
+//! Schwartz, CACM 1972), taken within cycles of windows that were read together.
 
-use super::{Band, Basis, Curve, Point, SIDES, mean_total, totals};
+use super::{Band, Basis, Curve, Point, SIDES, totals};
 use crate::cohort::AgeRow;
 use crate::stats;
 
-/// Fewer ticks at which an age is known say nothing.
-const FEWEST_TICKS: usize = 2;
+/// Fewer cycles in which a window was read say nothing of it.
+const FEWEST_CYCLES: usize = 2;
+/// The same of cycles that report first touches themselves.
+const FEWEST_NESTED: usize = 1;
+/// Readings are made a little early or late; seconds.
+const JITTER_S: f64 = 1.0;
 
-/// The working set of one window over the ticks at which it was measured.
+/// One window of one cycle, both sides: used within it, of that used before, and the half-width of its interval.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    age_s: f64,
+    used: [f64; SIDES],
+    /// Without what was touched for the first time: that did not come back.
+    reused: [f64; SIDES],
+    half: [f64; SIDES],
+}
+
+/// Nested windows that were read together: a histogram of one moment, or readings after one clear of the accessed bits.
+struct Cycle {
+    total: [f64; SIDES],
+    /// By ascending window.
+    readings: Vec<Reading>,
+    /// Whether it reports first touches itself.
+    nested: bool,
+}
+
+/// A window over all cycles.
 struct Edge {
     age_s: f64,
-    cold: [f64; SIDES],
-    half: [f64; SIDES],
     used: [f64; SIDES],
-    /// The same without what was new in the window: that did not come back.
-    known_before: [f64; SIDES],
+    reused: [f64; SIDES],
+    half: [f64; SIDES],
     peak: f64,
 }
 
-/// The curve; `None` where fewer than two ages are known.
-pub(super) fn curve(ages: &[AgeRow]) -> Option<Curve> {
-    let mut edges: Vec<f64> = ages.iter().filter_map(|row| row.bin.max_s).collect();
-    edges.sort_by(f64::total_cmp);
-    edges.dedup();
+/// The curve of what was read within these stretches of the run (from, to; seconds); `None` where fewer than two ages are
+/// known.
+///
+/// Use changes from one cycle to the next, so windows are never compared across cycles: what a longer window holds beyond a
+/// shorter one is the mean over the cycles that read both.
+pub(super) fn curve(ages: &[AgeRow], spans: &[(f64, f64)]) -> Option<Curve> {
     let all = totals(ages);
-    let mut known: Vec<Edge> = edges.iter().filter_map(|age_s| edge(ages, &all, *age_s)).collect();
-    // Windows are measured at different times, so their means may cross where the use changed in between.
-    for at in 1..known.len() {
-        for side in 0..SIDES {
-            known[at].used[side] = known[at].used[side].max(known[at - 1].used[side]);
-            known[at].known_before[side] = known[at].known_before[side].max(known[at - 1].known_before[side]);
-            known[at].cold[side] = known[at].cold[side].min(known[at - 1].cold[side]);
-        }
-        known[at].peak = known[at].peak.max(known[at - 1].peak);
-    }
+    let ticks = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits());
+    let cycles: Vec<Cycle> = ticks.filter_map(|tick| cycle(tick, &all, spans)).collect();
+    let known = edges(&cycles);
     if known.len() < 2 {
         return None;
     }
-    let points = (0..known.len()).map(|at| point(&known, at)).collect();
-    Some(Curve { basis: Basis::Histograms, total: [mean_total(&all, 0), mean_total(&all, 1)], points })
+    let total =
+        [0, 1].map(|side| stats::mean(&cycles.iter().map(|of| of.total[side]).collect::<Vec<f64>>()).unwrap_or(0.0));
+    let points = (0..known.len()).map(|at| point(&known, total, at)).collect();
+    Some(Curve { basis: Basis::Histograms, total, points })
 }
 
 /// Sizes at the last tick that is not after a time; `None` before the first.
@@ -47,41 +65,89 @@ fn at(totals: &[(f64, [f64; SIDES])], t_s: f64) -> Option<[f64; SIDES]> {
     Some(totals[after.checked_sub(1)?].1)
 }
 
-fn edge(ages: &[AgeRow], totals: &[(f64, [f64; SIDES])], age_s: f64) -> Option<Edge> {
-    let (mut cold, mut half, mut used) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
-    let mut known_before = [vec![], vec![]];
-    let mut peak: f64 = 0.0;
-    for tick in ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()) {
-        let ends_here = |anon: bool| tick.iter().find(|row| row.bin.anon == anon && row.bin.max_s == Some(age_s));
-        let (Some(anon), Some(file)) = (ends_here(true), ends_here(false)) else { continue };
-        let mut kept = 0.0;
-        // What it grew by is new. What was there before the first tick nobody knows.
-        let before = at(totals, tick[0].t_s - age_s).zip(at(totals, tick[0].t_s));
-        for (side, end) in [anon, file].into_iter().enumerate() {
-            let sum = |is: &dyn Fn(&AgeRow) -> bool| -> f64 {
-                tick.iter().filter(|row| row.bin.anon == (side == 0) && is(row)).map(|row| row.bin.size.bytes).sum()
-            };
-            let within = sum(&|row| row.bin.max_s.is_some_and(|max_s| max_s <= age_s));
-            kept += within;
-            used[side].push(within);
-            if let Some((before, now)) = before {
-                known_before[side].push((within - (now[side] - before[side]).max(0.0)).max(0.0));
-            }
-            cold[side].push(sum(&|row| row.bin.min_s >= age_s));
-            half[side].push(end.bin.size.ci95);
-        }
-        peak = peak.max(kept);
+/// What a tick's histogram says of the windows that lie within one of these stretches; `None` where it lies in none.
+fn cycle(tick: &[AgeRow], totals: &[(f64, [f64; SIDES])], spans: &[(f64, f64)]) -> Option<Cycle> {
+    let t_s = tick.first()?.t_s;
+    let (from_s, _) = spans.iter().find(|(from_s, to_s)| (from_s - JITTER_S..=to_s + JITTER_S).contains(&t_s))?;
+    let bins = |side: usize| tick.iter().map(|row| &row.bin).filter(move |bin| bin.anon == (side == 0));
+    let mut ages: Vec<f64> = bins(0).filter_map(|bin| bin.max_s).collect();
+    ages.sort_by(f64::total_cmp);
+    ages.retain(|age_s| bins(1).any(|bin| bin.max_s == Some(*age_s)));
+    let nested = tick.iter().any(|row| row.bin.first_touched.is_some());
+    // Nested windows share their start, and so does the longest of them.
+    let reaches_back = |age_s: f64| t_s - age_s < from_s - JITTER_S;
+    if nested && ages.last().is_some_and(|longest_s| reaches_back(*longest_s)) {
+        return None;
     }
-    let mean = |values: &[Vec<f64>; SIDES]| [0, 1].map(|side| stats::mean(&values[side]).unwrap_or(0.0));
-    let known_before = if known_before[0].len() >= FEWEST_TICKS { &known_before } else { &used };
-    (used[0].len() >= FEWEST_TICKS).then(|| Edge {
-        age_s,
-        known_before: mean(known_before),
-        cold: mean(&cold),
-        half: mean(&half),
-        used: mean(&used),
-        peak,
-    })
+    let now = at(totals, t_s)?;
+    let reading = |age_s: f64| {
+        let mut reading = Reading { age_s, used: [0.0; SIDES], reused: [0.0; SIDES], half: [0.0; SIDES] };
+        // What it grew by is new. What was there before the first tick nobody knows.
+        let before = if nested { Some(now) } else { at(totals, t_s - age_s) }?;
+        for side in 0..SIDES {
+            let within = || bins(side).filter(|bin| bin.max_s.is_some_and(|max_s| max_s <= age_s));
+            let used: f64 = within().map(|bin| bin.size.bytes).sum();
+            let first: f64 = within().filter_map(|bin| bin.first_touched).sum();
+            let grown = (now[side] - before[side]).max(0.0);
+            let half = bins(side).find(|bin| bin.max_s == Some(age_s)).map_or(0.0, |bin| bin.size.ci95);
+            (reading.used[side], reading.half[side]) = (used, half);
+            reading.reused[side] = (used - if nested { first } else { grown }).max(0.0);
+        }
+        Some(reading)
+    };
+    let readings = ages.iter().filter(|age_s| !reaches_back(**age_s)).filter_map(|age_s| reading(*age_s)).collect();
+    Some(Cycle { total: now, readings, nested })
+}
+
+impl Cycle {
+    fn reading(&self, age_s: f64) -> Option<Reading> {
+        self.readings.iter().find(|reading| reading.age_s.total_cmp(&age_s).is_eq()).copied()
+    }
+
+    /// A window and the one before it, if there is one; `None` where either was not read.
+    fn step(&self, shorter_s: Option<f64>, age_s: f64) -> Option<(Reading, Option<Reading>)> {
+        let before = match shorter_s {
+            None => None,
+            Some(shorter_s) => Some(self.reading(shorter_s)?),
+        };
+        Some((self.reading(age_s)?, before))
+    }
+}
+
+/// The windows that enough cycles read, each as its step over the one before.
+fn edges(cycles: &[Cycle]) -> Vec<Edge> {
+    let mut ages: Vec<f64> = cycles.iter().flat_map(|cycle| &cycle.readings).map(|reading| reading.age_s).collect();
+    ages.sort_by(f64::total_cmp);
+    ages.dedup();
+    // Where cycles report first touches themselves, nothing has to be compared with other times.
+    let fewest = if cycles.iter().all(|cycle| cycle.nested) { FEWEST_NESTED } else { FEWEST_CYCLES };
+    let mut known: Vec<Edge> = Vec::new();
+    for age_s in ages {
+        let shorter_s = known.last().map(|edge| edge.age_s);
+        let steps: Vec<_> = cycles.iter().filter_map(|cycle| cycle.step(shorter_s, age_s)).collect();
+        if steps.len() >= fewest {
+            known.push(edge(known.last(), &steps));
+        }
+    }
+    known
+}
+
+/// A window by its mean step over the one before.
+fn edge(shorter: Option<&Edge>, steps: &[(Reading, Option<Reading>)]) -> Edge {
+    let mean = |get: &dyn Fn(&Reading) -> f64| {
+        let each = steps.iter().map(|(now, before)| (get(now) - before.as_ref().map_or(0.0, get)).max(0.0));
+        stats::mean(&each.collect::<Vec<f64>>()).unwrap_or(0.0)
+    };
+    let reached = |get: fn(&Edge) -> &[f64; SIDES], side: usize| shorter.map_or(0.0, |edge| get(edge)[side]);
+    let half = |side: usize| stats::mean(&steps.iter().map(|(now, _)| now.half[side]).collect::<Vec<f64>>());
+    let peak = steps.iter().map(|(now, _)| now.used.iter().sum()).fold(0.0, f64::max);
+    Edge {
+        age_s: steps.first().map_or(0.0, |(now, _)| now.age_s),
+        used: [0, 1].map(|side| reached(|edge| &edge.used, side) + mean(&|reading| reading.used[side])),
+        reused: [0, 1].map(|side| reached(|edge| &edge.reused, side) + mean(&|reading| reading.reused[side])),
+        half: [0, 1].map(|side| half(side).unwrap_or(0.0)),
+        peak: shorter.map_or(peak, |edge| edge.peak.max(peak)),
+    }
 }
 
 /// Bytes a second that come back after having been idle for the window at that place, from working sets (window in
@@ -106,13 +172,12 @@ pub fn rate_of_return(sets: &[(f64, f64)], at: usize) -> Band {
     Band { at: (before * after).sqrt(), low: before.min(after), high: before.max(after) }
 }
 
-fn point(known: &[Edge], at: usize) -> Point {
+fn point(known: &[Edge], total: [f64; SIDES], at: usize) -> Point {
     let edge = &known[at];
-    let sets =
-        |side: usize| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.known_before[side])).collect() };
+    let sets = |side: usize| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.reused[side])).collect() };
     Point {
         age_s: edge.age_s,
-        cold: [0, 1].map(|side| Band::around(edge.cold[side], edge.half[side])),
+        cold: [0, 1].map(|side| Band::around((total[side] - edge.used[side]).max(0.0), edge.half[side])),
         back: [0, 1].map(|side| rate_of_return(&sets(side), at)),
         kept: edge.used.iter().sum(),
         kept_peak: edge.peak,

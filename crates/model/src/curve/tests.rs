@@ -181,10 +181,11 @@ fn a_sweep_longer_than_the_age_comes_back_whole() {
 fn histograms(ages: &[f64], used: impl Fn(f64) -> f64, total: f64) -> Vec<AgeRow> {
     let row = |t_s: f64, anon: bool, min_s: f64, max_s: Option<f64>, bytes: f64| AgeRow {
         t_s,
-        bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } },
+        bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None },
     };
     let mut rows = Vec::new();
-    for t_s in [1.0, 2.0, 3.0] {
+    // Longer than the longest window: what was there before the first row may have been new.
+    for t_s in (0..40).map(f64::from) {
         let (mut reached, mut from_s) = (0.0, 0.0);
         for age_s in ages {
             rows.push(row(t_s, true, from_s, Some(*age_s), used(*age_s) - reached));
@@ -210,6 +211,61 @@ fn histograms_alone_bound_what_comes_back() {
         assert!(back.low <= exact && exact <= back.high, "{point:?}: {exact}");
     }
     assert_eq!(Curve::of(&rows[..2], &[], 1.0), None, "one tick tells no curve");
+}
+
+/// One cycle of nested windows (seconds, bytes used, of them first touched), read to its end at `t_s`.
+fn cycle(t_s: f64, windows: &[(f64, f64, f64)], total: f64) -> Vec<AgeRow> {
+    let (mut rows, mut reached, mut from_s) = (Vec::new(), (0.0, 0.0), 0.0);
+    let row = |anon, min_s, max_s, bytes, first| AgeRow {
+        t_s,
+        bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: Some(first) },
+    };
+    for (window_s, used, first) in windows {
+        rows.push(row(true, from_s, Some(*window_s), used - reached.0, first - reached.1));
+        rows.push(row(false, from_s, Some(*window_s), 0.0, 0.0));
+        (reached, from_s) = ((*used, *first), *window_s);
+    }
+    rows.push(row(true, from_s, None, total - reached.0, 0.0));
+    rows.push(row(false, from_s, None, 0.0, 0.0));
+    rows
+}
+
+#[test]
+fn windows_are_compared_within_their_cycle_alone() {
+    // Hot by turns: 50 in one cycle and 200 in the next, of which only the first reads ten seconds. Nothing ever comes back
+    // after more than a second, though the mean of the five-second windows is larger than the ten-second one.
+    let rows = [
+        cycle(110.0, &[(1.0, 50.0, 0.0), (5.0, 50.0, 0.0), (10.0, 50.0, 0.0)], 500.0),
+        cycle(120.0, &[(1.0, 200.0, 0.0), (5.0, 200.0, 0.0)], 500.0),
+    ];
+    let curve = Curve::of(&rows.concat(), &[], 1.0).unwrap();
+    let sets: Vec<(f64, f64)> = curve.points.iter().map(|point| (point.age_s, point.kept)).collect();
+    assert_eq!(sets, [(1.0, 125.0), (5.0, 125.0), (10.0, 125.0)]);
+    assert_eq!((curve.points[1].back[0], curve.points[1].kept_peak), (Band::default(), 200.0));
+}
+
+#[test]
+fn first_touches_of_a_cycle_did_not_come_back() {
+    // 40 bytes a second are new, 10 are used all the time.
+    let grows = cycle(50.0, &[(1.0, 50.0, 40.0), (5.0, 210.0, 200.0), (10.0, 410.0, 400.0)], 900.0);
+    let curve = Curve::of(&grows, &[], 1.0).unwrap();
+    assert_eq!(curve.points[1].back[0], Band::default());
+    assert_eq!(curve.points[1].kept, 210.0);
+}
+
+#[test]
+fn cycles_outside_of_steady_phases_say_nothing_of_them() {
+    let phase = |kind, from_s, to_s| Phase { kind, from_s, to_s };
+    let phases = [phase(PhaseKind::StartUp, 0.0, 20.0), phase(PhaseKind::Steady, 20.0, 60.0)];
+    let rows = [
+        cycle(18.0, &[(1.0, 300.0, 0.0), (5.0, 400.0, 0.0), (10.0, 500.0, 0.0)], 500.0),
+        // Begun in the start-up.
+        cycle(25.0, &[(1.0, 300.0, 0.0), (5.0, 400.0, 0.0), (10.0, 500.0, 0.0)], 500.0),
+        cycle(36.0, &[(1.0, 60.0, 0.0), (5.0, 60.0, 0.0), (10.0, 60.0, 0.0)], 500.0),
+    ];
+    let curve = Curve::of_phases(&phases, &rows.concat(), &[], 1.0).unwrap();
+    assert_eq!(curve.points.iter().map(|point| point.kept_peak).collect::<Vec<_>>(), [60.0; 3]);
+    assert_eq!(Curve::of_phases(&phases[..1], &rows.concat(), &[], 1.0), None, "never steady, so no curve");
 }
 
 #[test]
@@ -273,7 +329,7 @@ proptest! {
         lives in prop::collection::vec((0u64..5, any::<bool>(), 0.0f64..100.0, 0.0f64..100.0, prop::option::of(0.0f64..200.0)), 0..40),
     ) {
         let rows: Vec<AgeRow> = rows.into_iter().map(|(t_s, anon, min_s, max_s, bytes)| AgeRow {
-            t_s, bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } },
+            t_s, bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None },
         }).collect();
         let lives: Vec<Episode> = lives.into_iter().map(|(page, touched, start_s, end_s, reuse_s)| Episode {
             key: PageKey { space: 1, page }, kind: Kind::Anon, weight_bytes: 4096.0, touched, start_s, end_s, reuse_s,

@@ -10,7 +10,7 @@ const MIB: f64 = 1_048_576.0;
 
 fn bin(anon: bool, min_s: f64, bytes: f64) -> AgeBin {
     let max_s = AGE_EDGES_S.iter().map(|edge| f64::from(*edge)).find(|edge| *edge > min_s);
-    AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 } }
+    AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None }
 }
 
 fn target() -> Target {

@@ -58,7 +58,7 @@ pub(super) fn target(
             };
             let size = Estimate { bytes: size.bytes.min(left), ..size };
             left -= size.bytes;
-            ages.push(AgeBin { anon: side == 0, min_s, max_s, size });
+            ages.push(AgeBin { anon: side == 0, min_s, max_s, size, first_touched: None });
         }
     }
     let resident = bytes.map(|bytes| bytes.iter().sum());

@@ -217,7 +217,7 @@ fn a_replayed_histogram_has_the_working_sets_and_sizes_that_were_recorded() {
         let scale = if (150..250).contains(&t_s) { 2.0 } else { 1.0 };
         let mut push = |anon: bool, min_s: f64, max_s: Option<f64>, mib: f64| {
             let size = Estimate { bytes: mib * MIB * scale, ci95: 0.0 };
-            rows.push(AgeRow { t_s: f64::from(t_s), bin: AgeBin { anon, min_s, max_s, size } });
+            rows.push(AgeRow { t_s: f64::from(t_s), bin: AgeBin { anon, min_s, max_s, size, first_touched: None } });
         };
         let mut before = (0.0, 0.0);
         for (age_s, mib) in sets {

@@ -8,10 +8,10 @@ fn ages(edges: &[(f64, f64)], total: f64) -> Vec<AgeBin> {
         let (mut reached, mut min_s) = (0.0, 0.0);
         for (edge, used) in edges {
             let size = Estimate { bytes: (used - reached) * MIB, ci95: 0.0 };
-            bins.push(AgeBin { anon, min_s, max_s: Some(*edge), size });
+            bins.push(AgeBin { anon, min_s, max_s: Some(*edge), size, first_touched: None });
             (reached, min_s) = (*used, *edge);
         }
-        bins.push(AgeBin { anon, min_s, max_s: None, size: Estimate { bytes: (total - reached) * MIB, ci95: 0.0 } });
+        bins.push(AgeBin { anon, min_s, max_s: None, size: Estimate { bytes: (total - reached) * MIB, ci95: 0.0 }, first_touched: None });
     }
     bins
 }
