@@ -7,10 +7,10 @@ use crate::PAGE;
 use crate::cohort::AgeRow;
 use crate::curve::{Band, Curve, Limits, Point, RefaultCosts};
 use crate::episode::Episode;
+use crate::interval::half_by_leaving_out;
 use crate::meta::Meta;
 use crate::phase::Phase;
 use crate::random::mix;
-use crate::stats::Z95;
 use crate::usage::Usage;
 
 pub mod decaying;
@@ -288,7 +288,7 @@ fn of_pages(known: &Known<'_>, slowdown: f64, limits: &Limits, kernel: f64) -> B
     let live = known.live();
     let least = least(known, limits, slowdown);
     let least = (least + pinned(live, known.swaps())).min(least.max(resident(live)));
-    let half = spread(known, slowdown).map(|error| Z95 * error);
+    let half = spread(known, slowdown);
     let bytes = least + half.unwrap_or(0.0);
     let at = limits.tightest(least, &known.costs);
     let parts = at.map(|at| {
@@ -380,8 +380,8 @@ fn of_files(curve: &Curve, slowdown: f64, costs: &RefaultCosts) -> f64 {
     curve.within(slowdown, &only_files).map_or(0.0, |point| point.slowdown(&only_files).high)
 }
 
-/// Standard error of the least, by how it changes when a tenth of the watched pages is left out. `None` where every page was
-/// watched, or too few.
+/// Half-width of the least's 95 % interval, by how it changes when a tenth of the watched pages is left out. `None` where
+/// every page was watched, or too few.
 fn spread(known: &Known<'_>, slowdown: f64) -> Option<f64> {
     let group = |episode: &Episode| mix(episode.key.page ^ u64::from(episode.key.space) << 40) % GROUPS;
     if known.episodes.iter().all(|episode| episode.weight_bytes <= number(PAGE)) {
@@ -392,9 +392,7 @@ fn spread(known: &Known<'_>, slowdown: f64) -> Option<f64> {
         Limits::of(known.ages, &rest, known.tick_s, known.swaps()).map(|limits| least(known, &limits, slowdown))
     };
     let each: Vec<f64> = (0..GROUPS).map(without).collect::<Option<_>>()?;
-    let mean = crate::stats::mean(&each)?;
-    let groups = number(GROUPS);
-    Some(((groups - 1.0) / groups * each.iter().map(|least| (least - mean).powi(2)).sum::<f64>()).sqrt())
+    half_by_leaving_out(&each)
 }
 
 /// The highest value, or 0.

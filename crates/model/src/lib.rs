@@ -13,6 +13,7 @@ pub mod cohort;
 pub mod curve;
 pub mod episode;
 pub mod generations;
+pub mod interval;
 pub mod ledger;
 pub mod meta;
 pub mod numa;

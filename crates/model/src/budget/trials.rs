@@ -1,15 +1,13 @@
 //! What runs under a budget say: whether it holds, and which the least is that does. Pure functions of their times.
 
-/// Two-sided 95 % quantiles of Student's t for 1, 2, ... degrees of freedom; beyond, the last.
-const T95: [f64; 15] =
-    [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131];
+use crate::interval::{Change, FEWEST, error_of_each_look, t_quantile, t95};
 
 /// How much longer runs took than unlimited ones, as a share.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Slowdown {
     /// The geometric mean over the pairs.
     pub mean: f64,
-    /// Its 95 % interval; `None` of a single pair.
+    /// Its 95 % interval; `None` of fewer than three pairs.
     pub interval: Option<[f64; 2]>,
     /// Pairs of runs.
     pub pairs: usize,
@@ -18,22 +16,24 @@ pub struct Slowdown {
 impl Slowdown {
     /// Of pairs of times: under the budget, and without a limit, made one shortly after the other. `None` without any.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a handful of runs")]
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let logs: Vec<f64> = pairs.iter().map(|(under, free)| (under / free).ln()).collect();
-        let mean = crate::stats::mean(&logs)?;
-        let interval = crate::stats::stdev(&logs).map(|stdev| {
-            let freedom = logs.len() - 1;
-            let half = T95[freedom.min(T95.len()) - 1] * stdev / (logs.len() as f64).sqrt();
-            [mean - half, mean + half].map(f64::exp_m1)
-        });
-        Some(Self { mean: mean.exp_m1(), interval, pairs: logs.len() })
+        let Change { mean, interval, pairs } = Change::of(pairs)?;
+        Some(Self { mean, interval, pairs })
     }
 
-    /// Whether more pairs would change nothing about being within what is allowed, with 95 % certainty.
+    /// Whether more pairs would change nothing about being within what is allowed (a share), with 95 % certainty where the
+    /// question is asked after every pair, up to `looks` times, until the answer is yes. Never of fewer than three pairs.
+    ///
+    /// Each answer is as much surer than 95 % as it takes for all of them together ([`error_of_each_look`]). So a slowdown
+    /// whose own interval lies beside what is allowed may not be certain yet.
     #[must_use]
-    pub fn is_certain(&self, allowed: f64) -> bool {
-        self.interval.is_some_and(|[low, high]| high <= allowed || low > allowed)
+    pub fn is_certain(&self, allowed: f64, looks: usize) -> bool {
+        let Some([low, high]) = self.interval.filter(|_| self.pairs >= FEWEST) else { return false };
+        let degrees = self.pairs - 1;
+        let half = 0.5 * (high.ln_1p() - low.ln_1p());
+        let half = half * t_quantile(error_of_each_look(looks), degrees) / t95(degrees);
+        let (mean, allowed) = (self.mean.ln_1p(), allowed.ln_1p());
+        mean + half <= allowed || mean - half > allowed
     }
 }
 
@@ -86,14 +86,50 @@ mod tests {
 
     #[test]
     fn a_slowdown_is_that_of_pairs_with_its_interval() {
-        let slowdown = Slowdown::of(&[(11.0, 10.0), (22.0, 20.0)]).unwrap();
-        assert!((slowdown.mean - 0.1).abs() < 1e-9 && slowdown.pairs == 2);
-        assert!(slowdown.is_certain(0.2) && slowdown.is_certain(0.05));
+        let slowdown = Slowdown::of(&[(11.0, 10.0), (22.0, 20.0), (33.0, 30.0)]).unwrap();
+        assert!((slowdown.mean - 0.1).abs() < 1e-9 && slowdown.pairs == 3);
+        assert!(slowdown.is_certain(0.2, 8) && slowdown.is_certain(0.05, 8));
         let unsure = Slowdown::of(&[(11.0, 10.0), (10.0, 11.0), (10.5, 10.4)]).unwrap();
-        assert!(!unsure.is_certain(0.02));
-        assert!(!Slowdown::of(&[(1.0, 1.0)]).unwrap().is_certain(0.02));
+        assert!(!unsure.is_certain(0.02, 1));
         assert_eq!(Slowdown::of(&[]), None);
         assert!((perf_per_gb((1e9, 10.0), (2e9, 20.0)) - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn fewer_than_three_pairs_are_never_certain() {
+        for pairs in 1..3 {
+            let few = Slowdown::of(&[(1.0, 2.0), (1.0, 2.0)][..pairs]).unwrap();
+            assert_eq!(few.interval, None);
+            assert!(!few.is_certain(0.02, 1));
+            assert!(!Slowdown { interval: Some([-0.5; 2]), ..few }.is_certain(0.02, 1), "as older records have it");
+        }
+    }
+
+    #[test]
+    fn asking_often_makes_certain_late() {
+        // Within 5 % by four standard errors: enough for three degrees of freedom where one look is taken, not for ten.
+        let slowdown = Slowdown::of(&[(1.02, 1.0), (1.03, 1.0), (1.04, 1.0), (1.035, 1.0)]).unwrap();
+        assert!(slowdown.is_certain(0.05, 1));
+        assert!(!slowdown.is_certain(0.05, 10));
+    }
+
+    /// Of 1,000 programs that are slowed down by just what is allowed: how many are called certain within ten rounds.
+    fn called_certain(looks: usize) -> usize {
+        let mut random = crate::random::Random::new(3);
+        let mut ends = || {
+            let mut pairs = Vec::new();
+            (0..10).any(|_| {
+                pairs.push((1.02 * (0.05 * random.normal()).exp(), 1.0));
+                Slowdown::of(&pairs).is_some_and(|of| of.is_certain(0.02, looks))
+            })
+        };
+        (0..1000).filter(|_| ends()).count()
+    }
+
+    #[test]
+    fn certainty_is_wrong_once_in_twenty_times_however_often_it_is_asked() {
+        assert!(called_certain(8) <= 60, "{}", called_certain(8));
+        assert!(called_certain(1) > 100, "uncorrected, it would be wrong often: {}", called_certain(1));
     }
 
     proptest! {
@@ -110,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn the_interval_holds_the_mean(times in prop::collection::vec((1.0f64..100.0, 1.0f64..100.0), 2..20)) {
+        fn the_interval_holds_the_mean(times in prop::collection::vec((1.0f64..100.0, 1.0f64..100.0), 3..20)) {
             let slowdown = Slowdown::of(&times).unwrap();
             let [low, high] = slowdown.interval.unwrap();
             prop_assert!(low <= slowdown.mean && slowdown.mean <= high);
