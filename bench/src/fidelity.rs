@@ -162,7 +162,7 @@ fn prediction(args: &Args, record: &Record, (age_s, every_s): (f64, f64)) -> Opt
     let (ages, meta) = (record.ages(), record.meta());
     let half_s = 0.5 * ages.last()?.t_s;
     let late = Curve::since(half_s, &ages, &record.lives(), record.tick_s())?;
-    let whole = record.curve(&ages)?;
+    let whole = record.curve(&record.usage(), &ages)?;
     let swap_s = args.refault_us.map(|micros| micros * 1e-6).or(meta.refault_costs.swap_s);
     let costs = MeasuredCosts { swap_s, ..meta.refault_costs }.or_usual();
     let mean = |curve: &Curve, of: &dyn Fn(&Point) -> f64| {

@@ -67,8 +67,9 @@ def curve(record: Path) -> Optional[pa.Table]:
     return None if points is None else pa.Table.from_pylist(points)
 
 
-def budget(record: Path, slowdown: float = 0.02, swap: bool = True) -> Dict[str, Dict[str, Any]]:
-    """Budgets of a program by mechanism; `slowdown` is the share of the time that may be lost."""
+def budget(record: Path, slowdown: float = 0.02, swap: Optional[bool] = None) -> Dict[str, Dict[str, Any]]:
+    """Budgets of a program by mechanism; `slowdown` is the share of the time that may be lost. Without `swap`, it is counted
+    on where it was active when the record was made."""
     told = json.loads(_lowtide.budget(os.fspath(record), slowdown, swap))
     return {one["mechanism"]: one for one in told}
 

@@ -53,7 +53,7 @@ fn summary(record: PathBuf) -> PyResult<String> {
 fn curve(record: PathBuf) -> PyResult<String> {
     let record = Record::open(&record).map_err(wrong)?;
     let costs = record.meta().refault_costs.or_usual();
-    let curve = record.curve(&record.ages());
+    let curve = record.curve(&record.usage(), &record.ages());
     let points = curve.as_ref().map(|curve| {
         let point = |point: &lowtide_model::curve::Point| {
             let slowdown = point.slowdown(&costs);
@@ -77,7 +77,19 @@ fn curve(record: PathBuf) -> PyResult<String> {
 
 /// Budgets that a record tells.
 #[pyfunction]
-fn budget(record: PathBuf, slowdown: f64, swap: bool) -> PyResult<String> {
+#[pyo3(signature = (record, slowdown, swap=None))]
+fn budget(record: PathBuf, slowdown: f64, swap: Option<bool>) -> PyResult<String> {
+    let active = || Record::open(&record).map(|record| record.meta().host.swap_bytes);
+    let swap = match swap {
+        Some(swap) => {
+            if swap {
+                u64::MAX
+            } else {
+                0
+            }
+        }
+        None => active().map_err(wrong)?,
+    };
     let question = Question { slowdown: Share(slowdown), below: Below::of_swap(swap) };
     let told = budgets::tell(&record, question).map_err(wrong)?;
     serde_json::to_string(&told.budgets).map_err(failed)

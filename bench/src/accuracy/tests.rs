@@ -52,7 +52,13 @@ fn write(dir: &Path) {
             ws_10s_ci95_bytes: Some(mib(1)),
             ..Usage::default()
         });
-        let bin = |min_s, max_s, bytes| AgeBin { anon: true, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None };
+        let bin = |min_s, max_s, bytes| AgeBin {
+            anon: true,
+            min_s,
+            max_s,
+            size: Estimate { bytes, ci95: 0.0 },
+            first_touched: None,
+        };
         writer.ages(t_s, &[bin(0.0, Some(1.0), mib(22)), bin(1.0, None, mib(78))]);
         let region = |pid, start, end, access_rate| RegionRow {
             t_s,

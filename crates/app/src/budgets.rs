@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::budget::nodes::{self, Node, Rank, Skew};
 use lowtide_model::budget::{Budget, Known, Mechanism, budgets, by};
 use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
@@ -27,17 +28,34 @@ const INTERPRETERS: [&str; 9] = ["sh", "bash", "python", "perl", "Rscript", "jul
 pub enum Below {
     /// Nothing but the files that file pages are of: anonymous memory stays.
     Nothing,
-    /// Swap.
-    Swap,
+    /// Swap of so many bytes.
+    Swap(u64),
     /// Slower memory; seconds until a page is back from it.
     Slower(f64),
 }
 
 impl Below {
-    /// With or without swap.
+    /// With so many bytes of swap, or none.
     #[must_use]
-    pub fn of_swap(swap: bool) -> Self {
-        if swap { Self::Swap } else { Self::Nothing }
+    pub fn of_swap(bytes: u64) -> Self {
+        if bytes > 0 { Self::Swap(bytes) } else { Self::Nothing }
+    }
+
+    /// Whether anonymous memory can be paged out to swap.
+    #[must_use]
+    pub fn has_swap(self) -> bool {
+        matches!(self, Self::Swap(_))
+    }
+
+    /// Bytes that can be paged out.
+    fn room(self) -> f64 {
+        match self {
+            Self::Nothing => 0.0,
+            // More than there is of any memory stands for as much as it takes.
+            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+            Self::Swap(bytes) if bytes < u64::MAX => bytes as f64,
+            _ => f64::INFINITY,
+        }
     }
 
     /// What a page costs that comes back, on a machine with these costs.
@@ -64,7 +82,9 @@ impl fmt::Display for Question {
         write!(f, "at most {} slower, ", self.slowdown)?;
         match self.below {
             Below::Nothing => f.write_str("without swap"),
-            Below::Swap => f.write_str("with swap"),
+            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+            Below::Swap(bytes) if bytes < u64::MAX => write!(f, "with {} of swap", human_bytes(bytes as f64)),
+            Below::Swap(_) => f.write_str("with swap"),
             Below::Slower(seconds) => write!(f, "the rest in slower memory, {:.1} us a page", 1e6 * seconds),
         }
     }
@@ -87,8 +107,8 @@ pub struct Told {
     pub class: String,
     /// Why it may have needed more, if it had gone on.
     pub cut_short: Option<String>,
-    /// Nobody looked which memory is used.
-    pub blind: bool,
+    /// Its bottom line.
+    pub bottom_line: BottomLine,
     /// Its budgets.
     pub budgets: Vec<Budget>,
 }
@@ -151,9 +171,8 @@ pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
 pub fn tell(dir: &Path, question: Question) -> anyhow::Result<Told> {
     let mut told = predicted(dir, question)?;
     let verified = verify::verified(dir);
-    let same = |one: &&Verified| {
-        Below::of_swap(one.swap) == question.below && one.slowdown.total_cmp(&question.slowdown.0).is_eq()
-    };
+    let same =
+        |one: &&Verified| one.swap == question.below.has_swap() && one.slowdown.total_cmp(&question.slowdown.0).is_eq();
     let own = told.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
     if let (Some(own), Some(verified)) = (own, verified.iter().find(same)) {
         if own.bytes != verified.bytes {
@@ -178,7 +197,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
     }
     let record = Record::open(dir)?;
     let (ages, lives, rows) = (record.ages(), record.lives(), record.usage());
-    let curve = record.curve(&ages);
+    let (curve, phases) = (record.curve(&rows, &ages), record.phases(&rows));
     let meta = record.meta();
     let known = Known {
         meta,
@@ -187,7 +206,8 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
         episodes: &lives,
         curve: curve.as_ref(),
         tick_s: record.tick_s(),
-        swap: question.below != Below::Nothing,
+        swap_bytes: question.below.room(),
+        phases: &phases,
         costs: question.below.costs(&meta.refault_costs),
     };
     let last_s = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
@@ -199,7 +219,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
         task: meta.task.clone(),
         class: class(meta),
         cut_short: cut_short(meta),
-        blind: curve.is_none(),
+        bottom_line: BottomLine::of(&known, question.slowdown.0),
         budgets: budgets(&known, question.slowdown.0),
     };
     record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
@@ -340,12 +360,7 @@ impl Answer {
             if let Some(why) = &one.cut_short {
                 doubts.push(format!("{}: {why}: had it gone on, it might have needed more", one.record.display()));
             }
-            if one.bytes(Mechanism::Lowtide).is_none() {
-                doubts.push(format!("{}: does not tell what was used", one.record.display()));
-            } else if one.blind {
-                let record = one.record.display();
-                doubts.push(format!("{record}: does not tell which of its files are used: all of them are counted"));
-            }
+            doubts.extend(one.bottom_line.doubts.iter().map(|doubt| format!("{}: {doubt}", one.record.display())));
         }
         doubts
     }
@@ -363,6 +378,8 @@ fn largest<'a>(budgets: impl Iterator<Item = &'a Budget>) -> Vec<Budget> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use lowtide_model::budget::Basis;
+
     use super::*;
 
     /// Bytes of a MiB.
@@ -380,12 +397,14 @@ pub(crate) mod tests {
             set_at_s: Some(3.0),
             verified: false,
             machine_wide: false,
+            basis: Basis::Accounts,
+            predicted_slowdown: None,
         }
     }
 
     /// Within 2 %.
     pub fn question(swap: bool) -> Question {
-        Question { slowdown: Share(0.02), below: Below::of_swap(swap) }
+        Question { slowdown: Share(0.02), below: Below::of_swap(if swap { u64::MAX } else { 0 }) }
     }
 
     /// A record of a program that asks for so much.
@@ -398,7 +417,7 @@ pub(crate) mod tests {
             task: None,
             class: "2 CPUs, 4 GiB".to_owned(),
             cut_short: None,
-            blind: false,
+            bottom_line: BottomLine::default(),
             budgets: vec![budget(Mechanism::AppMaxrss, 2 * bytes), budget(Mechanism::Lowtide, bytes)],
         }
     }

@@ -237,7 +237,13 @@ mod tests {
     #[test]
     fn a_scrape_holds_figures_with_their_types_and_labels() {
         let shared = Shared::default();
-        let bin = |anon, min_s, max_s, bytes| AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None };
+        let bin = |anon, min_s, max_s, bytes| AgeBin {
+            anon,
+            min_s,
+            max_s,
+            size: Estimate { bytes, ci95: 0.0 },
+            first_touched: None,
+        };
         shared.with(|figures| {
             *figures = Figures::of(("cgroup".into(), "/a \"b\"".into()));
             let usage =

@@ -10,7 +10,7 @@ use lowtide_kernel::lru_gen::LruGen;
 use lowtide_kernel::pressure;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
-use lowtide_kernel::{damon, system, trace};
+use lowtide_kernel::{damon, swap, system, trace};
 use lowtide_model::meta::{Host, Meta, SCHEMA};
 use lowtide_model::task::Task;
 
@@ -135,12 +135,14 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &
         schema: SCHEMA,
         lowtide: env!("CARGO_PKG_VERSION").to_owned(),
         command,
+        attached: options.attached,
         interval_s: options.interval_s,
         max_overhead_percent: options.max_overhead * 100.0,
         host: Host {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
             memory_bytes: system::memory(kernel).map_or(0, |memory| memory.total),
+            swap_bytes: swap::active(kernel).unwrap_or(0),
             cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),
         },
         task: task(),

@@ -67,12 +67,19 @@ fn usage() -> impl Strategy<Value = Usage> {
 }
 
 fn age() -> impl Strategy<Value = AgeRow> {
-    (0.0f64..1e6, any::<bool>(), 0.0f64..100.0, prop::option::of(1.0f64..200.0), whole(), whole(), prop::option::of(whole())).prop_map(
-        |(t_s, anon, min_s, max_s, bytes, ci95, first_touched)| AgeRow {
+    (
+        0.0f64..1e6,
+        any::<bool>(),
+        0.0f64..100.0,
+        prop::option::of(1.0f64..200.0),
+        whole(),
+        whole(),
+        prop::option::of(whole()),
+    )
+        .prop_map(|(t_s, anon, min_s, max_s, bytes, ci95, first_touched)| AgeRow {
             t_s,
             bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95 }, first_touched },
-        },
-    )
+        })
 }
 
 fn episode() -> impl Strategy<Value = Episode> {

@@ -73,6 +73,14 @@ pub fn devices(kernel: &Kernel) -> Result<Vec<Swap>> {
     Ok(parse(&kernel.read_text("/proc/swaps")?))
 }
 
+/// Bytes of swap that are active: what all devices can hold.
+///
+/// # Errors
+/// If the kernel does not list them.
+pub fn active(kernel: &Kernel) -> Result<u64> {
+    Ok(devices(kernel)?.iter().map(|swap| swap.bytes).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

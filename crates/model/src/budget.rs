@@ -3,30 +3,23 @@
 
 use serde::Serialize;
 
-use crate::PAGE;
 use crate::cohort::AgeRow;
-use crate::curve::{Band, Curve, Limits, Point, RefaultCosts};
+use crate::curve::{Band, Curve, RefaultCosts};
 use crate::episode::Episode;
-use crate::interval::half_by_leaving_out;
 use crate::meta::Meta;
 use crate::phase::Phase;
-use crate::random::mix;
 use crate::usage::Usage;
 
 pub mod decaying;
 pub mod nodes;
+mod own;
 pub mod trials;
 
-/// Groups of pages of which one at a time is left out, to see how much the budget hangs on who was watched (the delete-a-group
-/// jackknife; Kott, Journal of Official Statistics 2001).
-const GROUPS: u64 = 10;
+pub use own::{own, peak};
 
 /// What Kubernetes' vertical autoscaler sets aside on top (`--recommendation-margin-fraction`). It takes the 90th percentile of
 /// daily peaks; of one run there is one peak.
 const VPA_MARGIN: f64 = 0.15;
-
-/// Pages that the kernel charges at a time for each CPU, used or not (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
-const CHARGE_BATCH: u64 = 64;
 
 const MIB: u64 = 1 << 20;
 
@@ -187,150 +180,6 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
     [unlimited, app, sys, vpa, own(known, slowdown)].into_iter().flatten().collect()
 }
 
-/// The least within the slowdown, in whole MiB. Never less than what cannot be reclaimed, never more than the run ever had.
-#[must_use]
-pub fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
-    let live = known.live();
-    let charged_ahead = number(known.meta.host.cpus * CHARGE_BATCH * PAGE);
-    let peak = peak(known) + charged_ahead;
-    let kernel = most(live, |row| row.kernel_bytes) + charged_ahead;
-    let limits = Limits::of(known.ages, known.episodes, known.tick_s, known.swaps());
-    let measured = match limits {
-        Some(limits) => Some(of_pages(known, slowdown, &limits, kernel)),
-        None => of_histograms(known, slowdown, kernel),
-    };
-    // Where nobody measured what is used, and where less would be more, it has what it had.
-    let had = || Budget { predicted_slowdown: Some(0.0), basis: Basis::Peak, ..of_highest(known, peak) };
-    let own = measured.unwrap_or_else(had);
-    let floor = (floor(known) + charged_ahead).min(peak);
-    let bytes = number(own.bytes).max(floor).min(peak);
-    if bytes <= charged_ahead {
-        return None;
-    }
-    let other = own.other_bytes.map(|other| other + whole(bytes).saturating_sub(own.bytes));
-    let interval = own.interval_bytes.map(|ends| ends.map(|end| end.clamp(whole(floor), whole(bytes))));
-    Some(Budget {
-        bytes: whole_mib(bytes),
-        other_bytes: other,
-        interval_bytes: interval.map(|[low, _]| [low, whole_mib(bytes)]),
-        // What is sure to be needed is no headroom.
-        headroom_bytes: own.headroom_bytes.map(|headroom| headroom.min(whole(bytes - floor.min(bytes)))),
-        ..own
-    })
-}
-
-/// The most memory of all kinds that it ever had, as exactly as that was counted: by the kernel for its cgroup, or else by ticks
-/// and for its largest process. With so much it runs as it did.
-#[must_use]
-pub fn peak(known: &Known<'_>) -> f64 {
-    let (live, end) = (known.live(), known.meta.end.as_ref());
-    let charged = most(live, |row| row.cgroup_bytes);
-    let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, number);
-    if charged.max(exact) > 0.0 {
-        return charged.max(exact);
-    }
-    let largest = end.and_then(|end| end.app_max_rss_bytes).map_or(0.0, number);
-    let tables = most(live, |row| Some(row.page_table_bytes? + row.stack_bytes?));
-    resident(live).max(largest) + tables
-}
-
-/// What has to stay in memory: with less, somebody is killed. Without swap that is all that has no file to go to. Of a target
-/// whose start was not recorded it is what it held: how much a start takes nobody knows.
-fn floor(known: &Known<'_>) -> f64 {
-    let live = known.live();
-    let stays =
-        most(live, |row| Some(row.anon_bytes? + row.shmem_bytes.unwrap_or(0.0) + row.kernel_bytes.unwrap_or(0.0)));
-    let stays = stays + unseen(known);
-    let locked = most(live, |row| row.unevictable_bytes) + most(live, |row| row.kernel_bytes);
-    let floor = locked.max(stays - known.swap_bytes);
-    if known.meta.starts_late() { floor.max(most(live, |row| row.cgroup_bytes)).max(resident(live)) } else { floor }
-}
-
-/// Bytes by which memory was higher between two ticks than at any of them, as far as that is known. Of several processes one
-/// may have come and gone unseen; a single one's own peak is kept by the kernel.
-fn unseen(known: &Known<'_>) -> f64 {
-    let live = known.live();
-    let above = (peak(known) - most(live, |row| row.cgroup_bytes)).max(0.0);
-    let largest = known.meta.end.as_ref().and_then(|end| end.app_max_rss_bytes).map(number);
-    match largest.filter(|_| most(live, |row| row.processes) <= 1.0) {
-        _ if most(live, |row| row.cgroup_bytes) <= 0.0 => 0.0,
-        Some(largest) => (largest - most(live, |row| row.rss_bytes)).clamp(0.0, above),
-        None => above,
-    }
-}
-
-/// Seconds of the run in which a page costs what it costs to page out, once: as long as one takes to come back. `None` where
-/// nothing is paged out.
-fn page_out_rate(known: &Known<'_>) -> Option<f64> {
-    let seconds = known.live().iter().filter_map(|row| row.t_s).fold(0.0, f64::max);
-    (known.swaps() && seconds > 0.0).then(|| known.costs.swap_s / number(PAGE) / seconds)
-}
-
-/// Share of the time that it takes to page out, once, what does not fit.
-fn paged_out(known: &Known<'_>, held: f64, bytes: f64) -> f64 {
-    page_out_rate(known).map_or(0.0, |rate| rate * (held - bytes).max(0.0))
-}
-
-/// The least bytes with which no more than that share of the time is lost: to pages that come back, and to paging out what does
-/// not fit.
-fn least(known: &Known<'_>, limits: &Limits, slowdown: f64) -> f64 {
-    let (mut low, mut high) = (0.0, limits.held());
-    while high - low > number(PAGE) {
-        let middle = 0.5 * (low + high);
-        let lost = limits.slowdown(middle, &known.costs) + paged_out(known, limits.held(), middle);
-        if lost <= slowdown { high = middle } else { low = middle }
-    }
-    high
-}
-
-/// The least where pages were watched: the upper end of its interval.
-fn of_pages(known: &Known<'_>, slowdown: f64, limits: &Limits, kernel: f64) -> Budget {
-    let live = known.live();
-    let least = least(known, limits, slowdown);
-    let least = (least + pinned(live, known.swaps())).min(least.max(resident(live)));
-    let half = spread(known, slowdown);
-    let bytes = least + half.unwrap_or(0.0);
-    let at = limits.tightest(least, &known.costs);
-    let parts = at.map(|at| {
-        let file = (at.file_share * bytes).min(bytes);
-        [bytes - file, file, kernel]
-    });
-    let lost = limits.slowdown(bytes, &known.costs) + paged_out(known, limits.held(), bytes);
-    Budget {
-        interval_bytes: half.map(|half| [whole((least - half).max(0.0) + kernel), whole(bytes + kernel)]),
-        headroom_bytes: half.map(whole),
-        basis: Basis::Pages,
-        predicted_slowdown: Some(lost),
-        ..budget(Mechanism::Lowtide, bytes + kernel, parts, at.map(|at| at.from_s))
-    }
-}
-
-/// The same where windows are all there is: the curve's peak at the shortest idle age whose cost is within the slowdown even if
-/// it is as high as it may be. What the widths of the windows leave open is headroom; it is no interval.
-fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget> {
-    let (curve, live) = (known.curve?, known.live());
-    let (needed, likely) = if known.swaps() {
-        let held = resident(live).max(most(live, |row| row.demand_bytes));
-        let kept = |of: fn(&Band) -> f64| paged(known, curve, slowdown, (held, of));
-        (kept(|band| band.high), kept(|band| band.at).0)
-    } else {
-        let (_, heap) = highest(live, |row| row.anon_bytes)?;
-        let highest_file = most(live, |row| row.file_bytes);
-        let kept = |of: fn(&Band) -> f64| {
-            let file = files(curve, of, slowdown, &known.costs);
-            heap + (file + pinned(live, false)).min(file.max(highest_file))
-        };
-        ((kept(|band| band.high), of_files(curve, slowdown, &known.costs)), kept(|band| band.at))
-    };
-    let (bytes, lost) = needed;
-    Some(Budget {
-        headroom_bytes: Some(whole(bytes - likely)),
-        basis: Basis::Histograms,
-        predicted_slowdown: Some(lost),
-        ..budget(Mechanism::Lowtide, bytes + kernel, None, None)
-    })
-}
-
 /// Bytes that stay however idle they are: locked memory, and without swap shared memory and tmpfs, which is file memory but has no
 /// file to go to. How much of it is in use, and counted already, is not known: it is added in full, and that may be too much.
 fn pinned(live: &[Usage], swap: bool) -> f64 {
@@ -360,50 +209,9 @@ fn files(curve: &Curve, of: fn(&Band) -> f64, slowdown: f64, costs: &RefaultCost
     (curve.total[1] - cold).max(0.0)
 }
 
-/// The least that a curve knows where what was held can be paged out, and the share of the time lost with it: to what comes
-/// back at an idle age, and to paging out, once, as much as the rest of the allowance has time for.
-fn paged(known: &Known<'_>, curve: &Curve, slowdown: f64, (held, of): (f64, fn(&Band) -> f64)) -> (f64, f64) {
-    let once = |point: &Point| {
-        let lost = of(&point.slowdown(&known.costs));
-        let room = page_out_rate(known).map_or(f64::INFINITY, |rate| (slowdown - lost) / rate);
-        let kept = point.kept_peak + pinned(known.live(), true);
-        (lost <= slowdown).then(|| (kept.max(held - room).min(held.max(point.kept_peak)), lost))
-    };
-    let least = curve.points.iter().filter_map(once).min_by(|a, b| a.0.total_cmp(&b.0));
-    let (bytes, lost) = least.unwrap_or((held, 0.0));
-    (bytes, lost + paged_out(known, held, bytes))
-}
-
-/// Share of the time lost to files where there is no swap.
-fn of_files(curve: &Curve, slowdown: f64, costs: &RefaultCosts) -> f64 {
-    let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
-    curve.within(slowdown, &only_files).map_or(0.0, |point| point.slowdown(&only_files).high)
-}
-
-/// Half-width of the least's 95 % interval, by how it changes when a tenth of the watched pages is left out. `None` where
-/// every page was watched, or too few.
-fn spread(known: &Known<'_>, slowdown: f64) -> Option<f64> {
-    let group = |episode: &Episode| mix(episode.key.page ^ u64::from(episode.key.space) << 40) % GROUPS;
-    if known.episodes.iter().all(|episode| episode.weight_bytes <= number(PAGE)) {
-        return None;
-    }
-    let without = |left_out: u64| {
-        let rest: Vec<Episode> = known.episodes.iter().filter(|episode| group(episode) != left_out).cloned().collect();
-        Limits::of(known.ages, &rest, known.tick_s, known.swaps()).map(|limits| least(known, &limits, slowdown))
-    };
-    let each: Vec<f64> = (0..GROUPS).map(without).collect::<Option<_>>()?;
-    half_by_leaving_out(&each)
-}
-
 /// The highest value, or 0.
 fn most(rows: &[Usage], get: fn(&Usage) -> Option<f64>) -> f64 {
     highest(rows, get).map_or(0.0, |(_, most)| most)
-}
-
-/// A budget of so many bytes, set when most memory was in use.
-fn of_highest(known: &Known<'_>, bytes: f64) -> Budget {
-    let row = highest(known.live(), |row| row.cgroup_bytes.or(row.rss_bytes)).map(|(row, _)| row);
-    row.map_or_else(|| budget(Mechanism::Lowtide, bytes, None, None), |row| of_row(Mechanism::Lowtide, row, bytes))
 }
 
 /// The row with the highest value.
@@ -448,14 +256,12 @@ fn whole(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }
 
-/// Rounded up to whole MiB: what is pasted is what was computed.
-fn whole_mib(value: f64) -> u64 {
-    whole(value).div_ceil(MIB) * MIB
-}
-
 #[cfg(test)]
 mod tests {
+    use super::own::whole_mib;
     use super::*;
+    use crate::PAGE;
+    use crate::curve::Point;
     use crate::curve::tests::watch;
     use crate::meta::End;
 

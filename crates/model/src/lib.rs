@@ -6,6 +6,7 @@
 
 pub mod adaptive;
 pub mod bootstrap;
+pub mod bottom_line;
 pub mod budget;
 pub mod capability;
 pub mod choice;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bottom_line::{BottomLine, independent};
 use crate::budget::{self, Known, Mechanism};
 use crate::ledger::{self, Ledger};
 use crate::meta::{Host, IMPORTED};
@@ -86,17 +87,24 @@ pub struct Pressure {
 pub struct WindowSummary {
     /// The window.
     pub window_s: u32,
-    /// Median over ticks.
+    /// Readings that do not overlap.
+    #[serde(default)]
+    pub readings: u64,
+    /// Median over the readings; null of fewer than [`FEWEST_FOR_PERCENTILES`].
     pub p50_bytes: Option<u64>,
-    /// 95th percentile over ticks.
+    /// 95th percentile, likewise.
     pub p95_bytes: Option<u64>,
-    /// Largest.
+    /// Largest; no less than that of a shorter window, as a longer one holds it.
     pub max_bytes: Option<u64>,
-    /// Mean.
+    /// Mean, likewise.
     pub avg_bytes: Option<u64>,
-    /// Half-width of one tick's 95 % interval in percent of its estimate, median over ticks.
+    /// Half-width of one reading's 95 % interval in percent of its estimate, median over the readings; null where readings have
+    /// no sampling error.
     pub ci95_percent: Option<f64>,
 }
+
+/// Fewer independent readings have no percentiles, but their number.
+pub const FEWEST_FOR_PERCENTILES: u64 = 8;
 
 /// Bytes idle at least so long, mean over ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -118,7 +126,7 @@ pub struct Budget {
     pub sys_max_rss_bytes: Option<u64>,
     /// Highest rise of the system's memory in use.
     pub unlimited_bytes: Option<u64>,
-    /// Smallest memory within the stated slowdown, read off the tide curve: anonymous and file memory, and the kernel's.
+    /// Smallest memory within the stated slowdown, on the machine of the record: with the swap that was active there.
     pub lowtide_bytes: Option<u64>,
     /// The stated slowdown.
     pub slowdown_percent: f64,
@@ -133,6 +141,9 @@ pub struct Summary {
     pub exit_code: Option<i32>,
     pub runtime_s: f64,
     pub host: Host,
+    /// The bottom line.
+    #[serde(default)]
+    pub answer: BottomLine,
     pub monitor: MonitorSummary,
     pub memory: MemorySummary,
     /// By NUMA node; empty where there is but one.
@@ -184,12 +195,6 @@ fn rise(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
     Some((values.last()? - values.first()?).max(0.0))
 }
 
-/// By how much a level at its highest exceeded its first value.
-fn rise_to_peak(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<u64> {
-    let values = column(rows, get);
-    Some(bytes(stats::max(&values)? - values.first()?))
-}
-
 /// The summary of a record. The first usage row is the baseline taken before the command started; levels leave it out.
 #[must_use]
 pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summary {
@@ -205,6 +210,7 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
     let mut memory = memory(live);
     memory.cgroup.peak_bytes = memory.cgroup.peak_bytes.max(end.cgroup_peak_bytes);
     let budgets = budget::budgets(known, SLOWDOWN);
+    let budgeted = |mechanism| budget::by(mechanism, &budgets).map(|budget| budget.bytes);
     let system_cpu = rise(rows, |row| row.system_cpu_s).filter(|total| *total > 0.0);
     Summary {
         schema: crate::meta::SCHEMA,
@@ -212,6 +218,7 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
         exit_code: end.exit_code,
         runtime_s,
         host: meta.host.clone(),
+        answer: BottomLine::of(known, SLOWDOWN),
         monitor: MonitorSummary {
             backend: meta.monitor.backend.clone(),
             sampling_s: (meta.monitor.sampling_s > 0.0).then_some(meta.monitor.sampling_s),
@@ -237,15 +244,13 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
             memory_full_s: rise(rows, |row| row.memory_full_s),
             io_some_s: rise(rows, |row| row.io_some_s),
         },
-        working_set: WINDOWS_S.iter().map(|window| window_summary(live, *window)).collect(),
+        working_set: working_sets(live),
         cold: AGE_EDGES_S.iter().enumerate().skip(1).map(|(edge, age)| cold_summary(cold, edge, *age)).collect(),
         budget: Budget {
             app_max_rss_bytes: end.app_max_rss_bytes,
-            sys_max_rss_bytes: stats::max(&column(live, |row| row.cgroup_lru_bytes))
-                .map(bytes)
-                .or_else(|| rise_to_peak(rows, |row| row.system_lru_bytes)),
-            unlimited_bytes: rise_to_peak(rows, |row| row.system_used_bytes),
-            lowtide_bytes: budget::by(Mechanism::Lowtide, &budgets).map(|own| own.bytes),
+            sys_max_rss_bytes: budgeted(Mechanism::SysMaxrss),
+            unlimited_bytes: budgeted(Mechanism::Unlimited),
+            lowtide_bytes: budgeted(Mechanism::Lowtide),
             slowdown_percent: 100.0 * SLOWDOWN,
         },
         ledger: ledger::ledger(&meta.schemes, rows),
@@ -285,15 +290,33 @@ fn coverage(row: &Usage) -> Option<f64> {
     (total > 0.0).then_some(100.0 * (row.watched_bytes? / total).min(1.0))
 }
 
+/// All windows. A longer window that was read at other times than a shorter one may have held less then; its mean and largest
+/// are no less over the run all the same.
+fn working_sets(live: &[Usage]) -> Vec<WindowSummary> {
+    let mut sets: Vec<WindowSummary> = WINDOWS_S.iter().map(|window| window_summary(live, *window)).collect();
+    let (mut most, mut mean) = (None, None);
+    for set in sets.iter_mut().filter(|set| set.readings > 0) {
+        (most, mean) = (most.max(set.max_bytes), mean.max(set.avg_bytes));
+        (set.max_bytes, set.avg_bytes) = (most, mean);
+    }
+    sets
+}
+
 fn window_summary(live: &[Usage], window_s: u32) -> WindowSummary {
     let sets = column(live, |row| row.working_set(window_s).map(|set| set.bytes));
     let widths = column(live, |row| {
-        row.working_set(window_s).filter(|set| set.bytes > 0.0).map(|set| 100.0 * set.ci95 / set.bytes)
+        row.working_set(window_s)
+            .filter(|set| set.bytes > 0.0 && set.ci95 > 0.0)
+            .map(|set| 100.0 * set.ci95 / set.bytes)
     });
+    let ends_s = live.iter().filter(|row| row.working_set(window_s).is_some()).filter_map(|row| row.t_s);
+    let readings = independent(ends_s, f64::from(window_s)) as u64;
+    let percentile = |q: f64| stats::quantile(&sets, q).filter(|_| readings >= FEWEST_FOR_PERCENTILES).map(bytes);
     WindowSummary {
         window_s,
-        p50_bytes: stats::quantile(&sets, 0.5).map(bytes),
-        p95_bytes: stats::quantile(&sets, 0.95).map(bytes),
+        readings,
+        p50_bytes: percentile(0.5),
+        p95_bytes: percentile(0.95),
         max_bytes: stats::max(&sets).map(bytes),
         avg_bytes: stats::mean(&sets).map(bytes),
         ci95_percent: stats::quantile(&widths, 0.5),
@@ -344,11 +367,31 @@ mod tests {
         assert_eq!(summary.exit_code, Some(7));
         assert_eq!(summary.budget.unlimited_bytes, Some(300));
         assert_eq!(summary.faults.minor, Some(30));
-        assert_eq!(summary.working_set[0].p50_bytes, Some(20));
+        let set = summary.working_set[0];
+        assert_eq!((set.readings, set.p50_bytes, set.avg_bytes, set.max_bytes), (3, None, Some(20), Some(30)));
         assert_eq!(summary.working_set[0].ci95_percent, Some(10.0));
         assert_eq!(summary.memory.rss, Level { peak_bytes: Some(30), avg_bytes: Some(20) });
         assert_eq!(summary.monitor.cpu_percent, Some(1.0));
         assert_eq!(summary.faults.major, None, "not measured is null, not zero");
+    }
+
+    #[test]
+    fn percentiles_are_of_eight_readings_and_more() {
+        let of = |seconds: u32| {
+            let rows: Vec<Usage> = (0..=seconds).map(|t_s| row(f64::from(t_s), 0.0, f64::from(t_s))).collect();
+            window_summary(&rows[1..], 1)
+        };
+        assert_eq!((of(7).readings, of(7).p50_bytes, of(7).p95_bytes), (7, None, None));
+        assert_eq!((of(9).readings, of(9).p50_bytes), (9, Some(5)));
+    }
+
+    #[test]
+    fn a_longer_window_holds_no_less() {
+        let mut rows = [row(0.0, 0.0, 0.0), row(1.0, 0.0, 90.0), row(12.0, 0.0, 10.0)];
+        rows[2].ws_10s_bytes = Some(30.0);
+        let sets = working_sets(&rows[1..]);
+        assert_eq!((sets[0].avg_bytes, sets[0].max_bytes), (Some(50), Some(90)));
+        assert_eq!((sets[1].avg_bytes, sets[2].avg_bytes, sets[2].max_bytes), (None, Some(50), Some(90)));
     }
 
     #[test]
@@ -360,6 +403,7 @@ mod tests {
             "exit_code",
             "runtime_s",
             "host",
+            "answer",
             "monitor",
             "memory",
             "faults",

@@ -348,7 +348,10 @@ impl Sample {
         for side in 0..SIDES {
             let mut row = |min_s, max_s, bytes: f64| {
                 let size = Estimate { bytes: bytes.max(0.0), ci95: 0.0 };
-                rows.push(AgeRow { t_s: f64::from(self.t_s), bin: AgeBin { anon: side == 0, min_s, max_s, size, first_touched: None } });
+                rows.push(AgeRow {
+                    t_s: f64::from(self.t_s),
+                    bin: AgeBin { anon: side == 0, min_s, max_s, size, first_touched: None },
+                });
             };
             let (mut reached, mut min_s): (f64, f64) = (0.0, 0.0);
             // Windows are looked at at different times: a longer one may say less.

@@ -1,6 +1,6 @@
 //! Budgets in others' words, with the evidence as a comment.
 
-use lowtide_model::budget::{Budget, Mechanism, by};
+use lowtide_model::budget::{Basis, Budget, Mechanism, by};
 use lowtide_model::units::human_seconds;
 
 use super::Answer;
@@ -38,7 +38,11 @@ pub fn emitted(emit: Emit, own: &Budget, answer: &Answer) -> String {
 fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
     let mib = |bytes: Option<u64>| bytes.map_or_else(|| "no budget".to_owned(), |b| format!("{} MiB", b.div_ceil(MIB)));
     let of = |budgets: &[Budget]| mib(by(Mechanism::Lowtide, budgets).map(|budget| budget.bytes));
-    let proof = if own.verified { "verified by runs under it" } else { "predicted" };
+    let proof = match own.basis {
+        _ if own.verified => "verified by runs under it",
+        Basis::Peak => "the peak of the run, as no less is known to do",
+        _ => "predicted",
+    };
     let a_node = if answer.has_ranks() { " a node" } else { "" };
     let mut evidence = vec![format!("lowtide budget: {}{a_node}, {}, {proof}", mib(Some(own.bytes)), answer.question)];
     if let Some([low, high]) = own.interval_bytes {

@@ -162,6 +162,7 @@ pub fn whole(answer: &Answer, verdicts: Option<&Verdicts>) -> serde_json::Value 
             "task": one.task,
             "class": one.class,
             "budgets": one.budgets,
+            "answer": one.bottom_line,
         })
     };
     let slower = if let Below::Slower(seconds) = answer.question.below { Some(seconds) } else { None };
@@ -169,7 +170,7 @@ pub fn whole(answer: &Answer, verdicts: Option<&Verdicts>) -> serde_json::Value 
     json!({
         "schema": 1,
         "slowdown_percent": 100.0 * answer.question.slowdown.0,
-        "swap": answer.question.below == Below::Swap,
+        "swap": answer.question.below.has_swap(),
         "slow_tier_s": slower,
         "budgets": answer.largest,
         "lowtide_p50_bytes": stats::quantile(&own, 0.5),

@@ -7,16 +7,19 @@ use std::process::Command;
 
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
+use lowtide_kernel::swap;
 use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::meta::DURATION;
-use lowtide_model::units::{Share, Span, human_bytes};
+use lowtide_model::units::{Share, Size, Span, human_bytes};
 
 use super::report::terminal;
 use crate::budgets::emit::{Emit, emitted};
 use crate::budgets::{self, Answer, Below, Question, Told, tables};
 use crate::failure::{self, Failure, code};
 use crate::recommend;
+use crate::report::bottom_line::sentences;
 use crate::report::forest;
+use crate::report::text::wrap;
 use crate::session;
 use crate::store::Record;
 use crate::verify::{self, Asked, Verdicts};
@@ -34,6 +37,10 @@ pub struct Args {
     /// There will be no swap where it runs: anonymous memory stays, however idle it is
     #[arg(long)]
     no_swap: bool,
+    /// There will be so much swap where it runs (default: what was active at the record and is here; for --emit kubernetes and
+    /// slurm none)
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["no_swap", "slow_tier", "watch"])]
+    with_swap: Option<Size>,
     /// How much fast memory it needs where the rest lies in slower memory, from which a page is back in this time (for example 3us)
     #[arg(long, value_name = "TIME", conflicts_with_all = ["no_swap", "verify", "emit", "watch"])]
     slow_tier: Option<Span>,
@@ -82,11 +89,9 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         check_verifiable(args, &records)?;
     }
     let records = if args.command.is_empty() { records } else { vec![measure(args)?] };
-    // Containers have no swap, as a rule.
-    let mut swap = !args.no_swap && args.emit != Some(Emit::Kubernetes);
-    if args.verify && swap && !verify::swaps(&Kernel::default(), false)?.contains(&true) {
-        eprintln!("lowtide: no swap is on here, so that all is told and tried without; `swapon` some for both");
-        swap = false;
+    let swap = swap_there(args, &records)?;
+    if args.verify && args.with_swap.is_some_and(|size| size.0 > swap::active(&Kernel::default()).unwrap_or(0)) {
+        return usage("--verify: --with-swap is more than is active here; `swapon` some, or leave it out");
     }
     let below = args.slow_tier.map_or(Below::of_swap(swap), |time| Below::Slower(time.0.as_secs_f64()));
     let question = Question { slowdown: args.slowdown, below };
@@ -107,6 +112,27 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     print(args, &answer, verdicts.as_ref())
 }
 
+/// Bytes of swap that the number may count on: what was asked for, or what is sure to be there. Where it is not, a limit that
+/// counts on it kills.
+fn swap_there(args: &Args, records: &[PathBuf]) -> anyhow::Result<u64> {
+    if let Some(size) = args.with_swap {
+        return Ok(size.0);
+    }
+    // Batch jobs and containers have none, as a rule.
+    if args.no_swap || matches!(args.emit, Some(Emit::Kubernetes | Emit::Slurm)) {
+        return Ok(0);
+    }
+    let mut least = swap::active(&Kernel::default()).unwrap_or(0);
+    for record in records {
+        least = least.min(Record::open(record)?.meta().host.swap_bytes);
+    }
+    Ok(least)
+}
+
+fn usage<T>(message: &str) -> anyhow::Result<T> {
+    Err(Failure::new(code::USAGE, message).into())
+}
+
 fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
     let own = answer.budget(Mechanism::Lowtide);
     let mut out = std::io::stdout().lock();
@@ -119,6 +145,10 @@ fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::R
         out.write_all(emitted(emit, own, answer).as_bytes())?;
         return Ok(0);
     }
+    if let [one] = answer.told.as_slice() {
+        let width = terminal().width;
+        writeln!(out, "{}", wrap(&sentences(&one.bottom_line), width, ""))?;
+    }
     let mut grids = tables::grids(answer);
     grids.extend(verdicts.iter().flat_map(|verdicts| verdicts.grids(unlimited(&answer.largest))));
     for grid in &grids {
@@ -129,13 +159,14 @@ fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::R
 
 /// That runs can be had under a budget, and compared.
 fn check_verifiable(args: &Args, records: &[PathBuf]) -> anyhow::Result<()> {
-    let usage = |message: &str| Err(Failure::new(code::USAGE, format!("--verify: {message}")).into());
     if records.len() > 1 {
-        return usage("give one record, or a program");
+        return usage("--verify: give one record, or a program");
     }
     let ends = |record: &PathBuf| Record::open(record).ok()?.meta().end.as_ref().map(|end| end.reason != DURATION);
     if args.duration.is_some() || records.iter().any(|record| ends(record) == Some(false)) {
-        return usage("a program that was ended by --duration has no time to compare; let it end, or try --watch");
+        return usage(
+            "--verify: a program that was ended by --duration has no time to compare; let it end, or try --watch",
+        );
     }
     verify::check(&Kernel::default())
 }
@@ -143,9 +174,7 @@ fn check_verifiable(args: &Args, records: &[PathBuf]) -> anyhow::Result<()> {
 fn unknown(answer: &Answer) -> Failure {
     let mut silent = answer.told.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
     let record = silent.next().map_or_else(String::new, |one| one.record.display().to_string());
-    let message = format!(
-        "{record}: does not tell what was used, so there is no budget within a slowdown; measure it with lowtide run, for twenty seconds at least"
-    );
+    let message = format!("{record}: its memory was never counted, so there is no budget; measure it with lowtide run");
     Failure::new(code::IMPOSSIBLE, message)
 }
 
@@ -157,8 +186,9 @@ fn unlimited(largest: &[Budget]) -> Option<u64> {
 fn verify(args: &Args, one: &Told, question: Question) -> anyhow::Result<Option<Verdicts>> {
     let kernel = Kernel::default();
     let mut all = BTreeMap::new();
-    for swap in verify::swaps(&kernel, question.below == Below::Nothing)? {
-        let question = Question { below: Below::of_swap(swap), ..question };
+    for swap in verify::swaps(&kernel, !question.below.has_swap())? {
+        let bytes = if swap { swap::active(&kernel).unwrap_or(0) } else { 0 };
+        let question = Question { below: Below::of_swap(bytes), ..question };
         all.insert(swap, budgets::predicted(&one.record, question)?.budgets);
     }
     let here = Cgroup::of(&kernel, std::process::id()).ok().flatten();

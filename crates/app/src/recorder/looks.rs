@@ -136,9 +136,12 @@ impl Recorder {
 
     /// Monitors that work in rounds: now and then a step, each of which costs a walk over the target.
     fn round_tick(&mut self, now_s: f64, size: f64, usage: &mut Usage) -> anyhow::Result<()> {
-        let due = match &self.monitor {
+        let due = match &mut self.monitor {
             Monitor::Mglru(mglru) => mglru.is_due(now_s),
-            Monitor::Smaps(smaps) => smaps.is_due(now_s),
+            Monitor::Smaps(smaps) => {
+                smaps.follow(now_s, &self.target);
+                smaps.is_due(now_s)
+            }
             Monitor::Damon(_) | Monitor::None => false,
         };
         if !due || !self.allows(&self.cohort, now_s) {
@@ -168,7 +171,7 @@ impl Recorder {
         usage.cohort_pages = Some(pages);
         usage.set_working_sets(&picture.working_set);
         self.writer.ages(t_s, &picture.ages);
-        if let Some(served) = &self.served {
+        if let Some(served) = self.served.as_ref().filter(|_| !picture.ages.is_empty()) {
             served.with(|figures| figures.take_ages(&picture.ages));
         }
     }

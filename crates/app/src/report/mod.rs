@@ -4,6 +4,7 @@
 //! becomes SVG, PNG and a section of the page. A new view is one file and one line in `View::ALL`.
 
 mod ages;
+pub mod bottom_line;
 mod breakdown;
 mod cgroups;
 mod curve;

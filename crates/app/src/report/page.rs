@@ -3,7 +3,7 @@
 use askama::Template;
 
 use super::draw::{Page, paint, theme};
-use super::summary::{Overview, tiles};
+use super::summary::Overview;
 use super::text::{Grid, capital, printable};
 use super::{Entry, Options, Report, ReportError, Source, View, painting};
 
@@ -66,7 +66,7 @@ pub(super) fn render(source: &Source, entries: &[Entry], options: &Options) -> R
         started: started(meta.started_unix_s),
         monitor: meta.monitor.backend.clone(),
         sentence: overview.sentence(),
-        tiles: if whole { tiles(&overview).into_iter().map(tile).collect() } else { Vec::new() },
+        tiles: if whole { overview.tiles().into_iter().map(tile).collect() } else { Vec::new() },
         sections,
         figures: if whole { overview.figures() } else { Vec::new() },
         notes: overview.notes().iter().map(|note| printable(note)).collect(),

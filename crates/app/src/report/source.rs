@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
 
     /// The tide curve; `None` where the record has not the measurements for it.
     pub(super) fn curve(&self) -> Option<&Curve> {
-        self.curve.get_or_init(|| self.record.curve(self.ages())).as_ref()
+        self.curve.get_or_init(|| self.record.curve(self.usage(), self.ages())).as_ref()
     }
 
     /// What a page costs that comes back: as measured on the machine, or else as is usual.

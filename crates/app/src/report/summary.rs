@@ -6,7 +6,7 @@ use lowtide_model::summary::{Level, Summary, WindowSummary};
 use lowtide_model::units::human_seconds;
 
 use super::text::{Grid, count, figure, whole_bytes};
-use super::{Entry, Report, Source, TABLES, View};
+use super::{Entry, Report, Source, TABLES, View, bottom_line};
 
 pub(super) const ENTRY: Entry = Entry {
     view: View::Summary,
@@ -17,46 +17,12 @@ pub(super) const ENTRY: Entry = Entry {
     take: |source, _| Ok(Box::new(Overview::of(source))),
 };
 
-/// The window whose 95th percentile is called what a workload needs: long enough to hold what it comes back to, short
-/// enough to follow its phases.
-const NEED_WINDOW_S: u32 = 10;
-
-/// Idle for so long counts as cold in the headline.
-const COLD_S: u32 = 60;
-
 /// The view.
 pub(super) struct Overview {
     summary: Summary,
     command: String,
     ending: Option<String>,
     notes: Vec<String>,
-    why: String,
-}
-
-/// The largest figure worth a headline.
-struct Headline {
-    /// What it touches at most half of the time.
-    usual: Option<u64>,
-    /// What it touches at most nearly all of the time.
-    need: Option<u64>,
-    /// Half-width of its interval in percent.
-    ci95_percent: Option<f64>,
-    /// Highest resident set.
-    peak: Option<u64>,
-    /// Cold on average.
-    cold: Option<u64>,
-}
-
-fn headline(summary: &Summary) -> Headline {
-    let window = summary.working_set.iter().find(|set| set.window_s == NEED_WINDOW_S);
-    let cold = summary.cold.iter().find(|cold| cold.age_s == COLD_S);
-    Headline {
-        usual: window.and_then(|set| set.p50_bytes),
-        need: window.and_then(|set| set.p95_bytes),
-        ci95_percent: window.and_then(|set| set.ci95_percent),
-        peak: summary.memory.rss.peak_bytes,
-        cold: cold.and_then(|cold| Some(cold.anon_bytes? + cold.file_bytes?)),
-    }
 }
 
 impl Overview {
@@ -73,7 +39,7 @@ impl Overview {
         let summary = source.summary();
         notes.extend(source.record().warnings());
         let ending = meta.end.as_ref().map(|end| end.reason.clone());
-        Self { summary, command: source.command(), ending, notes, why: source.why_unmeasured() }
+        Self { summary, command: source.command(), ending, notes }
     }
 
     /// What could not be seen, one sentence each.
@@ -81,25 +47,11 @@ impl Overview {
         &self.notes
     }
 
-    /// The sentence that answers the question.
+    /// The bottom line, and what acting on it saved.
     pub(super) fn sentence(&self) -> String {
-        let line = headline(&self.summary);
-        let peak = line.peak.map_or_else(String::new, |_| format!("; peak RSS {}", whole_bytes(line.peak)));
-        let cold = line.cold.map_or_else(String::new, |_| {
-            format!("; on average {} were cold for {COLD_S} s or longer", whole_bytes(line.cold))
-        });
         let saved = self.summary.ledger.as_ref().map_or_else(String::new, super::ledger::sentence);
-        match line.need {
-            Some(_) => format!(
-                "Touched at most {} within {NEED_WINDOW_S} s half of the time, {} 95 % of the time{peak}{cold}.{}",
-                whole_bytes(line.usual),
-                whole_bytes(line.need),
-                if saved.is_empty() { saved } else { format!("{saved}.") }
-            ),
-            // Schemes look as far back as they act, and no further.
-            None if !saved.is_empty() => format!("{}{peak}.", saved.trim()),
-            None => format!("How much it needs was not measured: {}{peak}.", self.why),
-        }
+        let saved = if saved.is_empty() { saved } else { format!("{saved}.") };
+        format!("{}{saved}", bottom_line::sentences(&self.summary.answer))
     }
 
     /// How long, where, and how it ended.
@@ -143,13 +95,14 @@ impl Overview {
     }
 
     fn working_set(&self) -> Option<Grid> {
-        let mut grid = Grid::new("Working set", &["touched within", "median", "95 %", "highest", "average", "±"]);
+        let head = ["touched within", "readings", "average", "median", "95 %", "highest", "±"];
+        let mut grid = Grid::new("Working set over the whole run", &head);
         for set in &self.summary.working_set {
-            let WindowSummary { window_s, p50_bytes, p95_bytes, max_bytes, avg_bytes, ci95_percent } = *set;
-            if p50_bytes.is_some() {
-                let columns = [p50_bytes, p95_bytes, max_bytes, avg_bytes].map(whole_bytes);
+            let WindowSummary { window_s, readings, p50_bytes, p95_bytes, max_bytes, avg_bytes, ci95_percent } = *set;
+            if readings > 0 {
+                let columns = [avg_bytes, p50_bytes, p95_bytes, max_bytes].map(whole_bytes);
                 let width = figure(ci95_percent, 0, " %");
-                grid.row([format!("{window_s} s")].into_iter().chain(columns).chain([width]));
+                grid.row([format!("{window_s} s"), readings.to_string()].into_iter().chain(columns).chain([width]));
             }
         }
         (!grid.rows.is_empty()).then_some(grid)
@@ -247,8 +200,14 @@ impl Overview {
 
     /// The tables of a page, where working set and idle memory have sections of their own.
     pub(super) fn figures(&self) -> Vec<Grid> {
-        let all = [self.memory(), self.budgets(), self.stalls(), self.cost()];
+        let all =
+            [bottom_line::phases(&self.summary.answer), self.memory(), self.budgets(), self.stalls(), self.cost()];
         all.into_iter().chain(self.ledger()).filter(|grid| !grid.rows.is_empty()).collect()
+    }
+
+    /// The bottom line's figures as tiles of a page: value, what it is, and what stands below.
+    pub(super) fn tiles(&self) -> Vec<(String, String, String)> {
+        bottom_line::tiles(&self.summary.answer)
     }
 }
 
@@ -258,10 +217,12 @@ impl Report for Overview {
     }
 
     fn grids(&self) -> Vec<Grid> {
+        let phases = (self.summary.answer.phases.len() > 1).then(|| bottom_line::phases(&self.summary.answer));
         let always = [self.memory(), self.budgets()];
         let more = [Some(self.stalls()), Some(self.cost()), self.noted()];
         let measured = [self.working_set(), self.idle()].into_iter().flatten();
-        let all = measured.chain(always).chain(self.ledger()).chain(more.into_iter().flatten());
+        let all =
+            phases.into_iter().chain(measured).chain(always).chain(self.ledger()).chain(more.into_iter().flatten());
         all.filter(|grid| !grid.rows.is_empty()).collect()
     }
 
@@ -305,43 +266,4 @@ fn flatten(path: &str, value: &serde_json::Value, out: &mut Vec<(String, String)
         Value::String(text) => out.push((path.to_owned(), text.clone())),
         other => out.push((path.to_owned(), other.to_string())),
     }
-}
-
-/// The headline's figures as tiles of a page: value, what it is, and beside what it stands.
-pub(super) fn tiles(overview: &Overview) -> Vec<(String, String, String)> {
-    let summary = &overview.summary;
-    let line = headline(summary);
-    let share = |part: Option<u64>| {
-        let (part, whole) = (part?, line.peak.filter(|peak| *peak > 0)?);
-        #[expect(clippy::cast_precision_loss, reason = "a percentage is shown")]
-        let percent = 100.0 * part as f64 / whole as f64;
-        Some(format!("{percent:.0} % of the peak"))
-    };
-    let interval = line.ci95_percent.map(|percent| format!("± {percent:.0} %"));
-    let need_under = [interval, share(line.need)].into_iter().flatten().collect::<Vec<_>>().join(", ");
-    let tile =
-        |value: Option<u64>, name: &str, under: String| value.map(|_| (whole_bytes(value), name.to_owned(), under));
-    let major = summary
-        .faults
-        .major
-        .map(|_| (count(summary.faults.major), "major faults".to_owned(), "waited for I/O".to_owned()));
-    [
-        tile(line.need, &format!("needed within {NEED_WINDOW_S} s"), need_under),
-        tile(
-            line.peak,
-            "peak resident (RSS)",
-            summary
-                .memory
-                .rss
-                .avg_bytes
-                .map_or_else(String::new, |avg| format!("{} on average", whole_bytes(Some(avg)))),
-        ),
-        tile(line.cold, &format!("cold for {COLD_S} s or longer"), share(line.cold).unwrap_or_default()),
-        tile(summary.budget.sys_max_rss_bytes, "peak with file cache", "Sys-MaxRSS".to_owned()),
-        major,
-    ]
-    .into_iter()
-    .flatten()
-    .take(4)
-    .collect()
 }

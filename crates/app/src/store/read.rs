@@ -13,6 +13,7 @@ use lowtide_model::curve::regions::histogram;
 use lowtide_model::episode::{Episode, Lives};
 use lowtide_model::meta::{Meta, SCHEMA};
 use lowtide_model::numa::NodeRow;
+use lowtide_model::phase::{Phase, PhaseKind, phases};
 use lowtide_model::summary::{Summary, summarise};
 use lowtide_model::usage::Usage;
 
@@ -147,27 +148,38 @@ impl Record {
     /// The summary, computed from the rows.
     #[must_use]
     pub fn summary(&self) -> Summary {
-        let ages = self.ages();
-        self.summary_of(&self.usage(), &ages, self.curve(&ages).as_ref())
+        let (rows, ages) = (self.usage(), self.ages());
+        let curve = self.curve(&rows, &ages);
+        self.summary_of(&rows, &ages, curve.as_ref())
     }
 
     /// The same from rows that were read before.
     #[must_use]
     pub fn summary_of(&self, rows: &[Usage], ages: &[AgeRow], curve: Option<&Curve>) -> Summary {
-        let (episodes, tick_s) = (self.lives(), self.tick_s());
-        let known = Known { ages, episodes: &episodes, curve, tick_s, ..Known::of(&self.meta, rows) };
+        let (episodes, tick_s, phases) = (self.lives(), self.tick_s(), self.phases(rows));
+        let known = Known { ages, episodes: &episodes, curve, tick_s, phases: &phases, ..Known::of(&self.meta, rows) };
         summarise(&known, &cold_rows(ages), &self.nodes())
     }
 
     /// The tide curve, from these idle-age histograms if it has them, or else from what the map tells of them. `None` where
     /// the record has not the measurements for it.
     #[must_use]
-    pub fn curve(&self, ages: &[AgeRow]) -> Option<Curve> {
+    pub fn curve(&self, rows: &[Usage], ages: &[AgeRow]) -> Option<Curve> {
+        let phases = self.phases(rows);
+        // Recordings of other tools have no accounts to find phases in.
+        let all = [Phase { kind: PhaseKind::Steady, from_s: 0.0, to_s: f64::INFINITY }];
+        let phases = if phases.is_empty() { &all[..] } else { &phases };
         if ages.is_empty() {
-            Curve::of(&self.ages_of_map(), &[], self.tick_s())
+            Curve::of_phases(phases, &self.ages_of_map(), &[], self.tick_s())
         } else {
-            Curve::of(ages, &self.lives(), self.tick_s())
+            Curve::of_phases(phases, ages, &self.lives(), self.tick_s())
         }
+    }
+
+    /// The phases of the run.
+    #[must_use]
+    pub fn phases(&self, rows: &[Usage]) -> Vec<Phase> {
+        phases(rows, self.meta.starts_late())
     }
 
     /// Everything seen of the sampled pages, with stretches whole that were cut.

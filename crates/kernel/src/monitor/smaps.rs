@@ -298,9 +298,10 @@ impl SmapsMonitor {
         Ok(Some(picture))
     }
 
-    /// The histogram of a cycle that will not be read to its end.
-    pub fn finish(&mut self) -> Vec<AgeBin> {
-        self.cycle.take().map_or_else(Vec::new, |cycle| histogram(&cycle.readings))
+    /// The histogram of a cycle that will not be read to its end, and when it was last read.
+    pub fn finish(&mut self) -> Option<(f64, Vec<AgeBin>)> {
+        let cycle = self.cycle.take()?;
+        Some((cycle.start_s + cycle.readings.last()?.window_s, histogram(&cycle.readings)))
     }
 
     /// The mappings of all processes that have anything in memory.
@@ -471,7 +472,8 @@ mod tests {
         assert_eq!(edges(&pictures[4].1), [1.0, 2.0, 5.0, 10.0, 20.0, 1.0, 2.0, 5.0, 10.0, 20.0]);
         // The third cycle goes on to two minutes; what it had read is not lost when the target ends.
         assert_eq!(monitor.due_s(), 50.0);
-        assert_eq!(monitor.finish().iter().filter(|bin| bin.anon && bin.max_s.is_some()).count(), 3);
+        let (read_s, bins) = monitor.finish().unwrap();
+        assert_eq!((read_s, bins.iter().filter(|bin| bin.anon && bin.max_s.is_some()).count()), (45.0, 3));
     }
 
     #[test]

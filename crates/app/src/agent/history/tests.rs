@@ -11,7 +11,13 @@ fn ages(edges: &[(f64, f64)], total: f64) -> Vec<AgeBin> {
             bins.push(AgeBin { anon, min_s, max_s: Some(*edge), size, first_touched: None });
             (reached, min_s) = (*used, *edge);
         }
-        bins.push(AgeBin { anon, min_s, max_s: None, size: Estimate { bytes: (total - reached) * MIB, ci95: 0.0 }, first_touched: None });
+        bins.push(AgeBin {
+            anon,
+            min_s,
+            max_s: None,
+            size: Estimate { bytes: (total - reached) * MIB, ci95: 0.0 },
+            first_touched: None,
+        });
     }
     bins
 }

@@ -87,7 +87,13 @@ pub(super) fn by_path(round: &Round) -> BTreeMap<&str, Vec<AgeBin>> {
         let bins = all.entry(path).or_default();
         let (mut reached, mut min_s) = (0.0, 0.0);
         let mut bin = |min_s, max_s, bytes: f64| {
-            bins.push(AgeBin { anon, min_s, max_s, size: Estimate { bytes: bytes.max(0.0), ci95: 0.0 }, first_touched: None });
+            bins.push(AgeBin {
+                anon,
+                min_s,
+                max_s,
+                size: Estimate { bytes: bytes.max(0.0), ci95: 0.0 },
+                first_touched: None,
+            });
         };
         for (window, used) in WINDOWS_S.iter().zip(used).filter_map(|(window, used)| Some((f64::from(*window), used?)))
         {
@@ -105,7 +111,13 @@ mod tests {
 
     #[test]
     fn the_memory_of_a_removed_cgroup_is_not_its_successors() {
-        let bin = |min_s, bytes| AgeBin { anon: false, min_s, max_s: None, size: Estimate { bytes, ci95: 0.0 }, first_touched: None };
+        let bin = |min_s, bytes| AgeBin {
+            anon: false,
+            min_s,
+            max_s: None,
+            size: Estimate { bytes, ci95: 0.0 },
+            first_touched: None,
+        };
         let ages = of_living(&[bin(0.0, 2.0), bin(10.0, 1.0), bin(30.0, 6.0)], [0.0, 4.0]);
         assert_eq!(ages.iter().map(|bin| bin.size.bytes).collect::<Vec<f64>>(), [2.0, 1.0, 1.0]);
     }

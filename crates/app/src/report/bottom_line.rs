@@ -1,0 +1,207 @@
+//! The bottom line in words: the first thing that a reader sees, in the terminal, on the page and from `lowtide budget`.
+
+use lowtide_model::bottom_line::{BottomLine, PhaseUse, Use};
+use lowtide_model::phase::PhaseKind;
+use lowtide_model::units::{human_bytes, human_seconds};
+
+use super::text::{Grid, capital, whole_bytes};
+
+const MIB: u64 = 1 << 20;
+/// Phases whose use differs by more than this factor are named one by one.
+const DIFFERS: f64 = 1.5;
+
+/// A limit as it is pasted: in whole MiB, whatever its size.
+#[must_use]
+pub fn limit(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(MIB))
+}
+
+/// What was used, with its interval, or else from how many readings.
+fn used(of: &Use) -> Option<String> {
+    let (bytes, window_s) = of.used_bytes.zip(of.window_s)?;
+    let half = of.used_high_bytes.map(|high| high.saturating_sub(bytes));
+    let within = format!("in any {window_s} s");
+    let (figure, readings) = match half {
+        Some(half) => (format!("{} ± {}", whole_bytes(Some(bytes)), whole_bytes(Some(half))), String::new()),
+        None if of.readings == 1 => (whole_bytes(Some(bytes)), ", one reading".to_owned()),
+        None => (whole_bytes(Some(bytes)), format!(", {} readings", of.readings)),
+    };
+    Some(format!("{figure} ({within}{readings})"))
+}
+
+fn give(of: &BottomLine) -> String {
+    let Some(no_swap) = of.no_swap_bytes else { return "What to give it is not known.".to_owned() };
+    let no_swap = limit(no_swap);
+    let swap = of.with_swap_bytes.zip(of.swap_bytes).map(|(bytes, swap)| {
+        let price = of.with_swap_slowdown_percent.map_or_else(String::new, |percent| format!(", +{percent:.1} % time"));
+        format!("{} (with {} of swap{price})", limit(bytes), limit(swap))
+    });
+    match swap {
+        Some(swap) => format!("Give it {no_swap} (no swap) or {swap}."),
+        None if of.basis.as_deref() == Some("peak") => format!("Give it {no_swap}: the peak of this run."),
+        None => format!("Give it {no_swap}."),
+    }
+}
+
+fn use_of(of: &BottomLine) -> Option<String> {
+    let steady = &of.steady;
+    let start = of.start_up.touched_bytes.zip(of.start_up.seconds);
+    let start = start
+        .map(|(bytes, seconds)| format!("start-up touches {} in {}", whole_bytes(Some(bytes)), human_seconds(seconds)));
+    let Some(used) = used(&steady.used) else {
+        return Some(format!("{}.", capital(&start?)));
+    };
+    let resident = steady
+        .resident_bytes
+        .map_or_else(String::new, |_| format!(" of {} resident", whole_bytes(steady.resident_bytes)));
+    let start = start.map_or_else(String::new, |start| format!("; {start}"));
+    Some(format!("Steady state uses {used}{resident}{start}."))
+}
+
+/// Phases of steady use that differ, each from when on.
+fn changes(of: &BottomLine) -> Option<String> {
+    let known = |of: &&PhaseUse| of.phase.kind == PhaseKind::Steady && of.used.used_bytes.is_some();
+    let phases: Vec<&PhaseUse> = of.phases.iter().filter(known).collect();
+    #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+    let sizes: Vec<f64> = phases.iter().filter_map(|of| of.used.used_bytes).map(|bytes| bytes as f64).collect();
+    let (most, least) =
+        (sizes.iter().copied().fold(0.0, f64::max), sizes.iter().copied().fold(f64::INFINITY, f64::min));
+    if sizes.len() < 2 || most <= DIFFERS * least {
+        return None;
+    }
+    let each = phases
+        .iter()
+        .zip(&sizes)
+        .map(|(of, bytes)| format!("{} from {} on", human_bytes(*bytes), human_seconds(of.phase.from_s)));
+    Some(format!("Its use changed: {}.", each.collect::<Vec<_>>().join(", ")))
+}
+
+/// The bottom line, one paragraph.
+#[must_use]
+pub fn sentences(of: &BottomLine) -> String {
+    let doubts = of.doubts.iter().map(|doubt| format!("{}.", capital(doubt)));
+    let lines = [Some(give(of)), use_of(of), changes(of)].into_iter().flatten();
+    lines.chain(doubts).collect::<Vec<_>>().join(" ")
+}
+
+/// Its figures as tiles of a page: value, what it is, and what stands below.
+#[must_use]
+pub fn tiles(of: &BottomLine) -> Vec<(String, String, String)> {
+    let tile = |value: Option<String>, name: &str, under: String| value.map(|value| (value, name.to_owned(), under));
+    let swap = of.swap_bytes.map_or_else(String::new, |swap| format!("with {} of swap", limit(swap)));
+    let half = of.steady.used.used_high_bytes.zip(of.steady.used.used_bytes);
+    let half = half.map_or_else(
+        || format!("{} readings", of.steady.used.readings),
+        |(high, used)| format!("± {}", whole_bytes(Some(high.saturating_sub(used)))),
+    );
+    let window = of.steady.used.window_s.map_or_else(String::new, |window_s| format!(" in any {window_s} s"));
+    [
+        tile(of.no_swap_bytes.map(limit), "to give without swap", of.basis.clone().map_or_else(String::new, from)),
+        tile(of.with_swap_bytes.map(limit), "to give with swap", swap),
+        tile(of.steady.used.used_bytes.map(|_| whole_bytes(of.steady.used.used_bytes)), &format!("used{window}"), half),
+        tile(of.peak_bytes.map(|_| whole_bytes(of.peak_bytes)), "peak of all memory", String::new()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn from(basis: String) -> String {
+    match basis.as_str() {
+        "peak" => "the peak of this run".to_owned(),
+        "pages" => "from watched pages".to_owned(),
+        _ => "from working sets".to_owned(),
+    }
+}
+
+/// The phases of the run.
+#[must_use]
+pub fn phases(of: &BottomLine) -> Grid {
+    let head = ["", "from", "to", "resident", "first touched", "used", "in any", "±", "readings"];
+    let mut grid = Grid::new("Phases", &head);
+    for of in &of.phases {
+        let name = match of.phase.kind {
+            PhaseKind::StartUp => "start-up",
+            PhaseKind::Growth => "growth",
+            PhaseKind::Steady => "steady",
+        };
+        let times = [of.phase.from_s, of.phase.to_s].map(human_seconds);
+        let half = of.used.used_high_bytes.zip(of.used.used_bytes).map(|(high, used)| high.saturating_sub(used));
+        let window = of.used.window_s.map_or_else(|| "-".to_owned(), |window_s| format!("{window_s} s"));
+        let sizes = [of.resident_bytes, of.first_touched_bytes, of.used.used_bytes].map(whole_bytes);
+        let readings = if of.used.readings > 0 { of.used.readings.to_string() } else { "-".to_owned() };
+        let cells = [name.to_owned()].into_iter().chain(times).chain(sizes);
+        grid.row(cells.chain([window, whole_bytes(half), readings]));
+    }
+    grid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowtide_model::bottom_line::{StartUp, Steady};
+    use lowtide_model::phase::Phase;
+
+    fn line() -> BottomLine {
+        let used = Use {
+            used_bytes: Some(50 * MIB),
+            used_low_bytes: Some(46 * MIB),
+            used_high_bytes: Some(54 * MIB),
+            used_max_bytes: Some(53 * MIB),
+            window_s: Some(10),
+            readings: 3,
+        };
+        BottomLine {
+            no_swap_bytes: Some(1509 * MIB),
+            with_swap_bytes: Some(96 * MIB),
+            swap_bytes: Some(1413 * MIB),
+            with_swap_slowdown_percent: Some(0.4),
+            basis: Some("histograms".to_owned()),
+            steady: Steady { seconds: 60.0, resident_bytes: Some(507 * MIB), used },
+            start_up: StartUp { recorded: true, seconds: Some(3.0), touched_bytes: Some(507 * MIB) },
+            ..BottomLine::default()
+        }
+    }
+
+    #[test]
+    fn the_bottom_line_says_what_to_give_and_what_is_used() {
+        assert_eq!(
+            sentences(&line()),
+            "Give it 1509 MiB (no swap) or 96 MiB (with 1413 MiB of swap, +0.4 % time). Steady state uses 50 MiB ± 4 MiB (in any 10 s) of 507 MiB resident; start-up touches 507 MiB in 3.0 s."
+        );
+        assert_eq!(tiles(&line())[0].0, "1509 MiB");
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let mut of = line();
+        (of.with_swap_bytes, of.basis) = (None, Some("peak".to_owned()));
+        of.steady = Steady::default();
+        of.doubts = vec!["no monitor reported which of its memory is used".to_owned()];
+        assert_eq!(
+            sentences(&of),
+            "Give it 1509 MiB: the peak of this run. Start-up touches 507 MiB in 3.0 s. No monitor reported which of its memory is used."
+        );
+        assert_eq!(sentences(&BottomLine::default()), "What to give it is not known.");
+    }
+
+    #[test]
+    fn a_few_readings_say_how_many_they_are() {
+        let mut of = line();
+        (of.steady.used.used_low_bytes, of.steady.used.used_high_bytes, of.steady.used.readings) = (None, None, 1);
+        assert!(sentences(&of).contains("uses 50 MiB (in any 10 s, one reading) of"), "{}", sentences(&of));
+        let phase = |from_s: f64, mib: u64| PhaseUse {
+            phase: Phase { kind: PhaseKind::Steady, from_s, to_s: from_s + 9.0 },
+            resident_bytes: None,
+            first_touched_bytes: None,
+            used: Use { used_bytes: Some(mib * MIB), window_s: Some(1), readings: 2, ..Use::default() },
+        };
+        of.phases = vec![phase(3.0, 50), phase(60.0, 120)];
+        assert!(
+            sentences(&of).contains("Its use changed: 50 MiB from 3.0 s on, 120 MiB from 60.0 s on."),
+            "{}",
+            sentences(&of)
+        );
+        assert_eq!(phases(&of).rows.len(), 2);
+    }
+}

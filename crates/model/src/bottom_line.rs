@@ -1,0 +1,287 @@
+//! The bottom line of a run: what to give the program, what it used in steady state, its start-up, and how sure that is.
+//!
+//! It is computed here and nowhere else; every view, `--emit` and `summary.json` show these numbers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::budget::{self, Basis, Budget, Known};
+use crate::interval::{mean_interval, series_interval};
+use crate::phase::{Phase, PhaseKind};
+use crate::stats;
+use crate::usage::Usage;
+
+/// The windows by which use is stated, the best first: long enough to hold what a program comes back to. A shorter one where
+/// a phase is too short for [`FEWEST`] readings of a longer one.
+const USE_WINDOWS_S: [u32; 3] = [10, 5, 1];
+/// Readings from which there is an interval; see [`crate::interval::FEWEST`].
+const FEWEST: usize = crate::interval::FEWEST;
+/// Ticks come a little early or late; seconds.
+const JITTER_S: f64 = 0.5;
+/// A limit with swap is worth stating from this share below the one without.
+const WORTHWHILE: f64 = 0.05;
+
+/// What was used within a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Use {
+    /// Mean over the readings.
+    pub used_bytes: Option<u64>,
+    /// Its 95 % interval; null where fewer than three independent readings and no sample of pages tell of one.
+    pub used_low_bytes: Option<u64>,
+    /// See above.
+    pub used_high_bytes: Option<u64>,
+    /// Largest reading.
+    pub used_max_bytes: Option<u64>,
+    /// The window of these readings, seconds.
+    pub window_s: Option<u32>,
+    /// Readings that do not overlap.
+    pub readings: u64,
+}
+
+/// A phase of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PhaseUse {
+    /// When, and what kind.
+    #[serde(flatten)]
+    pub phase: Phase,
+    /// Highest resident set in it.
+    pub resident_bytes: Option<u64>,
+    /// Bytes that it touched for the first time: by how much demand rose.
+    pub first_touched_bytes: Option<u64>,
+    /// What it used.
+    #[serde(flatten)]
+    pub used: Use,
+}
+
+/// The steady state: all steady phases together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Steady {
+    /// Seconds of it; 0 where the run never reached one.
+    pub seconds: f64,
+    /// Highest resident set in it.
+    pub resident_bytes: Option<u64>,
+    /// What it used.
+    #[serde(flatten)]
+    pub used: Use,
+}
+
+/// The start-up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct StartUp {
+    /// Whether it was recorded.
+    pub recorded: bool,
+    /// How long it took, seconds.
+    pub seconds: Option<f64>,
+    /// Bytes that it touched.
+    pub touched_bytes: Option<u64>,
+}
+
+/// The bottom line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BottomLine {
+    /// What to give it where there is no swap.
+    pub no_swap_bytes: Option<u64>,
+    /// What to give it where there is swap; null where nobody measured what is used, or where it would be no less.
+    pub with_swap_bytes: Option<u64>,
+    /// Swap that this needs.
+    pub swap_bytes: Option<u64>,
+    /// Share of the time that is predicted to be lost with it, percent.
+    pub with_swap_slowdown_percent: Option<f64>,
+    /// From what this was taken: `peak`, `histograms` or `pages`; null where nothing is known.
+    pub basis: Option<String>,
+    /// The most memory of all kinds that it ever had.
+    pub peak_bytes: Option<u64>,
+    /// Its steady state.
+    pub steady: Steady,
+    /// Its start-up.
+    pub start_up: StartUp,
+    /// The phases of the run, those of a second and more.
+    pub phases: Vec<PhaseUse>,
+    /// What is not known; a sentence each.
+    pub doubts: Vec<String>,
+}
+
+impl BottomLine {
+    /// The bottom line of a run, for this slowdown as a share of the time.
+    #[must_use]
+    pub fn of(known: &Known<'_>, slowdown: f64) -> Self {
+        let with_swap = if known.swap_bytes > 0.0 { known.swap_bytes } else { f64::INFINITY };
+        let no_swap = budget::own(&Known { swap_bytes: 0.0, ..*known }, slowdown);
+        let with_swap = budget::own(&Known { swap_bytes: with_swap, ..*known }, slowdown);
+        let with_swap = with_swap.filter(|with| worthwhile(with, no_swap.as_ref()));
+        let live = known.live();
+        let phases: Vec<PhaseUse> = known.phases.iter().map(|phase| phase_use(phase, live)).collect();
+        let bytes = |budget: Option<&Budget>| budget.map(|budget| budget.bytes);
+        let peak = budget::peak(known);
+        Self {
+            no_swap_bytes: bytes(no_swap.as_ref()),
+            with_swap_bytes: bytes(with_swap.as_ref()),
+            swap_bytes: with_swap.zip(no_swap).map(|(with, without)| without.bytes.saturating_sub(with.bytes)),
+            with_swap_slowdown_percent: with_swap.and_then(|with| with.predicted_slowdown).map(|share| 100.0 * share),
+            basis: no_swap.map(|own| basis(&own).to_owned()),
+            peak_bytes: (peak > 0.0).then(|| whole(peak)),
+            steady: steady(known.phases, live),
+            start_up: start_up(known, &phases),
+            doubts: doubts(known, &phases, no_swap.as_ref()),
+            phases: phases.into_iter().filter(|of| of.phase.seconds() >= 1.0).collect(),
+        }
+    }
+}
+
+fn basis(own: &Budget) -> &'static str {
+    match own.basis {
+        Basis::Pages => "pages",
+        Basis::Histograms => "histograms",
+        Basis::Peak | Basis::Accounts => "peak",
+    }
+}
+
+/// Whether a limit with swap says more than the one without.
+fn worthwhile(with: &Budget, without: Option<&Budget>) -> bool {
+    let below = |without: &Budget| number(with.bytes) < (1.0 - WORTHWHILE) * number(without.bytes);
+    with.basis != Basis::Peak && without.is_some_and(below)
+}
+
+/// Readings of a window that lie within one of these stretches: when each ended, bytes, and the half-width of its interval.
+fn readings(live: &[Usage], window_s: u32, spans: &[&Phase]) -> Vec<(f64, f64, f64)> {
+    let window = f64::from(window_s);
+    let within =
+        |t_s: f64| spans.iter().any(|span| t_s - window >= span.from_s - JITTER_S && t_s <= span.to_s + JITTER_S);
+    let reading = |row: &Usage| {
+        let (t_s, set) = row.t_s.zip(row.working_set(window_s))?;
+        within(t_s).then_some((t_s, set.bytes, set.ci95))
+    };
+    live.iter().filter_map(reading).collect()
+}
+
+/// How many of these readings (ascending) do not overlap.
+#[must_use]
+pub fn independent(ends_s: impl Iterator<Item = f64>, window_s: f64) -> usize {
+    let (mut count, mut last_s) = (0, f64::NEG_INFINITY);
+    for end_s in ends_s {
+        if end_s - window_s >= last_s - JITTER_S {
+            (count, last_s) = (count + 1, end_s);
+        }
+    }
+    count
+}
+
+/// What was used within these stretches, by the longest window of which there are enough readings.
+fn used(live: &[Usage], spans: &[&Phase]) -> Use {
+    let all = USE_WINDOWS_S.map(|window_s| {
+        let readings = readings(live, window_s, spans);
+        let count = independent(readings.iter().map(|(end_s, ..)| *end_s), f64::from(window_s));
+        (window_s, readings, count)
+    });
+    let most = all.iter().map(|(.., count)| *count).max().unwrap_or(0);
+    let Some((window_s, readings, count)) = all.iter().find(|(.., count)| *count >= FEWEST.min(most.max(1))) else {
+        return Use::default();
+    };
+    let values: Vec<f64> = readings.iter().map(|(_, bytes, _)| *bytes).collect();
+    let sampling = stats::quantile(&readings.iter().map(|(.., half)| *half).collect::<Vec<f64>>(), 0.5).unwrap_or(0.0);
+    let Some(mean) = stats::mean(&values) else { return Use::default() };
+    let half = half_width(&values, *count, sampling);
+    Use {
+        used_bytes: Some(whole(mean)),
+        used_low_bytes: half.map(|half| whole(mean - half)),
+        used_high_bytes: half.map(|half| whole(mean + half)),
+        used_max_bytes: stats::max(&values).map(whole),
+        window_s: Some(*window_s),
+        readings: *count as u64,
+    }
+}
+
+/// Half-width of the interval of a mean. Readings that follow each other without gaps leave nothing of the run out, so that
+/// there is the sampling error, which does not shrink with time, and how much a longer run would differ where the series is
+/// long enough to tell. Readings with gaps between them are a sample of the run.
+fn half_width(values: &[f64], independent: usize, sampling: f64) -> Option<f64> {
+    let over_time = if values.len() > independent { series_interval(values) } else { mean_interval(values) };
+    match over_time {
+        Some(interval) => Some(interval.with_sampling(sampling).half),
+        None => (sampling > 0.0 && independent > 0).then_some(sampling),
+    }
+}
+
+fn in_phase<'a>(live: &'a [Usage], phase: &'a Phase) -> impl Iterator<Item = &'a Usage> {
+    live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s > phase.from_s && t_s <= phase.to_s + 1e-9))
+}
+
+fn demand(row: &Usage) -> Option<f64> {
+    row.demand_bytes.or(row.rss_bytes)
+}
+
+fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
+    let before = live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s <= phase.from_s)).filter_map(demand);
+    let before = before.fold(0.0, f64::max);
+    let highest = in_phase(live, phase).filter_map(demand).reduce(f64::max);
+    let steady = phase.kind == PhaseKind::Steady;
+    PhaseUse {
+        phase: *phase,
+        resident_bytes: in_phase(live, phase).filter_map(|row| row.rss_bytes).reduce(f64::max).map(whole),
+        first_touched_bytes: highest.map(|highest| whole(highest - before)),
+        // While memory is touched for the first time, readings do not say what is used again.
+        used: if steady { used(live, &[phase]) } else { Use::default() },
+    }
+}
+
+fn steady(phases: &[Phase], live: &[Usage]) -> Steady {
+    let spans: Vec<&Phase> = phases.iter().filter(|phase| phase.kind == PhaseKind::Steady).collect();
+    let resident = spans.iter().flat_map(|phase| in_phase(live, phase)).filter_map(|row| row.rss_bytes);
+    Steady {
+        seconds: spans.iter().map(|phase| phase.seconds()).sum(),
+        resident_bytes: resident.reduce(f64::max).map(whole),
+        used: used(live, &spans),
+    }
+}
+
+fn start_up(known: &Known<'_>, phases: &[PhaseUse]) -> StartUp {
+    let first = phases.first().filter(|of| of.phase.kind == PhaseKind::StartUp);
+    StartUp {
+        recorded: !known.meta.starts_late() && !phases.is_empty(),
+        seconds: first.map(|of| of.phase.to_s),
+        touched_bytes: first.and_then(|of| of.first_touched_bytes),
+    }
+}
+
+/// Seconds after which every monitor has reported, unless the price had it wait.
+const LONG_ENOUGH_S: f64 = 20.0;
+
+fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let kind = |of: &PhaseUse| of.phase.kind;
+    let peak_alone = own.is_some_and(|own| own.basis == Basis::Peak);
+    let end_s = phases.last().map_or(0.0, |of| of.phase.to_s);
+    if known.meta.starts_late() {
+        doubts.push("its start was not recorded, so no limit is below what it held".to_owned());
+    }
+    if !phases.is_empty() && phases.iter().all(|of| kind(of) != PhaseKind::Steady) {
+        doubts.push("it grew to its end and never reached a steady state".to_owned());
+    } else if peak_alone && end_s < LONG_ENOUGH_S {
+        doubts.push("it ended before its use could be measured, which takes twenty seconds".to_owned());
+    } else if peak_alone {
+        doubts.push("no monitor reported which of its memory is used".to_owned());
+    }
+    let grown = phases.iter().rfind(|of| kind(of) != PhaseKind::Steady).filter(|of| kind(of) == PhaseKind::Growth);
+    if let Some(grown) = grown.filter(|of| end_s - of.phase.to_s < LONG_ENOUGH_S) {
+        let at_s = grown.phase.from_s;
+        doubts.push(format!(
+            "its memory grew again {at_s:.0} s after the start, too late to say what of it stays in use"
+        ));
+    }
+    if known.meta.end.is_none() {
+        doubts.push("the record has no end: what came later is not known".to_owned());
+    }
+    doubts
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+fn number(value: u64) -> f64 {
+    value as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
+fn whole(value: f64) -> u64 {
+    value.max(0.0).round() as u64
+}
+
+#[cfg(test)]
+mod tests;
