@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lowtide::store::Record;
+use lowtide_model::interval::Change;
 use lowtide_model::stats::quantile;
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use crate::fits;
 use crate::grid::{figure, percent, table, whole_size};
 use crate::machine::Machine;
 use crate::tools::Tools;
-use lowtide_model::bootstrap::median_interval;
 
 /// No run takes longer.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -25,10 +25,10 @@ const FIRST_ROUNDS: u64 = 200;
 
 const NOTES: &str = "\
 time: what the program itself measured for a fixed amount of work, median over the runs; populating memory and the end
-of lowtide's own work are not in it. slowdown: median of the pairs' ratios with its 95 % interval (percentile
-bootstrap). CPU time: the same for the program's user and system time, populating included; what else the machine does
-disturbs it less. Runs follow each other without and with lowtide, in turn first. monitor CPU: share of one, lowtide
-and its kernel threads, over the run.
+of lowtide's own work are not in it. slowdown: geometric mean of the pairs' ratios with its 95 % interval (Student's t
+on their logarithms; none of fewer than three pairs). CPU time: the same for the program's user and system time,
+populating included; what else the machine does disturbs it less. Runs follow each other without and with lowtide, in
+turn first. monitor CPU: share of one, lowtide and its kernel threads, over the run.
 ";
 
 /// What came of all programs.
@@ -59,10 +59,10 @@ struct Row {
 struct Slowdown {
     median_alone_s: Option<f64>,
     median_watched_s: Option<f64>,
-    /// Median over the pairs.
+    /// Geometric mean over the pairs.
     percent: Option<f64>,
     /// Its 95 % interval.
-    interval_percent: Option<(f64, f64)>,
+    interval_percent: Option<[f64; 2]>,
 }
 
 /// Two runs of the same work.
@@ -159,12 +159,12 @@ fn row(program: &'static str, rounds: u64, pairs: Vec<Pair>, owns: &[Own]) -> Ro
 fn slowdown(pairs: &[Pair], get: fn(&Took) -> f64) -> Slowdown {
     let alone: Vec<f64> = pairs.iter().map(|pair| get(&pair.alone)).collect();
     let watched: Vec<f64> = pairs.iter().map(|pair| get(&pair.watched)).collect();
-    let ratios: Vec<f64> = alone.iter().zip(&watched).map(|(alone, watched)| 100.0 * (watched / alone - 1.0)).collect();
+    let change = Change::of(&watched.iter().copied().zip(alone.iter().copied()).collect::<Vec<_>>());
     Slowdown {
         median_alone_s: quantile(&alone, 0.5),
         median_watched_s: quantile(&watched, 0.5),
-        percent: quantile(&ratios, 0.5),
-        interval_percent: median_interval(&ratios),
+        percent: change.map(|change| 100.0 * change.mean),
+        interval_percent: change.and_then(|change| change.interval).map(|ends| ends.map(|share| 100.0 * share)),
     }
 }
 
@@ -255,7 +255,7 @@ pub fn text(pairs: &Pairs) -> String {
 fn shown(slowdown: &Slowdown) -> [String; 2] {
     [
         slowdown.percent.map_or_else(|| percent(None), |value| format!("{value:+.2} %")),
-        slowdown.interval_percent.map_or_else(|| percent(None), |(low, high)| format!("{low:+.2} .. {high:+.2} %")),
+        slowdown.interval_percent.map_or_else(|| percent(None), |[low, high]| format!("{low:+.2} .. {high:+.2} %")),
     ]
 }
 
@@ -264,14 +264,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slowdown_is_the_median_of_the_pairs_not_of_the_runs() {
+    fn slowdown_is_that_of_the_pairs_not_of_the_runs() {
         // The machine got three times slower half way: the pairs do not care.
         let pairs = [(1.0, 1.1), (1.0, 1.1), (3.0, 3.3), (3.0, 3.3)];
         let took = |seconds| Took { seconds, cpu_s: 1.0 };
         let pair = |(alone, watched)| Pair { alone: took(alone), watched: took(watched) };
         let row = row("x", 1, pairs.into_iter().map(pair).collect(), &[]);
         assert!((row.time.percent.unwrap() - 10.0).abs() < 1e-9);
-        assert_eq!((row.cpu.percent, row.cpu.interval_percent), (Some(0.0), Some((0.0, 0.0))));
+        let [low, high] = row.time.interval_percent.unwrap();
+        assert!((low - 10.0).abs() < 1e-6 && (high - 10.0).abs() < 1e-6, "{low} {high}");
+        assert_eq!((row.cpu.percent, row.cpu.interval_percent), (Some(0.0), Some([0.0, 0.0])));
         assert_eq!(row.own_peak_rss_bytes, None);
         assert_eq!(scaled(200, 2.5), 500);
     }

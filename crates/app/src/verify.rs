@@ -14,6 +14,7 @@ use lowtide_kernel::sys::Signals;
 use lowtide_model::PAGE;
 use lowtide_model::budget::trials::{Bisection, Slowdown, perf_per_gb};
 use lowtide_model::budget::{Budget, Mechanism};
+use lowtide_model::interval::FEWEST;
 use lowtide_model::random::Random;
 use lowtide_model::stats;
 use lowtide_model::units::{Size, Span};
@@ -28,8 +29,6 @@ use crate::session;
 
 mod tables;
 
-/// Fewer rounds say nothing about how certain they are.
-const FEWEST: u32 = 3;
 /// Pairs of runs in one step of the search for the least, at most.
 const PAIRS: u32 = 3;
 /// A pair that is so far from what is allowed needs no other to decide.
@@ -91,7 +90,7 @@ pub struct Tried {
     pub perf_per_gb: Option<f64>,
     /// Whether it stays within the stated slowdown.
     pub holds: bool,
-    /// Whether more runs would not change that, with 95 % certainty.
+    /// Whether more runs would not change that, with 95 % certainty however often that was asked.
     pub certain: bool,
 }
 
@@ -165,10 +164,12 @@ pub fn verify(
         outcomes: Outcomes::open(&folder.join("runs.jsonl"))?,
         random: Random::new(1),
         round: 0,
+        earlier: 0,
         spinner: std::io::stderr().is_terminal().then(ProgressBar::new_spinner),
         asked,
     };
     trials.round = trials.outcomes.all.iter().map(|run| run.round).max().unwrap_or(0);
+    trials.earlier = trials.round;
     let all = match trials.all(budgets) {
         Ok(all) => all,
         Err(Stop::Interrupted) => return Ok(None),
@@ -233,6 +234,8 @@ struct Trials<'a> {
     random: Random,
     /// The last one.
     round: u32,
+    /// The last one that was made before this start.
+    earlier: u32,
     spinner: Option<ProgressBar>,
     asked: Asked,
 }
@@ -247,7 +250,7 @@ impl Trials<'_> {
             .collect();
         for done in 0..self.asked.runs {
             let mut these: Vec<&OnTrial> = on_trial.iter().filter(|one| self.is_open(one)).collect();
-            if these.is_empty() && done >= FEWEST {
+            if these.is_empty() && done as usize >= FEWEST {
                 break;
             }
             self.random.shuffle(&mut these);
@@ -309,9 +312,14 @@ impl Trials<'_> {
     fn is_open(&self, one: &OnTrial) -> bool {
         let runs = self.runs(&one.config().name);
         let failed = runs.iter().filter(|run| run.failure.is_some()).count();
-        let enough =
-            runs.len() >= FEWEST as usize && self.slowdown(one).is_some_and(|of| of.is_certain(self.asked.slowdown));
-        failed < 2 && !enough
+        failed < 2 && !self.is_certain(one)
+    }
+
+    /// Whether it is certain enough if it stays within the slowdown, for all the times that this is asked.
+    fn is_certain(&self, one: &OnTrial) -> bool {
+        let before = self.runs(&one.config().name).into_iter().filter(|run| run.round <= self.earlier).count();
+        let looks = looks(before, self.asked.runs);
+        self.slowdown(one).is_some_and(|of| of.is_certain(self.asked.slowdown, looks))
     }
 
     fn runs(&self, config: &str) -> Vec<&Outcome> {
@@ -364,7 +372,7 @@ impl Trials<'_> {
                 if failures.is_empty() { perf_per_gb(least, (bytes, runtime_s)) } else { 0.0 }
             }),
             holds: self.holds(one),
-            certain: !failures.is_empty() || slowdown.is_some_and(|of| of.is_certain(self.asked.slowdown)),
+            certain: !failures.is_empty() || self.is_certain(one),
         }
     }
 
@@ -427,6 +435,12 @@ fn whole_pages(bytes: f64) -> u64 {
     (bytes as u64).div_ceil(PAGE) * PAGE
 }
 
+/// How often it is asked whether a budget's verdict is certain, if so many more rounds are made: after each that has enough
+/// runs for an answer.
+fn looks(runs_before: usize, rounds: u32) -> usize {
+    (runs_before + rounds as usize + 1).saturating_sub(FEWEST).max(1)
+}
+
 /// Standard deviation over the mean; `None` of less than two.
 fn variability(times: &[f64]) -> Option<f64> {
     Some(stats::stdev(times)? / stats::mean(times)?)
@@ -446,6 +460,12 @@ mod tests {
         assert_eq!(verified(dir.path()), [one(0.05, 8), one(0.02, 11)]);
         std::fs::write(dir.path().join("verified.json"), "[{").unwrap();
         assert_eq!(verified(dir.path()), []);
+    }
+
+    #[test]
+    fn every_round_that_may_end_the_trials_is_a_look() {
+        assert_eq!([looks(0, 1), looks(0, 3), looks(0, 5), looks(0, 10)], [1, 1, 3, 8]);
+        assert_eq!(looks(5, 5), 8, "those of an earlier start count");
     }
 
     #[test]

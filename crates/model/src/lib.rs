@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
-pub mod bootstrap;
 pub mod bottom_line;
 pub mod budget;
 pub mod capability;

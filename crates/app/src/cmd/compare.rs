@@ -262,7 +262,7 @@ impl Whole<'_> {
             .map(|metric| Chapter {
                 title: metric.name.to_owned(),
                 meaning: format!(
-                    "{}: percent over orig in the same round, median and its 95 % interval.",
+                    "{}: percent over orig in the same round, geometric mean and its 95 % interval.",
                     metric.about
                 ),
                 marks: marks(&cells, metric),
@@ -322,14 +322,23 @@ impl Whole<'_> {
 
 fn marks(cells: &[tables::Cell], metric: &Metric) -> Vec<Mark> {
     let mark = |cell: &tables::Cell| {
-        let (median, low, high) = cell.paired.filter(|_| cell.metric == metric.name)?;
-        Some(Mark { group: cell.program.clone(), name: cell.config.clone(), median, interval: (low, high) })
+        let paired = cell.paired.filter(|_| cell.metric == metric.name)?;
+        Some(Mark {
+            group: cell.program.clone(),
+            name: cell.config.clone(),
+            mean: paired.mean,
+            interval: paired.interval,
+        })
     };
     cells.iter().filter_map(mark).collect()
 }
 
 fn cell(cell: &tables::Cell) -> serde_json::Value {
-    let paired = cell.paired.map(|(median, low, high)| json!({ "median": median, "ci95": [low, high] }));
+    let percent = |share: f64| 100.0 * share;
+    let paired = cell.paired.map(|paired| {
+        let interval = paired.interval.map(|ends| ends.map(percent));
+        json!({ "mean": percent(paired.mean), "ci95": interval, "pairs": paired.pairs })
+    });
     json!({
         "program": cell.program, "config": cell.config, "metric": cell.metric, "runs": cell.runs,
         "avg": cell.avg, "stdev": cell.stdev, "min": cell.min, "max": cell.max,

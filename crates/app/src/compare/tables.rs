@@ -1,6 +1,6 @@
-//! What the runs say: the tables of the published evaluation, and paired medians with their intervals beside them.
+//! What the runs say: the tables of the published evaluation, and paired differences with their intervals beside them.
 
-use lowtide_model::bootstrap::median_interval;
+use lowtide_model::interval::Change;
 use lowtide_model::stats;
 use lowtide_model::units::{human_bytes, human_seconds};
 
@@ -85,8 +85,8 @@ pub struct Cell {
     pub max: f64,
     /// Percent by which the mean is above the original's.
     pub overhead: Option<f64>,
-    /// Percent by which a run is above the original's of the same round: median, and its 95 % interval.
-    pub paired: Option<(f64, f64, f64)>,
+    /// By how much a run is above the original's of the same round.
+    pub paired: Option<Change>,
 }
 
 /// All cells, for programs and configurations in this order.
@@ -112,13 +112,9 @@ fn cell(metric: &Metric, runs: &[Outcome], program: &str, config: &str, original
     let percent = |value: f64, of: f64| (of > 0.0).then(|| 100.0 * (value / of - 1.0));
     let pair = |(round, value): &(u32, f64)| {
         let (_, of) = original.iter().find(|(other, _)| other == round)?;
-        percent(*value, *of)
+        Some((*value, *of))
     };
-    let pairs: Vec<f64> = by_round.iter().filter_map(pair).collect();
-    let paired = || {
-        let (low, high) = median_interval(&pairs)?;
-        Some((stats::quantile(&pairs, 0.5)?, low, high))
-    };
+    let pairs: Vec<(f64, f64)> = by_round.iter().filter_map(pair).collect();
     let other = config != ORIGINAL;
     Some(Cell {
         program: program.to_owned(),
@@ -130,7 +126,7 @@ fn cell(metric: &Metric, runs: &[Outcome], program: &str, config: &str, original
         min: stats::quantile(&values, 0.0)?,
         max: stats::max(&values)?,
         overhead: stats::mean(&bare).filter(|_| other).and_then(|of| percent(avg, of)),
-        paired: if other { paired() } else { None },
+        paired: if other { Change::of(&pairs) } else { None },
     })
 }
 
@@ -219,15 +215,16 @@ pub fn spread(cells: &[Cell], metric: &Metric) -> Grid {
     grid
 }
 
-/// Medians of the pairs.
+/// What the pairs say: geometric means of the ratios, with their intervals.
 #[must_use]
 pub fn paired(cells: &[Cell], metric: &Metric) -> Grid {
     let title = format!("{}, percent over {ORIGINAL} in the same round", metric.name);
-    let mut grid = Grid::new(&title, &["program", "config", "median", "95 % interval"]);
+    let mut grid = Grid::new(&title, &["program", "config", "mean", "95 % interval"]);
     for cell in cells.iter().filter(|cell| cell.metric == metric.name) {
-        if let Some((median, low, high)) = cell.paired {
-            let interval = format!("{low:+.2} to {high:+.2}");
-            grid.row([cell.program.clone(), cell.config.clone(), format!("{median:+.2}"), interval]);
+        if let Some(Change { mean, interval, .. }) = cell.paired {
+            let ends = |[low, high]: [f64; 2]| format!("{:+.2} to {:+.2}", 100.0 * low, 100.0 * high);
+            let interval = interval.map_or_else(|| "-".to_owned(), ends);
+            grid.row([cell.program.clone(), cell.config.clone(), signed(Some(100.0 * mean)), interval]);
         }
     }
     grid
@@ -324,10 +321,23 @@ mod tests {
         assert_eq!(cells.len(), 2, "there are no figures of memory");
         assert_eq!((cells[0].avg, cells[0].overhead, cells[0].runs), (15.0, None, 2));
         assert!((cells[1].overhead.unwrap() - 16.666_666).abs() < 1e-4);
-        let (median, low, high) = cells[1].paired.unwrap();
-        assert!((median - 15.0).abs() < 1e-9 && low >= 10.0 - 1e-9 && high <= 20.0 + 1e-9);
+        let paired = cells[1].paired.unwrap();
+        assert!((paired.mean - (1.1f64 * 1.2).sqrt() + 1.0).abs() < 1e-9);
+        assert_eq!((paired.interval, paired.pairs), (None, 2), "two rounds do not tell how sure they are");
+        assert_eq!(super::paired(&cells, &METRICS[0]).rows, [["a", "prcl", "+14.89", "-"]]);
         let grid = means(&cells, &METRICS[0], &programs, &configs);
         assert_eq!(grid.rows, [["a", "15.000", "17.500", "+16.67"]]);
         assert_eq!(failures(&runs).unwrap().rows.len(), 1);
+    }
+
+    #[test]
+    fn the_interval_is_that_of_the_mean_beside_it() {
+        let mut runs = Vec::new();
+        for (round, ratio) in [(1, 1.0), (2, 1.1), (3, 1.21), (4, 1.1)] {
+            runs.extend([run("orig", round, 10.0), run("prcl", round, 10.0 * ratio)]);
+        }
+        let cells = cells(&runs, &["a".to_owned()], &["orig".to_owned(), "prcl".to_owned()], &METRICS);
+        // By Student's t with three degrees of freedom: 1.1 to the power of 1 +- 3.182 * 0.8165 / 2.
+        assert_eq!(paired(&cells, &METRICS[0]).rows, [["a", "prcl", "+10.00", "-2.81 to +24.50"]]);
     }
 }

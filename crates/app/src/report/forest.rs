@@ -6,17 +6,24 @@ use super::sheet::{self, Drawn};
 use super::text::Grid;
 use super::together::{self, Line};
 
-/// A difference from what is compared with, in percent.
+/// A difference from what is compared with, as a share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
     /// What it is of; marks of the same come together.
     pub group: String,
     /// In which way it differs.
     pub name: String,
-    /// Median.
-    pub median: f64,
-    /// Its interval.
-    pub interval: (f64, f64),
+    /// Mean.
+    pub mean: f64,
+    /// Its 95 % interval, if there are enough runs for one.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl Mark {
+    /// Ends of its interval in percent; without one, the mean is both.
+    fn ends(&self) -> [f64; 2] {
+        self.interval.unwrap_or([self.mean; 2]).map(|share| 100.0 * share)
+    }
 }
 
 /// A part of the page.
@@ -64,7 +71,7 @@ fn step(span: f64, count: f64) -> f64 {
 }
 
 fn scene(page: Page, title: &str, marks: &[Mark]) -> Scene {
-    let mut scene = Scene::new(page, format!("{title}: percent over the original, median and 95 % interval"));
+    let mut scene = Scene::new(page, format!("{title}: percent over the original, mean and 95 % interval"));
     let mut names: Vec<&str> = Vec::new();
     for mark in marks {
         if !names.contains(&mark.name.as_str()) {
@@ -76,8 +83,8 @@ fn scene(page: Page, title: &str, marks: &[Mark]) -> Scene {
     let top = scene.key((0.0, 0.0), page.width(), &key) + 8.0;
     let left = if page == Page::Wide { 150.0 } else { 92.0 };
     let right = page.width() - 34.0;
-    let least = marks.iter().map(|mark| mark.interval.0).fold(0.0, f64::min);
-    let most = marks.iter().map(|mark| mark.interval.1).fold(0.0, f64::max);
+    let least = marks.iter().map(|mark| mark.ends()[0]).fold(0.0, f64::min);
+    let most = marks.iter().map(|mark| mark.ends()[1]).fold(0.0, f64::max);
     let step = step((most - least).max(0.1), if page == Page::Wide { 9.0 } else { 4.0 });
     let (from, to) = ((least / step).floor() * step, (most / step).ceil().max(1.0) * step);
     let x = |value: f64| left + (right - left) * ((value - from) / (to - from)).clamp(0.0, 1.0);
@@ -101,8 +108,9 @@ fn scene(page: Page, title: &str, marks: &[Mark]) -> Scene {
         scene.text((left - 10.0, middle), shorten(&group[0].group, left - 12.0), Ink::Text, Anchor::End);
         for mark in group {
             let (at, ink) = (y + LINE / 2.0, ink(&mark.name));
-            scene.line(vec![(x(mark.interval.0), at), (x(mark.interval.1), at)], ink, 2.0);
-            scene.rect((x(mark.median) - 4.0, at - 4.0), (8.0, 8.0), ink, 1.0);
+            let [low, high] = mark.ends().map(x);
+            scene.line(vec![(low, at), (high, at)], ink, 2.0);
+            scene.rect((x(100.0 * mark.mean) - 4.0, at - 4.0), (8.0, 8.0), ink, 1.0);
             y += LINE;
         }
         y += GAP;
@@ -118,13 +126,13 @@ mod tests {
     #[test]
     fn steps_are_round_and_pages_whole() {
         assert_eq!([step(9.0, 9.0), step(100.0, 9.0), step(0.4, 4.0)], [1.0, 20.0, 0.1]);
-        let mark = |group: &str, name: &str, median: f64| Mark {
+        let mark = |group: &str, name: &str, mean: f64| Mark {
             group: group.into(),
             name: name.into(),
-            median,
-            interval: (median - 1.0, median + 2.0),
+            mean,
+            interval: Some([mean - 0.01, mean + 0.02]),
         };
-        let marks = vec![mark("redis<", "rec", 0.5), mark("redis<", "prcl", -40.0), mark("sqlite", "prcl", 3.0)];
+        let marks = vec![mark("redis<", "rec", 0.005), mark("redis<", "prcl", -0.4), mark("sqlite", "prcl", 0.03)];
         let chapter =
             Chapter { title: "rss.avg".into(), meaning: "less is better".into(), marks, ..Chapter::default() };
         let page = page("suite", "three runs", &[chapter]).unwrap();

@@ -1,6 +1,8 @@
 //! What trials came to, for people.
 
 use lowtide_model::budget::Mechanism;
+use lowtide_model::budget::trials::Slowdown;
+use lowtide_model::interval;
 use lowtide_model::units::human_seconds;
 
 use super::{OnTrial, Tried, Verdicts};
@@ -20,8 +22,16 @@ impl Tried {
     fn verdict(&self) -> String {
         match &self.failure {
             Some(_) => format!("{} of {} failed", self.failed, self.runs),
-            None if self.certain => if self.holds { "holds" } else { "slower" }.to_owned(),
-            None => if self.holds { "holds, perhaps" } else { "slower, perhaps" }.to_owned(),
+            None => {
+                let verdict = if self.holds { "holds" } else { "slower" };
+                match self.slowdown.map_or(0, |of| of.pairs) {
+                    _ if self.certain => verdict.to_owned(),
+                    // The mean decides, and nothing says how far off it may be.
+                    1 => format!("{verdict}, perhaps (1 run)"),
+                    pairs if pairs < interval::FEWEST => format!("{verdict}, perhaps ({pairs} runs)"),
+                    _ => format!("{verdict}, perhaps"),
+                }
+            }
         }
     }
 }
@@ -75,17 +85,50 @@ impl Verdicts {
     #[must_use]
     pub fn chapter(&self, unlimited: Option<u64>) -> Chapter {
         let mark = |one: &Tried| {
-            let slowdown = one.slowdown?;
-            let (median, [low, high]) = (100.0 * slowdown.mean, slowdown.interval.unwrap_or([slowdown.mean; 2]));
-            Some(Mark { group: one.name(), name: "runtime".to_owned(), median, interval: (100.0 * low, 100.0 * high) })
+            let Slowdown { mean, interval, .. } = one.slowdown?;
+            Some(Mark { group: one.name(), name: "runtime".to_owned(), mean, interval })
         };
         Chapter {
             title: "Run under each budget".to_owned(),
-            meaning: "runtime: percent over runs without a limit in the same round, mean and its 95 % interval."
-                .to_owned(),
+            meaning:
+                "runtime: percent over runs without a limit in the same round, geometric mean and its 95 % interval; \
+                      none of fewer than three rounds."
+                    .to_owned(),
             marks: self.tried.iter().filter_map(mark).collect(),
             grids: self.grids(unlimited),
             ..Chapter::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(pairs: &[(f64, f64)], certain: bool) -> Tried {
+        Tried {
+            mechanism: Mechanism::Lowtide,
+            bytes: 1 << 20,
+            swap: true,
+            runs: pairs.len(),
+            failed: 0,
+            failure: None,
+            runtime_s: None,
+            variability: None,
+            slowdown: Slowdown::of(pairs),
+            io_wait: None,
+            perf_per_gb: None,
+            holds: true,
+            certain,
+        }
+    }
+
+    #[test]
+    fn a_verdict_says_what_it_rests_on() {
+        let pairs = [(1.0, 1.0), (1.1, 1.0), (1.0, 1.0)];
+        assert_eq!(tried(&pairs[..1], false).verdict(), "holds, perhaps (1 run)");
+        assert_eq!(tried(&pairs[..2], false).verdict(), "holds, perhaps (2 runs)");
+        assert_eq!(tried(&pairs, false).verdict(), "holds, perhaps");
+        assert_eq!(tried(&pairs, true).verdict(), "holds");
     }
 }
