@@ -256,9 +256,9 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
     if !phases.is_empty() && phases.iter().all(|of| kind(of) != PhaseKind::Steady) {
         doubts.push("it grew to its end and never reached a steady state".to_owned());
     } else if peak_alone && end_s < LONG_ENOUGH_S {
-        doubts.push("it ended before its use could be measured, which takes twenty seconds".to_owned());
+        doubts.push("it ended too soon to say whether less would do, which takes twenty seconds".to_owned());
     } else if peak_alone {
-        doubts.push("no monitor reported which of its memory is used".to_owned());
+        doubts.push("no monitor reported which of its memory is used, so nothing less is known to do".to_owned());
     }
     let grown = phases.iter().rfind(|of| kind(of) != PhaseKind::Steady).filter(|of| kind(of) == PhaseKind::Growth);
     if let Some(grown) = grown.filter(|of| end_s - of.phase.to_s < LONG_ENOUGH_S) {

@@ -22,11 +22,23 @@ fn used(of: &Use) -> Option<String> {
     let half = of.used_high_bytes.map(|high| high.saturating_sub(bytes));
     let within = format!("in any {window_s} s");
     let (figure, readings) = match half {
-        Some(half) => (format!("{} ± {}", whole_bytes(Some(bytes)), whole_bytes(Some(half))), String::new()),
+        Some(half) => (plus_minus(bytes, half), String::new()),
         None if of.readings == 1 => (whole_bytes(Some(bytes)), ", one reading".to_owned()),
         None => (whole_bytes(Some(bytes)), format!(", {} readings", of.readings)),
     };
     Some(format!("{figure} ({within}{readings})"))
+}
+
+/// A size with its half-width in the same unit.
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+fn plus_minus(bytes: u64, half: u64) -> String {
+    let text = whole_bytes(Some(bytes));
+    let (figure, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    let in_unit = figure.parse::<f64>().ok().filter(|figure| *figure > 0.0 && bytes > 0);
+    let Some(in_unit) = in_unit else { return format!("{text} ± {}", whole_bytes(Some(half))) };
+    let half = half as f64 * in_unit / bytes as f64;
+    let digits = usize::from(half < 10.0);
+    format!("{figure} ± {half:.digits$} {unit}")
 }
 
 fn give(of: &BottomLine) -> String {
@@ -167,7 +179,7 @@ mod tests {
     fn the_bottom_line_says_what_to_give_and_what_is_used() {
         assert_eq!(
             sentences(&line()),
-            "Give it 1509 MiB (no swap) or 96 MiB (with 1413 MiB of swap, +0.4 % time). Steady state uses 50 MiB ± 4 MiB (in any 10 s) of 507 MiB resident; start-up touches 507 MiB in 3.0 s."
+            "Give it 1509 MiB (no swap) or 96 MiB (with 1413 MiB of swap, +0.4 % time). Steady state uses 50.0 ± 4.0 MiB (in any 10 s) of 507 MiB resident; start-up touches 507 MiB in 3.0 s."
         );
         assert_eq!(tiles(&line())[0].0, "1509 MiB");
     }
@@ -189,7 +201,7 @@ mod tests {
     fn a_few_readings_say_how_many_they_are() {
         let mut of = line();
         (of.steady.used.used_low_bytes, of.steady.used.used_high_bytes, of.steady.used.readings) = (None, None, 1);
-        assert!(sentences(&of).contains("uses 50 MiB (in any 10 s, one reading) of"), "{}", sentences(&of));
+        assert!(sentences(&of).contains("uses 50.0 MiB (in any 10 s, one reading) of"), "{}", sentences(&of));
         let phase = |from_s: f64, mib: u64| PhaseUse {
             phase: Phase { kind: PhaseKind::Steady, from_s, to_s: from_s + 9.0 },
             resident_bytes: None,
@@ -198,7 +210,7 @@ mod tests {
         };
         of.phases = vec![phase(3.0, 50), phase(60.0, 120)];
         assert!(
-            sentences(&of).contains("Its use changed: 50 MiB from 3.0 s on, 120 MiB from 60.0 s on."),
+            sentences(&of).contains("Its use changed: 50.0 MiB from 3.0 s on, 120 MiB from 60.0 s on."),
             "{}",
             sentences(&of)
         );

@@ -142,6 +142,7 @@ pub fn meta(plan: Plan) -> Meta {
         )
     };
     Meta {
+        attached: false,
         schema: SCHEMA,
         lowtide: "0.1.0".into(),
         command: ["valkey-server", "--save", "60", "1", "--maxmemory", "600mb"].map(String::from).to_vec(),
@@ -149,7 +150,13 @@ pub fn meta(plan: Plan) -> Meta {
         started_monotonic_s: 1000.0,
         interval_s: 1.0,
         max_overhead_percent: 1.0,
-        host: Host { kernel: "6.12.48-amd64".into(), cpus: 8, memory_bytes: 16 << 30, cgroup_version: 2 },
+        host: Host {
+            kernel: "6.12.48-amd64".into(),
+            cpus: 8,
+            memory_bytes: 16 << 30,
+            cgroup_version: 2,
+            swap_bytes: 0,
+        },
         task: None,
         monitor: Monitor {
             backend: backend.into(),

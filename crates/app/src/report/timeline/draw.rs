@@ -2,7 +2,7 @@
 
 use super::super::draw::axis::{Frame, MARKS, byte_ticks, count_ticks, time_ticks};
 use super::super::draw::{Anchor, Ink, Page, Point, Scene};
-use super::{Get, Moment, WINDOW_S, highest, highest_bytes};
+use super::{Get, Moment, highest, highest_bytes};
 
 /// Heights in drawing units.
 const MEMORY: f64 = 280.0;
@@ -35,7 +35,7 @@ const THINS: [Thin; 3] = [
 ];
 
 /// The drawing.
-pub(super) fn scenes(all: &[Moment], page: Page) -> Vec<Scene> {
+pub(super) fn scenes(all: &[Moment], window_s: u32, page: Page) -> Vec<Scene> {
     let points = thin_out(all, if page == Page::Wide { 400 } else { 160 });
     let mut scene = Scene::new(
         page,
@@ -45,13 +45,16 @@ pub(super) fn scenes(all: &[Moment], page: Page) -> Vec<Scene> {
     let ticks = time_ticks(end, if page == Page::Wide { 10 } else { 5 });
     let mut top = 6.0;
     if page == Page::Narrow {
-        let items =
-            areas(&points).into_iter().chain(lines(&points)).map(|(_, ink, name)| (ink, name)).collect::<Vec<_>>();
+        let items = areas(&points)
+            .into_iter()
+            .chain(lines(&points, window_s))
+            .map(|(_, ink, name)| (ink, name))
+            .collect::<Vec<_>>();
         top += scene.key((2.0, 0.0), scene.width, &items);
     }
     let max = highest_bytes(&points).max(1.0) * 1.04;
     let frame = Frame::on(page, top, if page == Page::Wide { MEMORY } else { 220.0 }, (0.0, end), max);
-    memory(&mut scene, &frame, &points, page);
+    memory(&mut scene, &frame, (&points, window_s), page);
     frame.marks(&mut scene, &ticks);
     scene.height = frame.bottom() + MARKS;
     let mut last = None;
@@ -103,18 +106,22 @@ fn areas(points: &[Moment]) -> Vec<(Get, Ink, &'static str)> {
 }
 
 /// Lines that were measured and say something of their own.
-fn lines(points: &[Moment]) -> Vec<(Get, Ink, &'static str)> {
+fn lines(points: &[Moment], window_s: u32) -> Vec<(Get, Ink, &'static str)> {
+    let touched = match window_s {
+        1 => "touched in 1 s",
+        5 => "touched in 5 s",
+        _ => "touched in 10 s",
+    };
     let swapped = points.iter().any(|m| m.demand.zip(m.rss).is_some_and(|(demand, rss)| demand > 1.001 * rss));
     let all: [(Get, Ink, &str); 3] = [
         (|m| m.demand, Ink::Demand, "demand"),
         (|m| m.rss, Ink::Resident, "resident"),
-        (|m| m.need, Ink::Need, "touched in 10 s"),
+        (|m| m.need, Ink::Need, touched),
     ];
-    const { assert!(WINDOW_S == 10, "the label above names the window") };
     all.into_iter().filter(|(get, ink, _)| highest(points, get) > 0.0 && (swapped || *ink != Ink::Demand)).collect()
 }
 
-fn memory(scene: &mut Scene, frame: &Frame, points: &[Moment], page: Page) {
+fn memory(scene: &mut Scene, frame: &Frame, (points, window_s): (&[Moment], u32), page: Page) {
     let mut labels = Vec::new();
     let mut below: Vec<f64> = vec![0.0; points.len()];
     for (get, ink, name) in areas(points) {
@@ -135,7 +142,7 @@ fn memory(scene: &mut Scene, frame: &Frame, points: &[Moment], page: Page) {
     let upper = band.iter().map(|(m, _, high)| frame.at(m.t_s, *high));
     let lower = band.iter().rev().map(|(m, low, _)| frame.at(m.t_s, low.max(0.0)));
     scene.area(upper.chain(lower).collect(), Ink::Need, 0.22);
-    for (get, ink, name) in lines(points) {
+    for (get, ink, name) in lines(points, window_s) {
         let runs = runs(frame, points, &get);
         if let Some(end) = runs.last().and_then(|run| run.last()) {
             labels.push((end.1, ink, name.to_owned()));

@@ -18,19 +18,21 @@ pub(super) const ENTRY: Entry = Entry {
     name: "timeline",
     title: "Memory over time",
     meaning: "Areas are what is held, by type. The dark line is resident memory (RSS), the dashed one what was asked for \
-              and touched, swapped out or not (demand). The crimson line is the working set, what was touched in the last \
-              10 s, with its 95 % interval. Where it stays far below, memory is held that is not used.",
+              and touched, swapped out or not (demand). The crimson line is the working set: each reading is drawn over the \
+              window in which it was touched, with its 95 % interval where there is one. Where it stays far below, memory \
+              is held that is not used.",
     formats: DRAWN,
     take: |source, _| {
         if source.ticks().is_empty() {
             return Err(Missing::Other("this record has no ticks: it ended before the first was written".to_owned()));
         }
-        Ok(Box::new(Timeline { rows: source.usage(), points: points(source.usage()) }))
+        let window_s = window(source.usage());
+        Ok(Box::new(Timeline { rows: source.usage(), points: points(source.usage(), window_s), window_s }))
     },
 };
 
-/// The window of the working set that is drawn.
-const WINDOW_S: u32 = 10;
+/// The windows of which the first that was read at all is drawn.
+const DRAWN_WINDOWS_S: [u32; 3] = [10, 5, 1];
 
 /// What is drawn of one tick. Rates are per second since the tick before, shares in percent of that time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -59,19 +61,36 @@ type Get = fn(&Moment) -> Option<f64>;
 struct Timeline<'a> {
     rows: &'a [Usage],
     points: Vec<Moment>,
+    /// The window of the working set that is drawn, seconds.
+    window_s: u32,
 }
 
-/// The ticks after the baseline, as they are drawn.
-fn points(rows: &[Usage]) -> Vec<Moment> {
-    rows.windows(2).map(|pair| moment(&pair[0], &pair[1])).collect()
+fn window(rows: &[Usage]) -> u32 {
+    let read = |window_s: &u32| rows.iter().any(|row| row.working_set(*window_s).is_some());
+    DRAWN_WINDOWS_S.into_iter().find(read).unwrap_or(DRAWN_WINDOWS_S[0])
 }
 
-fn moment(before: &Usage, now: &Usage) -> Moment {
+/// The ticks after the baseline, as they are drawn. A reading holds for the whole window that it looks back over.
+fn points(rows: &[Usage], window_s: u32) -> Vec<Moment> {
+    let mut points: Vec<Moment> = rows.windows(2).map(|pair| moment(&pair[0], &pair[1], window_s)).collect();
+    let mut reading: Option<Moment> = None;
+    for point in points.iter_mut().rev() {
+        let covered = |of: &Moment| of.t_s - point.t_s <= f64::from(window_s) + 0.05;
+        match reading.filter(covered) {
+            _ if point.need.is_some() => reading = Some(*point),
+            Some(of) => (point.need, point.need_ci95) = (of.need, of.need_ci95),
+            None => {}
+        }
+    }
+    points
+}
+
+fn moment(before: &Usage, now: &Usage, window_s: u32) -> Moment {
     let elapsed = now.t_s.zip(before.t_s).map(|(now, before)| now - before).filter(|elapsed| *elapsed > 0.0);
     let rise = |get: fn(&Usage) -> Option<f64>| Some((get(now)? - get(before)?).max(0.0));
     let rate = |get| Some(rise(get)? / elapsed?);
     let percent = |get| rate(get).map(|rate| 100.0 * rate.min(1.0));
-    let need = now.working_set(WINDOW_S);
+    let need = now.working_set(window_s);
     let refaults = match (rate(|row| row.refault_anon), rate(|row| row.refault_file)) {
         (None, None) => None,
         (anon, file) => Some(anon.unwrap_or(0.0) + file.unwrap_or(0.0)),
@@ -129,7 +148,7 @@ impl Report for Timeline<'_> {
             Layer { values: &rss, fill: '▒' },
             Layer { values: &demand, fill: '·' },
         ];
-        let mut out = format!("Memory: █ working set {WINDOW_S} s  ▒ resident  · swapped out\n");
+        let mut out = format!("Memory: █ working set {} s  ▒ resident  · swapped out\n", self.window_s);
         let rows = spark::layers(&layers, width, height, max);
         let columns = rows.first().map_or(0, |row| row.chars().count());
         for (at, row) in rows.iter().enumerate() {
@@ -170,7 +189,7 @@ impl Report for Timeline<'_> {
     }
 
     fn scenes(&self, page: Page) -> Vec<Scene> {
-        draw::scenes(&self.points, page)
+        draw::scenes(&self.points, self.window_s, page)
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -205,9 +224,26 @@ mod tests {
     fn rates_are_per_second_of_the_tick_and_gaps_stay_gaps() {
         let row =
             |t_s, minor, some| Usage { t_s: Some(t_s), minor_faults: minor, memory_some_s: some, ..Usage::default() };
-        let points =
-            points(&[row(0.0, Some(100.0), Some(0.0)), row(2.0, Some(300.0), Some(0.5)), row(3.0, None, Some(0.5))]);
+        let points = points(
+            &[row(0.0, Some(100.0), Some(0.0)), row(2.0, Some(300.0), Some(0.5)), row(3.0, None, Some(0.5))],
+            10,
+        );
         assert_eq!((points[0].minor, points[0].memory_some), (Some(100.0), Some(25.0)));
         assert_eq!((points[1].minor, points[1].memory_some), (None, Some(0.0)));
+    }
+
+    #[test]
+    fn a_sparse_reading_is_drawn_over_its_window() {
+        let row = |t_s: u32| Usage {
+            t_s: Some(f64::from(t_s)),
+            ws_5s_bytes: [12, 32].contains(&t_s).then(|| f64::from(t_s)),
+            ..Usage::default()
+        };
+        let rows: Vec<Usage> = (0..=40).map(row).collect();
+        assert_eq!(window(&rows), 5);
+        let drawn: Vec<(f64, f64)> =
+            points(&rows, 5).iter().filter_map(|point| Some((point.t_s, point.need?))).collect();
+        let expected = (7..=12).map(|t_s| (t_s, 12.0)).chain((27..=32).map(|t_s| (t_s, 32.0)));
+        assert_eq!(drawn, expected.map(|(t_s, used)| (f64::from(t_s), used)).collect::<Vec<_>>());
     }
 }
