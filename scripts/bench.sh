@@ -5,6 +5,7 @@
 #   scripts/bench.sh [--pypi] accuracy|cost|peers|reads  one of them natively; options are lowtide-bench's
 #   scripts/bench.sh simulated                           the simulated machine: its speed, and the tide curve's band on it
 #   scripts/bench.sh [guest] fidelity [PROGRAM...]       the tide curve's predictions against what happens
+#   scripts/bench.sh coverage                            how often the intervals that lowtide prints hold the truth
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
@@ -230,6 +231,8 @@ everything() {
   local status=0
   title "the simulated machine"
   native simulated || status=1
+  title "intervals: how often they hold the truth"
+  native coverage || status=1
   title "replays of a fleet"
   fleet || status=1
   title "fidelity of the tide curve, natively"

@@ -4,6 +4,7 @@
 mod accuracy;
 mod child;
 mod cost;
+mod coverage;
 mod fidelity;
 mod fits;
 mod fleet;
@@ -38,6 +39,8 @@ enum Command {
     Accuracy(accuracy::Args),
     /// Time programs with and without lowtide
     Cost(cost::Args),
+    /// Count how often the intervals that lowtide prints hold the truth, on simulated programs
+    Coverage(coverage::Args),
     /// Watch the same programs by other tools
     Peers(peers::Args),
     /// Measure what reading the kernel costs: generations of many cgroups, regions of DAMON
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Cost(args) => cost::run(&args),
+        Command::Coverage(args) => coverage::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Reads(args) => reads::run(&args),
         Command::Fidelity(args) => fidelity::run(&args),

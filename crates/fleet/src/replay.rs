@@ -299,7 +299,7 @@ impl OfFleet {
     }
 }
 
-/// One host's part of what a policy did, to be drawn from when the whole is asked how sure it is.
+/// One host's part of what a policy did, for when the whole is asked how sure it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// Byte-milliseconds.

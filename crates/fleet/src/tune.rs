@@ -5,20 +5,20 @@
 //! around the best so far, ever closer where nothing better is found (an evolution strategy; Beyer and Schwefel, Natural
 //! Computing 2002): settings depend on each other, and the best lie at the limit and at the ends of ranges, where sampling hardly
 //! comes. They are judged on one half of the hosts; what the best is
-//! expected to do is told from the other half, which had no say in its choice, with an interval from drawing its hosts anew.
+//! expected to do is told from the other half, which had no say in its choice, with an interval from how its hosts differ.
 
 use std::collections::{BTreeMap, HashMap};
 
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::interval::of_sums;
 use lowtide_model::random::Random;
-use lowtide_model::stats::quantile;
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::Replay;
 use optimizer::parameter::{FloatParam, ParamValue, Parameter};
 use optimizer::sampler::tpe::TpeSampler;
 use optimizer::{Direction, Study, Trial};
 
-use crate::replay::{Named, OfFleet, Share};
+use crate::replay::{Named, OfFleet};
 use crate::tally::Tally;
 
 /// One setting, and within what it is searched.
@@ -332,25 +332,30 @@ pub fn run<E: From<TuneError>>(
     Ok(())
 }
 
-/// The 95 % interval of the share saved by a policy of a replay, from drawing its hosts anew; `None` for fewer than five.
+/// The 95 % interval of the share saved by a policy of a replay, from how its hosts differ ([`of_sums`]); `None` for fewer than
+/// three, and for more where a few of them are most of the fleet.
 #[must_use]
 pub fn interval(of: &OfFleet, policy: usize) -> Option<(f64, f64)> {
-    let hosts: Vec<Share> = of.hosts.iter().filter_map(|shares| shares.get(policy)).copied().collect();
-    if hosts.len() < 5 {
-        return None;
-    }
-    let mut random = Random::new(0x5eed);
-    let mut drawn = || {
-        let mut sum = Share::default();
-        for _ in &hosts {
-            let one = hosts[random.index(hosts.len())];
-            (sum.had, sum.gone) = (sum.had + one.had, sum.gone + one.gone);
-        }
-        sum.gone / sum.had.max(1.0)
-    };
-    let shares: Vec<f64> = (0..RESAMPLES).map(|_| drawn()).collect();
-    Some((quantile(&shares, 0.025)?, quantile(&shares, 0.975)?))
+    let hosts = of.hosts.iter().filter_map(|shares| shares.get(policy));
+    let hosts: Vec<(f64, f64)> = hosts.map(|share| (share.gone, share.had)).collect();
+    let [low, high] = of_sums(&hosts)?.ends();
+    Some((low.max(0.0), high.min(1.0)))
 }
 
-/// Enough that the ends of an interval do not move in their second digit.
-const RESAMPLES: usize = 1000;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::Share;
+
+    #[test]
+    fn what_a_fleet_saves_is_as_sure_as_its_hosts_are_alike() {
+        let fleet = |gone: &[f64]| OfFleet {
+            hosts: gone.iter().map(|gone| vec![Share { had: 10.0, gone: *gone }]).collect(),
+            ..OfFleet::new(1)
+        };
+        let (low, high) = interval(&fleet(&[1.0, 2.0, 3.0]), 0).unwrap();
+        // 4.303 standard errors of a mean of three.
+        assert!(low.abs() < 1e-12 && (high - 0.2 - 0.4303 / 3f64.sqrt()).abs() < 1e-4, "{low} {high}");
+        assert_eq!((interval(&fleet(&[1.0, 2.0]), 0), interval(&fleet(&[1.0; 5]), 1)), (None, None));
+    }
+}

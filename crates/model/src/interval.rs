@@ -96,6 +96,24 @@ pub fn half_by_leaving_out(without_each: &[f64]) -> Option<f64> {
     mean_interval(without_each).map(|interval| interval.half * others)
 }
 
+/// A share of sums over independent parts, each given as what it has of something and of the whole, and its 95 % interval:
+/// how much each part is off the share, added up (the ratio estimator of Cochran, *Sampling Techniques*, §6.3). Parts of unlike
+/// size say less than as many alike: Student's t has one degree of freedom less than there are parts by Kish's count (the
+/// square of the sum of sizes over the sum of their squares). `None` of fewer than [`FEWEST`] by that count.
+#[must_use]
+pub fn of_sums(parts: &[(f64, f64)]) -> Option<Interval> {
+    let whole = parts.iter().map(|(_, whole)| whole).sum::<f64>();
+    let squares = parts.iter().map(|(_, whole)| whole * whole).sum::<f64>();
+    let alike = (1..=parts.len()).rfind(|alike| count(*alike) * squares <= whole * whole * (1.0 + 1e-9))?;
+    if alike < FEWEST || whole <= 0.0 {
+        return None;
+    }
+    let at = parts.iter().map(|(some, _)| some).sum::<f64>() / whole;
+    let off: Vec<f64> = parts.iter().map(|(some, of)| some - at * of).collect();
+    let error = stdev(&off)? * count(parts.len()).sqrt() / whole;
+    Some(Interval { at, half: t95(alike - 1) * error })
+}
+
 /// By how much one kind of runs is above another, from runs in pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
@@ -222,6 +240,14 @@ mod tests {
         let (of_mean, half) = (mean_interval(&values).unwrap().half, half_by_leaving_out(&without).unwrap());
         assert!((half - of_mean).abs() < 1e-12, "{half} {of_mean}");
         assert_eq!(half_by_leaving_out(&without[..2]), None);
+    }
+
+    #[test]
+    fn a_share_of_parts_of_one_size_is_their_mean() {
+        let parts = [(1.0, 10.0), (2.0, 10.0), (6.0, 10.0), (3.0, 10.0)];
+        let (share, mean) = (of_sums(&parts).unwrap(), mean_interval(&[0.1, 0.2, 0.6, 0.3]).unwrap());
+        assert!((share.at - mean.at).abs() < 1e-12 && (share.half - mean.half).abs() < 1e-12);
+        assert_eq!((of_sums(&parts[..2]), of_sums(&[(0.0, 0.0); 3])), (None, None));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct Policy {
     net_bytes: f64,
     /// What is gone, of what workloads had.
     saved_percent: Option<f64>,
-    /// 95 % interval of that, from drawing hosts anew; null for fewer than five hosts.
+    /// 95 % interval of that, from how hosts differ; null for fewer than three, or where a few are most of the fleet.
     saved_interval_percent: Option<(f64, f64)>,
     /// What is gone, of what was cold.
     coverage_percent: Option<f64>,
