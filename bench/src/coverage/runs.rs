@@ -1,7 +1,7 @@
 //! Intervals that rest on a few runs, pairs of runs, or hosts.
 
-use lowtide_model::budget::trials::Slowdown;
-use lowtide_model::interval::{Change, FEWEST, mean_interval, of_sums};
+use lowtide_model::budget::trials::{Slowdown, looks};
+use lowtide_model::interval::{Change, mean_interval, of_sums};
 use lowtide_model::random::Random;
 
 use super::{Args, Line};
@@ -66,10 +66,6 @@ fn holds([low, high]: [f64; 2], truth: f64) -> bool {
 /// After how many of the pairs the trials end, as `lowtide budget --verify` has it.
 fn ends_after(pairs: &[(f64, f64)], looks: usize) -> Option<usize> {
     (1..=pairs.len()).find(|made| Slowdown::of(&pairs[..*made]).is_some_and(|of| of.is_certain(LOST, looks)))
-}
-
-fn looks(rounds: usize) -> usize {
-    (rounds + 1).saturating_sub(FEWEST).max(1)
 }
 
 pub fn lines(args: &Args) -> Vec<Line> {

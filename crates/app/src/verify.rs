@@ -12,7 +12,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_kernel::sys::Signals;
 use lowtide_model::PAGE;
-use lowtide_model::budget::trials::{Bisection, Slowdown, perf_per_gb};
+use lowtide_model::budget::trials::{Bisection, Slowdown, looks, perf_per_gb};
 use lowtide_model::budget::{Budget, Mechanism};
 use lowtide_model::interval::FEWEST;
 use lowtide_model::random::Random;
@@ -315,11 +315,10 @@ impl Trials<'_> {
         failed < 2 && !self.is_certain(one)
     }
 
-    /// Whether it is certain enough if it stays within the slowdown, for all the times that this is asked.
+    /// Whether it is certain enough if it stays within the slowdown.
     fn is_certain(&self, one: &OnTrial) -> bool {
         let before = self.runs(&one.config().name).into_iter().filter(|run| run.round <= self.earlier).count();
-        let looks = looks(before, self.asked.runs);
-        self.slowdown(one).is_some_and(|of| of.is_certain(self.asked.slowdown, looks))
+        self.slowdown(one).is_some_and(|of| is_certain(&of, before, self.asked))
     }
 
     fn runs(&self, config: &str) -> Vec<&Outcome> {
@@ -435,10 +434,9 @@ fn whole_pages(bytes: f64) -> u64 {
     (bytes as u64).div_ceil(PAGE) * PAGE
 }
 
-/// How often it is asked whether a budget's verdict is certain, if so many more rounds are made: after each that has enough
-/// runs for an answer.
-fn looks(runs_before: usize, rounds: u32) -> usize {
-    (runs_before + rounds as usize + 1).saturating_sub(FEWEST).max(1)
+/// Whether it is certain enough if a slowdown is allowed, for all the times that this is asked.
+fn is_certain(slowdown: &Slowdown, runs_before: usize, asked: Asked) -> bool {
+    slowdown.is_certain(asked.slowdown, looks(runs_before + asked.runs as usize))
 }
 
 /// Standard deviation over the mean; `None` of less than two.
@@ -464,8 +462,10 @@ mod tests {
 
     #[test]
     fn every_round_that_may_end_the_trials_is_a_look() {
-        assert_eq!([looks(0, 1), looks(0, 3), looks(0, 5), looks(0, 10)], [1, 1, 3, 8]);
-        assert_eq!(looks(5, 5), 8, "those of an earlier start count");
+        let slowdown = Slowdown::of(&[(1.02, 1.0), (1.03, 1.0), (1.04, 1.0), (1.035, 1.0)]).unwrap();
+        let asked = |runs| Asked { slowdown: 0.05, runs, least: false };
+        let certain = [(0, 3), (0, 12), (9, 3)].map(|(before, runs)| is_certain(&slowdown, before, asked(runs)));
+        assert_eq!(certain, [true, false, false], "those of an earlier start count");
     }
 
     #[test]

@@ -248,6 +248,11 @@ mod tests {
         let (share, mean) = (of_sums(&parts).unwrap(), mean_interval(&[0.1, 0.2, 0.6, 0.3]).unwrap());
         assert!((share.at - mean.at).abs() < 1e-12 && (share.half - mean.half).abs() < 1e-12);
         assert_eq!((of_sums(&parts[..2]), of_sums(&[(0.0, 0.0); 3])), (None, None));
+        // One of four is as large as the others together: they say as much as three alike, with two degrees of freedom.
+        let uneven = of_sums(&[(1.0, 10.0), (2.0, 10.0), (3.0, 10.0), (6.0, 30.0)]).unwrap();
+        let off = [-1.0, 0.0, 1.0, 0.0];
+        assert!((uneven.half - 4.3027 * stdev(&off).unwrap() * 2.0 / 60.0).abs() < 1e-5, "{uneven:?}");
+        assert_eq!(of_sums(&[(1.0, 1.0), (1.0, 1.0), (1.0, 1.0), (50.0, 100.0)]), None);
     }
 
     #[test]
