@@ -1,5 +1,6 @@
 //! How often the intervals that lowtide prints hold the truth, on simulated programs whose truth is known.
 
+mod cycles;
 mod pages;
 mod runs;
 mod series;
@@ -114,6 +115,7 @@ fn print(title: &str, lines: &[Line]) {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut lines = runs::lines(args);
     lines.extend(series::lines(args));
+    lines.extend(cycles::lines(args));
     lines.extend(pages::lines(args));
     print("Intervals that held the truth, %", &lines);
     print("Trials that were called certain, and wrong, %: what is allowed is just what is lost", &runs::mistakes(args));

@@ -61,7 +61,7 @@ fn watch(uses: Use, limit: u64, seed: u64, seconds: usize) -> Watched {
     let totals = [bytes(PAGES), 0.0, 0.0];
     // How large it is, is all that a budget takes from histograms.
     let size = Estimate { bytes: totals[0], ci95: 0.0 };
-    let whole = AgeBin { anon: true, min_s: 0.0, max_s: None, size };
+    let whole = AgeBin { anon: true, min_s: 0.0, max_s: None, size, first_touched: None };
     let (mut cohort, mut ages, mut episodes) = (Cohort::new(1.0), Vec::new(), Vec::new());
     cohort.refresh(0.0, &found, [choice.pages_each(); 3], totals.map(Some), &mut episodes);
     for second in 1..=seconds {

@@ -25,19 +25,19 @@ pub fn lines(args: &Args) -> Vec<Line> {
     vec![line("steady", steady), line("drifting", drifting), line("bursty", bursty), line("bursty, fading", fading)]
 }
 
-fn steady(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+pub fn steady(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     ((0..length).map(|_| random.normal()).collect(), 0.0)
 }
 
 /// Rises or falls by up to six standard deviations of its noise; the truth is the mean over the run.
-fn drifting(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+pub fn drifting(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let rise = 12.0 * (random.chance() - 0.5);
     let at = |second| rise * ((count(second) + 0.5) / count(length) - 0.5) + random.normal();
     ((0..length).map(at).collect(), 0.0)
 }
 
 /// Bursts of 5 to 20 seconds that begin at random; the truth is the share of time in them.
-fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+pub fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let lasts = |in_burst: bool, random: &mut Random| {
         let [least, most] = BURST_S;
         if in_burst { least + (most - least) * random.chance() } else { -LULL_S * (1.0 - random.chance()).ln() }
@@ -61,7 +61,7 @@ fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
 }
 
 /// Each value goes on from the one before (AR(1)), with a memory of 2.5 to 10 seconds.
-fn fading(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+pub fn fading(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let keeps = 1.0 - 1.0 / (2.5 + 7.5 * random.chance());
     let fresh = (1.0 - keeps * keeps).sqrt();
     let mut value = random.normal();
