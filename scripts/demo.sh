@@ -25,27 +25,6 @@ interrupted() {
 }
 trap interrupted INT TERM HUP
 
-# number BEFORE KEY: a figure of summary.json, empty if it is null. BEFORE is the text before the key that makes it
-# unique. No jq, so that the demo needs nothing but redis.
-number() {
-  tr -d ' \n' <"$record/summary.json" | sed -n "s/.*$1\"$2\":\([0-9][0-9]*\).*/\1/p"
-}
-
-mib() { echo "$((($1 + 524288) / 1048576)) MiB"; }
-
-compare() {
-  local resident used
-  resident=$(number '"rss":{[^}]*' avg_bytes)
-  # The shortest window: the one every monitor measures most often, so that the median is not about loading the keys.
-  used=$(number '"window_s":1,' p50_bytes)
-  if [ -n "$resident" ] && [ -n "$used" ]; then
-    echo "Of $(mib "$resident") resident on average, $(mib "$used") were in use in any one second (the median)."
-  elif [ -n "$resident" ]; then
-    echo "On average $(mib "$resident") were resident; how much of it was used cannot be seen here" \
-      "(\`$target/release/lowtide doctor\` says why)."
-  fi
-}
-
 # The same kind of redis without an agent and with two policies of it, side by side. What this machine lacks is said in a
 # line, and is no failure of the demo.
 reclaim() {
@@ -88,7 +67,6 @@ lowtide_pid=
 [ -e "$record/summary.json" ] || fail "the record in $record was not finished"
 
 echo
-compare
 echo "The record is in $record; for people: $record/report.html"
 echo
 reclaim

@@ -18,7 +18,7 @@ if need root "a running process is recorded"; then
   sleep 2
   check "a running process is recorded" "$LOWTIDE" record --pid "$started" --duration 6s --out pid
   between "its resident set" "$(json pid/summary.json .memory.rss.peak_bytes)" 536870912 560000000
-  between "its working set of one second" "$(json pid/summary.json '.working_set[0].p50_bytes')" 55000000 80000000
+  between "its working set of one second" "$(median_reading pid 1)" 55000000 80000000
   "$LOWTIDE" record --pid "$started" --out ends 2>err &
   recorder=$!
   sleep 2

@@ -11,6 +11,24 @@ of() { json "$1" ".budgets[] | select(.mechanism == \"$2\") | .bytes"; }
 between "App-MaxRSS is what it ever touched" "$(of first.json app-maxrss)" $((510 * mib)) $((530 * mib))
 own=$(of first.json lowtide)
 between "lowtide's is what it uses" "$own" $((60 * mib)) $((530 * mib))
+# Swap is counted on only where it is active.
+answer() { json "$1/summary.json" ".answer.$2"; }
+if swapon --noheadings --show | grep -q .; then
+  skip "without swap, what is pasted is no less than what cannot be reclaimed" "a machine without swap"
+else
+  pasted=$("$LOWTIDE" budget first --emit systemd 2>/dev/null | sed -n 's/^MemoryMax=\([0-9]*\)M$/\1/p')
+  between "without swap, what is pasted is no less than what cannot be reclaimed" "$((pasted * mib))" $((512 * mib)) $((540 * mib))
+  for line in "$(answer first no_swap_bytes)" "$(json first/summary.json .budget.lowtide_bytes)" "$own" \
+    "$(($("$LOWTIDE" budget first --emit slurm 2>/dev/null | sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p') * mib))" \
+    "$(($("$LOWTIDE" budget first --emit kubernetes 2>/dev/null | sed -n 's/^    memory: \([0-9]*\)Mi$/\1/p' | head -n 1) * mib))"; do
+    equals "and the same number everywhere" "$line" "$((pasted * mib))"
+  done
+  contains "in the terminal" "$("$LOWTIDE" report first)" "Give it $pasted MiB"
+  contains "in the budget" "$("$LOWTIDE" budget first 2>/dev/null)" "Give it $pasted MiB"
+  contains "and on the page" "$(<first/report.html)" "Give it $pasted MiB"
+fi
+between "with swap that was asked for, it may be less" \
+  "$("$LOWTIDE" budget first --with-swap 64M --emit slurm 2>/dev/null | sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p')" 440 480
 equals "a record tells the same" "$(of <("$LOWTIDE" budget first --json) lowtide)" "$own"
 between "without swap what is idle stays" "$(of <("$LOWTIDE" budget first --no-swap --json) lowtide)" $((500 * mib)) $((540 * mib))
 cp -r first second
@@ -44,8 +62,9 @@ if sys.argv[1] == "locked":
     sys.exit(1) if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(size)) else None
 time.sleep(14)'
   for kind in locked free; do "$LOWTIDE" run --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >out 2>err; done
-  between "locked memory stays with it, too" "$(json locked/summary.json .budget.lowtide_bytes)" $((96 * mib)) $((130 * mib))
-  between "which what is idle need not" "$(json free/summary.json .budget.lowtide_bytes)" 1 $((60 * mib))
+  of_swap() { of <("$LOWTIDE" budget "$1" --with-swap 1G --slowdown 20% --json 2>/dev/null) lowtide; }
+  between "locked memory stays with it, too" "$(of_swap locked)" $((96 * mib)) $((130 * mib))
+  between "which what is idle need not" "$(of_swap free)" 1 $((60 * mib))
 else
   skip "what lies on tmpfs stays without swap" root
   skip "locked memory stays with it, too" root

@@ -198,3 +198,9 @@ wait_for() {
 
 # json FILE FILTER: what jq's filter says of the file.
 json() { jq -r "$2" "$1"; }
+
+# median_reading RECORD WINDOW: the median of all readings of the working set of that window; null where there are none.
+median_reading() {
+  "$LOWTIDE" report "$1" timeline --format json 2>/dev/null |
+    jq "[.[].ws_${2}s_bytes | select(. != null)] | sort | if length > 0 then .[length / 2 | floor] | floor else null end"
+}

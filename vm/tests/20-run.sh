@@ -10,25 +10,22 @@ before=$(kernel_state)
 
 need "DAMON paddr" "cohort and map measure known working sets" || exit 0
 
-# median_of RECORD WINDOW: the working set of that window, median over the run.
-median_of() { json "$1/summary.json" ".working_set[] | select(.window_s == $2) | .p50_bytes"; }
-
 run() { "$LOWTIDE" run --monitor damon --max-overhead 100% --out "$1" -- "$PATTERN" "$patterns/$2.toml" --seconds "$3" >out 2>err; }
 
 check "64 MiB in use of 512 are recorded" run fixed fixed 25
-between "their working set of 1 s" "$(median_of fixed 1)" $((58 * mib)) $((72 * mib))
+between "their working set of 1 s" "$(median_reading fixed 1)" $((58 * mib)) $((72 * mib))
 between "the part watched" "$(json fixed/summary.json .monitor.coverage_percent)" 80 100
 equals "the cohort stayed its own" "$(json fixed/meta.json '.notes[] | select(test("had not set"))')" ""
 between "the map has regions" "$("$LOWTIDE" report fixed regions --format csv | wc -l)" 5 10000
 check "sixteen islands of 4 MiB are recorded" run islands islands 25
-between "their working set of 1 s" "$(median_of islands 1)" $((55 * mib)) $((75 * mib))
+between "their working set of 1 s" "$(median_reading islands 1)" $((55 * mib)) $((75 * mib))
 check "4 MiB in a tight loop are recorded" run tight tight 20
-between "their working set of 1 s" "$(median_of tight 1)" $((3 * mib)) $((6 * mib))
+between "their working set of 1 s" "$(median_reading tight 1)" $((3 * mib)) $((6 * mib))
 # Under emulation everything takes longer than the program is told.
 "$LOWTIDE" run --monitor damon --max-overhead 100% --out violent -- python3 "$repository/workloads/violent.py" 12 2>err
 equals "a program that changes its address space violently ends well" $? 0
 equals "and DAMON follows it to its end" "$(json violent/meta.json '.notes[] | select(test("stopped|had not set"))')" ""
-between "with a working set" "$(median_of violent 1)" 100000 1000000000
+between "with a working set" "$(median_reading violent 1)" 100000 1000000000
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"
 
 # shellcheck disable=SC2016  # expanded by the program

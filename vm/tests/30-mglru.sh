@@ -17,12 +17,11 @@ if [ $((was & 1)) -eq 0 ]; then
 fi
 
 run() { "$LOWTIDE" run --monitor mglru --max-overhead 100% --out "$1" -- "$PATTERN" "$patterns/$2.toml" --seconds "$3" >out 2>err; }
-working_set() { json "$1/summary.json" ".working_set[] | select(.window_s == $2) | .p50_bytes"; }
 
 check "64 MiB in use of 512 are recorded" run fixed fixed 26
 equals "by generations" "$(json fixed/summary.json .monitor.backend)" mglru
-between "their working set of 1 s" "$(working_set fixed 1)" $((60 * mib)) $((70 * mib))
-between "and of 5 s" "$(working_set fixed 5)" $((60 * mib)) $((70 * mib))
+between "their working set of 1 s" "$(median_reading fixed 1)" $((60 * mib)) $((70 * mib))
+between "and of 5 s" "$(median_reading fixed 5)" $((60 * mib)) $((70 * mib))
 # An average over the rounds, the first of which saw all memory being made.
 between "what was idle for 5 s" "$(json fixed/summary.json '.cold[] | select(.age_s == 5) | .anon_bytes')" \
   $((300 * mib)) $((460 * mib))
@@ -37,15 +36,15 @@ sleep 6
 check "a cgroup is recorded with its descendants" \
   "$LOWTIDE" record --cgroup "${group#/sys/fs/cgroup}" --monitor mglru --max-overhead 100% --duration 17s --out tree
 # Of 5 s: on a busy machine a tick may come so late that no birth lies a second back.
-between "their working set of 5 s" "$(working_set tree 5)" $((60 * mib)) $((70 * mib))
+between "their working set of 5 s" "$(median_reading tree 5)" $((60 * mib)) $((70 * mib))
 view() { "$LOWTIDE" report "$1" cgroups --format csv | awk -F, -v cgroup="${group#/sys/fs/cgroup}$2" -v type="$3" \
   -v column="$4" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } $1 == cgroup && $3 == type { print $at[column] }'; }
 between "the one below has it, too" "$(view tree /a/b anon ws_5s_bytes)" $((60 * mib)) $((70 * mib))
 
 check "the long windows alone are recorded" \
   "$LOWTIDE" record --cgroup "$group" --monitor mglru --windows 10s --max-overhead 100% --duration 34s --out long
-equals "no others have a figure" "$(working_set long 1)-$(working_set long 60)" null-null
-between "and theirs is true" "$(working_set long 10)" $((60 * mib)) $((70 * mib))
+equals "no others have a figure" "$(median_reading long 1)-$(median_reading long 60)" null-null
+between "and theirs is true" "$(median_reading long 10)" $((60 * mib)) $((70 * mib))
 
 # Somebody else makes generations, too: what is not known then is not said. And they are switched off for a while.
 # shellcheck disable=SC2016  # expanded by the inner shell
@@ -55,9 +54,9 @@ done' ager "${group#/sys/fs/cgroup}/a/b"
 ager=$started
 "$LOWTIDE" record --cgroup "$group" --monitor mglru --max-overhead 100% --duration 17s --out others 2>err
 stop "$ager"
-set=$(working_set others 1)
+set=$(median_reading others 1)
 [ "$set" = null ] || between "with another that makes generations, a figure is true" "$set" $((60 * mib)) $((70 * mib))
-equals "and windows that cannot be known have none" "$(working_set others 10)" null
+equals "and windows that cannot be known have none" "$(median_reading others 10)" null
 start "$LOWTIDE" record --cgroup "$group" --monitor mglru --max-overhead 100% --duration 17s --out off
 recorder=$started
 sleep 6
@@ -73,7 +72,7 @@ rmdir "$group/dead"
 
 check "the whole system is recorded" \
   "$LOWTIDE" record --system --monitor mglru --max-overhead 100% --duration 17s --out system
-between "and its working set of 5 s is known, removed cgroups or not" "$(working_set system 5)" $((60 * mib)) $((200 * mib))
+between "and its working set of 5 s is known, removed cgroups or not" "$(median_reading system 5)" $((60 * mib)) $((200 * mib))
 stop "$program"
 wait_for 10 rmdir "$group/a/b" 2>/dev/null
 rm -f /var/tmp/cached*

@@ -45,7 +45,7 @@ fi
 # Sixteen islands in 512 MiB: 64 MiB are in use.
 check "a goal for the map's intervals is taken" run tuned islands 40 --map-goal 4%
 between "and the working set is the same" \
-  "$(json tuned/summary.json '.working_set[] | select(.window_s == 1) | .p50_bytes')" $((55 * mib)) $((75 * mib))
+  "$(median_reading tuned 1)" $((55 * mib)) $((75 * mib))
 if [[ $(notes tuned) == *"cannot tune them"* ]]; then
   skip "the kernel tunes the map's intervals" "intervals_goal"
 else
@@ -71,5 +71,5 @@ wait "$started"
 equals "a recorder that was stopped goes on" $? 0
 contains "and says what it has lost" "$(notes late)" "trace events were lost"
 between "with a true working set" \
-  "$(json late/summary.json '.working_set[] | select(.window_s == 1) | .p50_bytes')" $((58 * mib)) $((72 * mib))
+  "$(median_reading late 1)" $((58 * mib)) $((72 * mib))
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"

@@ -25,7 +25,7 @@ equals "without root, a program runs below a delegated scope" $? 0
 between "in a cgroup of its own, whose peak is known" "$(json delegated/record/summary.json .memory.cgroup.peak_bytes)" \
   $((512 * mib)) $((600 * mib))
 between "with a working set by what is permitted" \
-  "$(json delegated/record/summary.json '.working_set[] | select(.window_s == 1) | .p50_bytes')" $((58 * mib)) $((80 * mib))
+  "$(median_reading delegated/record 1)" $((58 * mib)) $((80 * mib))
 equals "and the scope is as it was" "$(ls -d "$scope"/*/)" "$scope/shell/"
 
 # A cgroup that goes and comes again is another one.

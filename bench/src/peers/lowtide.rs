@@ -33,7 +33,7 @@ pub fn watch(args: &Args, pattern: &str) -> anyhow::Result<(Answer, Truth)> {
     let answer = Answer {
         seconds: args.seconds,
         peak_bytes: bytes(summary.memory.rss.peak_bytes),
-        working_set_bytes: bytes(summary.working_set.iter().find(|w| w.window_s == 1).and_then(|w| w.p50_bytes)),
+        working_set_bytes: bytes(summary.answer.steady.used.used_bytes),
         recording: Used { cpu_s: Some(end.monitor_cpu_s), peak_rss_bytes: Some(end.own_peak_rss_bytes) },
         answering: Used {
             cpu_s: Some((all_s - end.monitor_cpu_s).max(0.0)),

@@ -90,15 +90,16 @@ fn unmeasured(monitor: &'static str, known_bytes: u64, why: String) -> MonitorCo
     }
 }
 
+#[expect(clippy::cast_precision_loss, reason = "megabytes")]
 fn judge(monitor: &'static str, known_bytes: u64, summary: &Summary) -> MonitorCost {
-    let second = summary.working_set.iter().find(|set| set.window_s == 1);
-    let measured_bytes = second.and_then(|set| set.p50_bytes);
-    #[expect(clippy::cast_precision_loss, reason = "megabytes")]
+    let used = &summary.answer.steady.used;
+    let measured_bytes = used.used_bytes;
+    let half = used.used_high_bytes.zip(measured_bytes).map(|(high, bytes)| high.saturating_sub(bytes));
     let error = |bytes: u64| 100.0 * (bytes as f64 / known_bytes as f64 - 1.0);
     MonitorCost {
         measured_bytes,
         error_percent: measured_bytes.map(error),
-        ci95_percent: second.and_then(|set| set.ci95_percent),
+        ci95_percent: half.zip(measured_bytes).map(|(half, bytes)| 100.0 * half as f64 / bytes.max(1) as f64),
         cpu_percent: summary.monitor.cpu_percent,
         own_peak_rss_bytes: summary.monitor.own_peak_rss_bytes,
         ..unmeasured(monitor, known_bytes, String::new())
@@ -127,13 +128,12 @@ fn measure(monitor: &str) -> anyhow::Result<Result<Summary, String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowtide_model::summary::WindowSummary;
 
     #[test]
     fn the_error_is_signed_and_relative_to_what_is_known() {
-        let set =
-            WindowSummary { window_s: 1, p50_bytes: Some(90), ci95_percent: Some(3.0), ..WindowSummary::default() };
-        let summary = Summary { working_set: vec![set], ..Summary::default() };
+        let mut summary = Summary::default();
+        let used = &mut summary.answer.steady.used;
+        (used.used_bytes, used.used_high_bytes) = (Some(90), Some(93));
         let cost = judge("damon", 100, &summary);
         assert!((cost.error_percent.unwrap() + 10.0).abs() < 1e-9);
         assert_eq!((cost.measured_bytes, cost.why.as_str()), (Some(90), ""));
