@@ -24,6 +24,12 @@ impl Entry {
         self.0 >> 63 == 1
     }
 
+    /// Paged out: its contents are in swap. Shared memory that was paged out has an empty entry instead.
+    #[must_use]
+    pub fn is_swapped(self) -> bool {
+        self.0 >> 62 & 1 == 1
+    }
+
     /// File page or shared memory.
     #[must_use]
     pub fn is_file(self) -> bool {
@@ -71,10 +77,23 @@ impl PageMap {
     /// Calls `seen(first, end)` with ranges of page numbers in `first..end` that hold present pages. Before 6.7, which
     /// has no `PAGEMAP_SCAN`, entries are read one by one.
     pub fn populated(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+        self.ranges(first, end, sys::SCAN_PRESENT, seen)
+    }
+
+    /// Calls `seen(page, entry)` for every page in `first..end` that is present or paged out. A range without either is
+    /// skipped at once where the kernel has `PAGEMAP_SCAN`: a reservation may span terabytes.
+    pub fn each_held(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
+        let mut held = Vec::new();
+        self.ranges(first, end, sys::SCAN_PRESENT | sys::SCAN_SWAPPED, &mut |from, to| held.push((from, to)))?;
+        held.iter().try_for_each(|(from, to)| self.entries(*from, *to, seen))
+    }
+
+    /// Ranges of page numbers in `first..end` of pages in any of the categories of `PAGEMAP_SCAN`.
+    fn ranges(&self, first: u64, end: u64, categories: u64, seen: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
         let mut ranges = [PageRange::default(); 256];
         let (mut at, stop) = (first * PAGE, end * PAGE);
         while at < stop {
-            match sys::scan_present(&self.file, at, stop, &mut ranges) {
+            match sys::scan_pages(&self.file, (at, stop), categories, &mut ranges) {
                 Ok((found, walked)) => {
                     for range in &ranges[..found] {
                         seen(range.start / PAGE, range.end / PAGE);
@@ -85,7 +104,12 @@ impl PageMap {
                     at = walked;
                 }
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
-                    return self.each_present(at / PAGE, end, &mut |page, _| seen(page, page + 1));
+                    let swapped = categories & sys::SCAN_SWAPPED != 0;
+                    return self.entries(at / PAGE, end, &mut |page, entry| {
+                        if swapped || entry.is_present() {
+                            seen(page, page + 1);
+                        }
+                    });
                 }
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
                 Err(e) => return Err(e),
@@ -96,6 +120,15 @@ impl PageMap {
 
     /// Calls `seen(page, entry)` for every present page in `first..end`.
     pub fn each_present(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
+        self.entries(first, end, &mut |page, entry| {
+            if entry.is_present() {
+                seen(page, entry);
+            }
+        })
+    }
+
+    /// Calls `seen(page, entry)` for every page in `first..end` that is present or paged out, reading all entries.
+    fn entries(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
         let mut bytes = [0; 8 * CHUNK_PAGES];
         let mut page = first;
         while page < end {
@@ -106,7 +139,7 @@ impl PageMap {
             }
             for (at, chunk) in (page..).zip(bytes[..got].chunks_exact(8)) {
                 let entry = Entry(chunk.try_into().map_or(0, u64::from_ne_bytes));
-                if entry.is_present() {
+                if entry.is_present() || entry.is_swapped() {
                     seen(at, entry);
                 }
             }
@@ -208,6 +241,9 @@ mod tests {
         let mut present = 0;
         map.each_present(first, first + 255, &mut |_, entry| present += u64::from(!entry.is_file())).unwrap();
         assert_eq!(present, 255);
+        let mut held = 0;
+        map.each_held(first, first + 255, &mut |_, entry| held += u64::from(!entry.is_swapped())).unwrap();
+        assert_eq!(held, 255);
         let mut extents = Vec::new();
         map.extents(1, first, first + 255, &mut extents).unwrap();
         assert_eq!(extents.iter().map(|e| e.len).sum::<u64>(), 255 * PAGE);

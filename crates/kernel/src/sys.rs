@@ -221,27 +221,34 @@ struct ScanArg {
     return_mask: u64,
 }
 
-/// `PAGE_IS_PRESENT` and `PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
+/// `PAGE_IS_PRESENT` of `PAGEMAP_SCAN`.
 pub const SCAN_PRESENT: u64 = 1 << 3;
+/// `PAGE_IS_SWAPPED` of `PAGEMAP_SCAN`.
+pub const SCAN_SWAPPED: u64 = 1 << 4;
 
-/// Ranges of present pages of the process whose pagemap this is, and where the walk stopped (`end` when complete).
-/// `ENOTTY` before 6.7.
-pub fn scan_present(pagemap: &File, start: u64, end: u64, ranges: &mut [PageRange]) -> io::Result<(usize, u64)> {
+/// Ranges of pages in any of the `categories` of the process whose pagemap this is, filled into `ranges`, and where the
+/// walk of `within` stopped (its end when complete). `ENOTTY` before 6.7.
+pub fn scan_pages(
+    pagemap: &File,
+    within: (u64, u64),
+    categories: u64,
+    ranges: &mut [PageRange],
+) -> io::Result<(usize, u64)> {
     /// `_IOWR('f', 16, struct pm_scan_arg)`.
     const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
     let mut arg = ScanArg {
         size: size_of::<ScanArg>() as u64,
         flags: 0,
-        start,
-        end,
+        start: within.0,
+        end: within.1,
         walk_end: 0,
         vec: ranges.as_mut_ptr() as u64,
         vec_len: ranges.len() as u64,
         max_pages: 0,
         category_inverted: 0,
-        category_mask: SCAN_PRESENT,
-        category_anyof_mask: 0,
-        return_mask: SCAN_PRESENT,
+        category_mask: 0,
+        category_anyof_mask: categories,
+        return_mask: categories,
     };
     // SAFETY: `arg` is a live local laid out as the kernel's struct, and `vec`/`vec_len` describe `ranges`, which is
     // borrowed mutably for the length of the call.

@@ -3,7 +3,7 @@
 use super::{Finding, PRIVILEGE, readable};
 use crate::pagemap::PageMap;
 use crate::root::{Error, Kernel};
-use crate::sys::{Area, PageRange, scan_present};
+use crate::sys::{Area, PageRange, SCAN_PRESENT, scan_pages};
 
 /// Why there may be no file about pages (mm/Kconfig).
 const PAGE_MONITOR: &str = "a kernel with CONFIG_PROC_PAGE_MONITOR=y";
@@ -102,7 +102,7 @@ pub(super) fn scan(kernel: &Kernel) -> Finding {
         Err(error) => return Finding::failed(&error, PAGE_MONITOR),
     };
     let mut ranges = [PageRange::default(); 1];
-    match scan_present(&file, 0, lowtide_model::PAGE, &mut ranges) {
+    match scan_pages(&file, (0, lowtide_model::PAGE), SCAN_PRESENT, &mut ranges) {
         Ok(_) => Finding::yes(format!("{path} takes PAGEMAP_SCAN")),
         Err(e) => Finding::no(
             format!("{path} refuses PAGEMAP_SCAN: {e}"),
