@@ -16,6 +16,7 @@ mod mixes;
 mod peers;
 mod ranges;
 mod reads;
+mod recount;
 mod simulated;
 mod sys;
 mod tools;
@@ -45,6 +46,8 @@ enum Command {
     Peers(peers::Args),
     /// Measure what reading the kernel costs: generations of many cgroups, regions of DAMON
     Reads(reads::Args),
+    /// Count what a program uses within a time, by paging all of it out and counting what comes back
+    Recount(recount::Args),
     /// Hold what the tide curve predicted against what happened
     Fidelity(fidelity::Args),
     /// Run the simulated machine: how fast it is, how honest the tide curve's band
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Coverage(args) => coverage::run(&args),
         Command::Peers(args) => peers::run(&args),
         Command::Reads(args) => reads::run(&args),
+        Command::Recount(args) => recount::run(&args),
         Command::Fidelity(args) => fidelity::run(&args),
         Command::Simulated(args) => simulated::run(&args),
         Command::Fleet(args) => fleet::run(&args),
