@@ -1,4 +1,6 @@
-"""Programs that work for a given time and say how much they did: `steady.py NAME SECONDS`.
+"""Programs that work for a given time and say how much they did: `steady.py NAME SECONDS [RATE]`.
+
+They work as fast as they can. redis takes a rate in requests a second, as what it uses within a time depends on that.
 
 What a run left alone predicts is compared with runs from which memory is taken, and these must be long beside the ages
 that are compared. A server ends with its client.
@@ -27,7 +29,7 @@ def until(path):
     sys.exit("the server did not come up")
 
 
-def redis(end, folder):
+def redis(end, folder, rate=None):
     """40,000 keys of 4 KiB; one in ten is read, and another one now and then."""
     path = folder + "/s"
     command = ["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", folder]
@@ -47,8 +49,12 @@ def redis(end, folder):
             keys = range(first, first + 500)
             ask(b"MSET", *(word for key in keys for word in (b"key:%d" % key, os.urandom(2048) * 2)))
             skip()
-        draw, done = random.Random(1), 0
+        draw, done, due = random.Random(1), 0, time.monotonic()
         while time.monotonic() < end:
+            if rate:
+                # Requests that could not be sent in time are not made up for.
+                due = max(due + 50 / rate, time.monotonic())
+                time.sleep(max(0, due - time.monotonic()))
             for _ in range(50):
                 ask(b"GET", b"key:%d" % draw.randrange(4_000 if draw.random() < 0.99 else 40_000))
                 done += 1
@@ -105,9 +111,30 @@ def zstd(end, _):
     return done
 
 
+def graph(end, _):
+    """PageRank by power iteration on a random graph of 1 million nodes and 8 million edges, beside 256 MB of other arrays."""
+    # The others do not need it.
+    import numpy
+    from scipy.sparse import csr_matrix
+
+    nodes, edges, done = 1_000_000, 8_000_000, 0
+    draw = numpy.random.default_rng(1)
+    unused = draw.random(32_000_000)
+    source = draw.integers(0, nodes, edges, dtype=numpy.int32)
+    target = (nodes * draw.random(edges) ** 3).astype(numpy.int32)
+    degree = numpy.bincount(source, minlength=nodes)
+    links = csr_matrix((1.0 / degree[source], (target, source)), shape=(nodes, nodes))
+    rank = numpy.full(nodes, 1.0 / nodes)
+    while time.monotonic() < end:
+        rank = 0.15 / nodes + 0.85 * links.dot(rank)
+        done += 1
+    return done + (unused[0] > 1)
+
+
 if __name__ == "__main__":
-    programs = {"redis": redis, "memcached": memcached, "sqlite": sqlite, "zstd": zstd}
-    if len(sys.argv) != 3 or sys.argv[1] not in programs:
-        sys.exit(f"steady.py NAME SECONDS; there are {', '.join(programs)}")
+    programs = {"redis": redis, "memcached": memcached, "sqlite": sqlite, "zstd": zstd, "graph": graph}
+    rates = [float(word) for word in sys.argv[3:]]
+    if len(sys.argv) not in (3, 4 if sys.argv[1:2] == ["redis"] else 3) or sys.argv[1] not in programs:
+        sys.exit(f"steady.py NAME SECONDS; redis SECONDS [RATE]; there are {', '.join(programs)}")
     with tempfile.TemporaryDirectory() as own:
-        print("done", programs[sys.argv[1]](time.monotonic() + float(sys.argv[2]), own))
+        print("done", programs[sys.argv[1]](time.monotonic() + float(sys.argv[2]), own, *rates))
