@@ -11,6 +11,7 @@
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets against the least that holds, some ten minutes a program
+#   scripts/bench.sh counted [PROGRAM...]                real programs against what they used, counted by page faults; two minutes each
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
@@ -275,6 +276,10 @@ case ${1-} in
     esac
     ;;
   wmo | phone | agent-cost | thrash | budgets) trial_here "$@" ;;
+  counted)
+    if [ "$(id -u)" -ne 0 ]; then skip counted root; exit; fi
+    LOWTIDE=$target/release/lowtide LOWTIDE_BENCH=$bench bench/trials/recount.py "${@:2}"
+    ;;
   trials) trials ;;
   fidelity) fidelity ;;
   fleet) fleet "${@:2}" ;;
