@@ -70,19 +70,18 @@ def run(command, environment):
 
 
 def estimated(summary):
-    """lowtide's figures as (window, what it is, bytes, lowest, highest)."""
-    rows = []
-    for row in summary["working_set"]:
-        # There is no median of a few readings.
-        kind, used = ("mean", row["avg_bytes"]) if row["p50_bytes"] is None else ("median", row["p50_bytes"])
-        if row["window_s"] in WINDOWS and used is not None:
-            share = (row["ci95_percent"] or 0) / 100
-            rows.append((float(row["window_s"]), kind, used, used * (1 - share), used * (1 + share)))
+    """lowtide's figures of the steady state as (window, what it is, bytes, lowest, highest): its answer, or medians of the whole run
+    where a record has no answer. Means of the whole run would have the start-up in them."""
     steady = (summary.get("answer") or {}).get("steady")
     if steady and steady.get("used_bytes") is not None and steady.get("window_s"):
         used = steady["used_bytes"]
         low, high = (used if steady.get(key) is None else steady[key] for key in ("used_low_bytes", "used_high_bytes"))
-        rows.append((float(steady["window_s"]), "answer", used, low, high))
+        return [(float(steady["window_s"]), "answer", used, low, high)]
+    rows = []
+    for row in summary["working_set"]:
+        if row["window_s"] in WINDOWS and row["p50_bytes"] is not None:
+            used, share = row["p50_bytes"], (row["ci95_percent"] or 0) / 100
+            rows.append((float(row["window_s"]), "median", used, used * (1 - share), used * (1 + share)))
     return rows
 
 
@@ -109,6 +108,8 @@ def compare(name, folder, environment):
     run([LOWTIDE, "run", "--out", str(record), "--", "/usr/bin/python3", steady, name, str(SECONDS), *rate], environment)
     summary = json.loads((record / "summary.json").read_text())
     figures = estimated(summary)
+    if not figures:
+        raise RuntimeError("lowtide has too few readings of it for a steady figure")
     windows = sorted({*WINDOWS, *(window for window, *_ in figures if window <= 15)})
     count = [BENCH, "recount", "--json", "--after", f"{AFTER}s", "--rounds", str(ROUNDS)]
     # Ended when it has been counted; the time is what it may take at most.
