@@ -33,6 +33,8 @@ pub struct Use {
     pub used_low_bytes: Option<u64>,
     /// See above.
     pub used_high_bytes: Option<u64>,
+    /// Smallest reading.
+    pub used_min_bytes: Option<u64>,
     /// Largest reading.
     pub used_max_bytes: Option<u64>,
     /// The window of these readings, seconds.
@@ -188,6 +190,7 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
         used_bytes: Some(whole(mean)),
         used_low_bytes: half.map(|half| whole(mean - half)),
         used_high_bytes: half.map(|half| whole(mean + half)),
+        used_min_bytes: values.iter().copied().reduce(f64::min).map(whole),
         used_max_bytes: stats::max(&values).map(whole),
         window_s: Some(*window_s),
         readings: *count as u64,
@@ -213,18 +216,14 @@ fn in_phase<'a>(live: &'a [Usage], phase: &'a Phase) -> impl Iterator<Item = &'a
     live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s > phase.from_s && t_s <= phase.to_s + 1e-9))
 }
 
-fn demand(row: &Usage) -> Option<f64> {
-    row.demand_bytes.or(row.rss_bytes)
-}
-
 fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
-    let before = live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s <= phase.from_s)).filter_map(demand);
+    let before = live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s <= phase.from_s)).filter_map(Usage::touched);
     let before = before.fold(0.0, f64::max);
-    let highest = in_phase(live, phase).filter_map(demand).reduce(f64::max);
+    let highest = in_phase(live, phase).filter_map(Usage::touched).reduce(f64::max);
     let steady = phase.kind == PhaseKind::Steady;
     PhaseUse {
         phase: *phase,
-        resident_bytes: in_phase(live, phase).filter_map(|row| row.rss_bytes).reduce(f64::max).map(whole),
+        resident_bytes: in_phase(live, phase).filter_map(Usage::held).reduce(f64::max).map(whole),
         first_touched_bytes: highest.map(|highest| whole(highest - before)),
         // While memory is touched for the first time, readings do not say what is used again.
         used: if steady { used(live, &[phase]) } else { Use::default() },
@@ -233,9 +232,9 @@ fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
 
 fn steady(phases: &[Phase], live: &[Usage]) -> Steady {
     let spans: Vec<&Phase> = phases.iter().filter(|phase| phase.kind == PhaseKind::Steady).collect();
-    let resident = spans.iter().flat_map(|phase| in_phase(live, phase)).filter_map(|row| row.rss_bytes);
+    let resident = spans.iter().flat_map(|phase| in_phase(live, phase)).filter_map(Usage::held);
     Steady {
-        seconds: spans.iter().map(|phase| phase.seconds()).sum(),
+        seconds: spans.iter().fold(0.0, |sum, phase| sum + phase.seconds()),
         resident_bytes: resident.reduce(f64::max).map(whole),
         used: used(live, &spans),
     }
@@ -261,7 +260,8 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
     if known.meta.starts_late() {
         doubts.push("its start was not recorded, so no limit is below what it held".to_owned());
     }
-    if !phases.is_empty() && phases.iter().all(|of| kind(of) != PhaseKind::Steady) {
+    let grew = !phases.is_empty() && phases.iter().all(|of| kind(of) != PhaseKind::Steady);
+    if grew && end_s >= LONG_ENOUGH_S {
         doubts.push("it grew to its end and never reached a steady state".to_owned());
     } else if peak_alone && end_s < LONG_ENOUGH_S {
         doubts.push("it ended too soon to say whether less would do, which takes twenty seconds".to_owned());

@@ -62,18 +62,13 @@ const MOST_CHANGES: usize = 4;
 /// Bytes added before logarithms are taken, so that changes between next to nothing and nothing do not count.
 const BASE: f64 = 1_048_576.0;
 
-/// What the processes have asked for and touched, bytes.
-fn demand(row: &Usage) -> Option<f64> {
-    row.demand_bytes.or(row.rss_bytes).or(row.anon_bytes)
-}
-
 /// The phases of a run, ascending and without gaps; none where its memory was never counted. `rows` begin with the baseline
 /// from before the start. Of a target that was `attached` to, the start was not recorded.
 #[must_use]
 pub fn phases(rows: &[Usage], attached: bool) -> Vec<Phase> {
     let mut high: Vec<(f64, f64)> = if attached { Vec::new() } else { vec![(0.0, 0.0)] };
     for row in rows.get(1..).unwrap_or_default() {
-        let Some((t_s, bytes)) = row.t_s.zip(demand(row)) else { continue };
+        let Some((t_s, bytes)) = row.t_s.zip(row.touched()) else { continue };
         let before = high.last().copied();
         if before.is_none_or(|(at_s, _)| t_s > at_s) {
             high.push((t_s, before.map_or(bytes, |(_, most)| most.max(bytes))));

@@ -133,6 +133,21 @@ pub fn field(name: &str) -> Option<&'static Field> {
 }
 
 impl Usage {
+    /// What its processes hold, bytes: pages that they share once where a cgroup counts them.
+    #[must_use]
+    pub fn held(&self) -> Option<f64> {
+        let charged =
+            self.cgroup_bytes.and(self.anon_bytes.zip(self.mapped_file_bytes)).map(|(anon, file)| anon + file);
+        self.rss_bytes.zip(charged).map(|(rss, charged)| rss.min(charged)).or(self.rss_bytes).or(self.anon_bytes)
+    }
+
+    /// The same with what is swapped out: what they have asked for and touched.
+    #[must_use]
+    pub fn touched(&self) -> Option<f64> {
+        let charged = self.cgroup_bytes.and(self.mapped_file_bytes).and(self.held());
+        charged.map(|held| held + self.swap_bytes.unwrap_or(0.0)).or(self.demand_bytes).or(self.held())
+    }
+
     /// Working set of that window and the half-width of its interval.
     #[must_use]
     pub fn working_set(&self, window_s: u32) -> Option<Estimate> {

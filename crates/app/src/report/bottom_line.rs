@@ -7,6 +7,8 @@ use lowtide_model::units::{human_bytes, human_seconds};
 use super::text::{Grid, capital, whole_bytes};
 
 const MIB: u64 = 1 << 20;
+/// Readings are alike where they differ by less than one in so many.
+const ALIKE: u64 = 8;
 /// Phases whose use differs by more than this factor are named one by one.
 const DIFFERS: f64 = 1.5;
 
@@ -24,9 +26,19 @@ fn used(of: &Use) -> Option<String> {
     let (figure, readings) = match half {
         Some(half) => (plus_minus(bytes, half), String::new()),
         None if of.readings == 1 => (whole_bytes(Some(bytes)), ", one reading".to_owned()),
-        None => (whole_bytes(Some(bytes)), format!(", {} readings", of.readings)),
+        None => (range(of), format!(", {} readings", of.readings)),
     };
     Some(format!("{figure} ({within}{readings})"))
+}
+
+/// A few readings: their mean, or where they differ, from which to which. What lies between was not measured.
+fn range(of: &Use) -> String {
+    match of.used_min_bytes.zip(of.used_max_bytes) {
+        Some((min, max)) if max - max.min(min) > max / ALIKE => {
+            format!("{} to {}", whole_bytes(Some(min)), whole_bytes(Some(max)))
+        }
+        _ => whole_bytes(of.used_bytes),
+    }
 }
 
 /// A size with its half-width in the same unit.
@@ -61,6 +73,9 @@ fn use_of(of: &BottomLine) -> Option<String> {
     let start = start
         .map(|(bytes, seconds)| format!("start-up touches {} in {}", whole_bytes(Some(bytes)), human_seconds(seconds)));
     let Some(used) = used(&steady.used) else {
+        if steady.seconds <= 0.0 {
+            return None;
+        }
         return Some(format!("{}.", capital(&start?)));
     };
     let resident = steady
@@ -110,12 +125,20 @@ pub fn tiles(of: &BottomLine) -> Vec<(String, String, String)> {
     [
         tile(of.no_swap_bytes.map(limit), "to give without swap", of.basis.clone().map_or_else(String::new, from)),
         tile(of.with_swap_bytes.map(limit), "to give with swap", swap),
-        tile(of.steady.used.used_bytes.map(|_| whole_bytes(of.steady.used.used_bytes)), &format!("used{window}"), half),
+        tile(
+            of.steady.used.used_bytes.map(|bytes| half_or_range(&of.steady.used, bytes)),
+            &format!("used{window}"),
+            half,
+        ),
         tile(of.peak_bytes.map(|_| whole_bytes(of.peak_bytes)), "peak of all memory", String::new()),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+fn half_or_range(of: &Use, bytes: u64) -> String {
+    if of.used_high_bytes.is_some() { whole_bytes(Some(bytes)) } else { range(of) }
 }
 
 fn from(basis: String) -> String {
@@ -159,6 +182,7 @@ mod tests {
             used_bytes: Some(50 * MIB),
             used_low_bytes: Some(46 * MIB),
             used_high_bytes: Some(54 * MIB),
+            used_min_bytes: Some(48 * MIB),
             used_max_bytes: Some(53 * MIB),
             window_s: Some(10),
             readings: 3,
@@ -188,7 +212,7 @@ mod tests {
     fn what_is_not_known_is_said() {
         let mut of = line();
         (of.with_swap_bytes, of.basis) = (None, Some("peak".to_owned()));
-        of.steady = Steady::default();
+        of.steady = Steady { seconds: 9.0, ..Steady::default() };
         of.doubts = vec!["no monitor reported which of its memory is used".to_owned()];
         assert_eq!(
             sentences(&of),
@@ -202,6 +226,12 @@ mod tests {
         let mut of = line();
         (of.steady.used.used_low_bytes, of.steady.used.used_high_bytes, of.steady.used.readings) = (None, None, 1);
         assert!(sentences(&of).contains("uses 50.0 MiB (in any 10 s, one reading) of"), "{}", sentences(&of));
+        (of.steady.used.used_min_bytes, of.steady.used.readings) = (Some(20 * MIB), 2);
+        assert!(
+            sentences(&of).contains("uses 20.0 MiB to 53.0 MiB (in any 10 s, 2 readings) of"),
+            "{}",
+            sentences(&of)
+        );
         let phase = |from_s: f64, mib: u64| PhaseUse {
             phase: Phase { kind: PhaseKind::Steady, from_s, to_s: from_s + 9.0 },
             resident_bytes: None,
