@@ -56,6 +56,23 @@ fn contiguous_hot_range_is_measured_better_than_a_random_sample_could() {
 }
 
 #[test]
+fn a_page_counts_by_its_weight() {
+    // One page in four stands for three: those are in use, and so are three of six parts of the memory.
+    let found: Vec<Found> = made_at_0(0..400)
+        .into_iter()
+        .map(|page| Found { weight: if page.frame % 4 == 0 { 3.0 } else { 1.0 }, ..page })
+        .collect();
+    let totals = [600.0 * 4096.0, 0.0, 0.0];
+    let (mut cohort, mut out) = (Cohort::new(1.0), Vec::new());
+    cohort.refresh(0.0, &found, [1; 3], totals.map(Some), &mut out);
+    for tick in 1..=3 {
+        cohort.tick(f64::from(tick), |frame| Some(frame % 4 == 0), &mut out);
+    }
+    let set = cohort.picture(3.0, totals).working_set[0].unwrap();
+    assert!((set.bytes - 300.0 * 4096.0).abs() < 1.0, "{set:?}");
+}
+
+#[test]
 fn a_page_counts_for_a_window_only_when_watched_for_it() {
     let mut cohort = Cohort::new(1.0);
     let found =
