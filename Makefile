@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench trials compare build package lint deny clean vm
+.PHONY: help demo test bench trials compare examples build package lint deny clean vm
 
 help: ## Say what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,6 +21,9 @@ compare: ## Run real programs in several configurations, and write docs/evaluati
 
 build: ## Build target/release/lowtide
 	@scripts/build.sh
+
+examples: ## Redo the examples in README.md and docs/
+	@scripts/examples.sh
 
 package: ## Build the Debian package and the Python wheel
 	@scripts/package.sh
