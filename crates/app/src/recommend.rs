@@ -298,6 +298,8 @@ fn need(
     let resident: f64 = watched.now.resident.iter().map(|bytes| *bytes as f64).sum();
     let held = charges.current.map_or(resident, |bytes| bytes as f64);
     let lists = known.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap));
+    // With less than what cannot be paged out, somebody is killed.
+    let lists = if swap { lists } else { lists.max(watched.now.resident[0] as f64) };
     let killed = charges.oom_kills.zip(before.kills).is_some_and(|(now, before)| now > before);
     if let (Some(now), Some(then)) = (charges.oom_kills, before.kills) {
         before.all_kills += now.saturating_sub(then);

@@ -380,10 +380,10 @@ impl Recorder {
             self.kernel_acted_s += acted_s;
             damon.notes().into_iter().for_each(|text| self.note(text));
         }
-        if let Monitor::Smaps(smaps) = &mut self.monitor {
-            if let Some((read_s, ages)) = smaps.finish() {
-                self.writer.ages(read_s, &ages);
-            }
+        if let Monitor::Smaps(smaps) = &mut self.monitor
+            && let Some((read_s, ages)) = smaps.finish()
+        {
+            self.writer.ages(read_s, &ages);
         }
         if let Monitor::Mglru(mglru) = &self.monitor {
             let (asked, missing) = mglru.asked();

@@ -437,6 +437,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_swapped_out_needs_memory_where_there_is_no_swap() {
+        let mib = number(MIB);
+        // Recorded under a limit of 100 MiB, with 300 MiB of its memory in swap.
+        let (meta, mut rows) = run_of(&[(100.0 * mib, 0.0)], 100.0 * mib, false);
+        rows[1].swap_bytes = Some(300.0 * mib);
+        let curve = mostly_idle(100.0 * mib);
+        let known = Known { curve: Some(&curve), ..Known::of(&meta, &rows) };
+        assert_eq!(super::own(&known, 0.02).unwrap().bytes, 400 * MIB);
+    }
+
+    #[test]
     fn no_limit_is_below_what_a_target_held_whose_start_was_not_recorded() {
         let mib = number(MIB);
         let (meta, rows) = run_of(&[(200.0 * mib, 20.0 * mib)], 900.0 * mib, true);

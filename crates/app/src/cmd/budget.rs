@@ -82,7 +82,8 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         return Err(Failure::new(code::USAGE, message).into());
     }
     if args.watch.watch {
-        return recommend::watch(&args.watch, args.slowdown, !args.no_swap, args.json);
+        let swap = !args.no_swap && swap::active(&Kernel::default()).is_ok_and(|bytes| bytes > 0);
+        return recommend::watch(&args.watch, args.slowdown, swap, args.json);
     }
     let records = budgets::records(&args.records);
     if args.verify {

@@ -51,27 +51,31 @@ pub fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     })
 }
 
-/// The most memory of all kinds that it ever had, as exactly as that was counted: by the kernel for its cgroup, or else by ticks
-/// and for its largest process. With so much it runs as it did.
+/// The most memory of all kinds that it ever had, swapped out or not, as exactly as that was counted: by the kernel for its
+/// cgroup, or else by ticks and for its largest process. With so much it runs as it did.
 #[must_use]
 pub fn peak(known: &Known<'_>) -> f64 {
     let (live, end) = (known.live(), known.meta.end.as_ref());
-    let charged = most(live, |row| row.cgroup_bytes);
+    let charged = most(live, |row| Some(row.cgroup_bytes? + row.swap_bytes.unwrap_or(0.0)));
     let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, number);
     if charged.max(exact) > 0.0 {
         return charged.max(exact);
     }
     let largest = end.and_then(|end| end.app_max_rss_bytes).map_or(0.0, number);
     let tables = most(live, |row| Some(row.page_table_bytes? + row.stack_bytes?));
-    resident(live).max(largest) + tables
+    let held = most(live, |row| Some(row.anon_bytes? + row.file_bytes.unwrap_or(0.0) + row.swap_bytes.unwrap_or(0.0)));
+    held.max(largest) + tables
 }
 
 /// What has to stay in memory: with less, somebody is killed. Without swap that is all that has no file to go to. Of a target
 /// whose start was not recorded it is what it held: how much a start takes nobody knows.
 fn floor(known: &Known<'_>) -> f64 {
     let live = known.live();
-    let stays =
-        most(live, |row| Some(row.anon_bytes? + row.shmem_bytes.unwrap_or(0.0) + row.kernel_bytes.unwrap_or(0.0)));
+    // What was swapped out when it was recorded has to be somewhere, too.
+    let stays = most(live, |row| {
+        let rest = [row.swap_bytes, row.shmem_bytes, row.kernel_bytes].into_iter().flatten().sum::<f64>();
+        Some(row.anon_bytes? + rest)
+    });
     let stays = stays + unseen(known);
     let locked = most(live, |row| row.unevictable_bytes) + most(live, |row| row.kernel_bytes);
     let floor = locked.max(stays - known.swap_bytes);
@@ -82,12 +86,16 @@ fn floor(known: &Known<'_>) -> f64 {
 /// may have come and gone unseen; a single one's own peak is kept by the kernel.
 fn unseen(known: &Known<'_>) -> f64 {
     let live = known.live();
-    let above = (peak(known) - most(live, |row| row.cgroup_bytes)).max(0.0);
-    let largest = known.meta.end.as_ref().and_then(|end| end.app_max_rss_bytes).map(number);
-    match largest.filter(|_| most(live, |row| row.processes) <= 1.0) {
-        _ if most(live, |row| row.cgroup_bytes) <= 0.0 => 0.0,
-        Some(largest) => (largest - most(live, |row| row.rss_bytes)).clamp(0.0, above),
-        None => above,
+    let end = known.meta.end.as_ref();
+    let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, number);
+    let above = (exact - most(live, |row| row.cgroup_bytes)).max(0.0);
+    let largest = end.and_then(|end| end.app_max_rss_bytes).map(number);
+    let higher = largest.map(|largest| (largest - most(live, |row| row.rss_bytes)).max(0.0));
+    let (counted, alone) = (exact > 0.0, most(live, |row| row.processes) <= 1.0);
+    match higher {
+        Some(higher) if !counted => higher,
+        Some(higher) if alone => higher.min(above),
+        _ => above,
     }
 }
 
