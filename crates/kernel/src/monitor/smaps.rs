@@ -161,6 +161,13 @@ struct Cycle {
     readings: Vec<Reading>,
 }
 
+impl Cycle {
+    /// What its readings hold, and when the last of them was made: what is read when a cycle ends early is none.
+    fn histogram(&self) -> Option<(f64, Vec<AgeBin>)> {
+        Some((self.start_s + self.readings.last()?.window_s, histogram(&self.readings)))
+    }
+}
+
 /// The monitor.
 #[derive(Debug)]
 pub struct SmapsMonitor {
@@ -287,7 +294,9 @@ impl SmapsMonitor {
             }
         }
         if is_over {
-            picture.ages = histogram(&cycle.readings);
+            if let Some((read_s, ages)) = cycle.histogram() {
+                (picture.ages_read_s, picture.ages) = (Some(read_s), ages);
+            }
             self.cycles += 1;
             if self.windows.is_empty() {
                 self.begin(now_s, target)?;
@@ -300,8 +309,7 @@ impl SmapsMonitor {
 
     /// The histogram of a cycle that will not be read to its end, and when it was last read.
     pub fn finish(&mut self) -> Option<(f64, Vec<AgeBin>)> {
-        let cycle = self.cycle.take()?;
-        Some((cycle.start_s + cycle.readings.last()?.window_s, histogram(&cycle.readings)))
+        self.cycle.take()?.histogram()
     }
 
     /// The mappings of all processes that have anything in memory.
@@ -492,6 +500,8 @@ mod tests {
         let pictures = run(&mut monitor, &ticks(30), grows);
         let ends: Vec<f64> = pictures.iter().filter(|(_, of)| !of.ages.is_empty()).map(|(t_s, _)| *t_s).collect();
         assert_eq!(ends, [8.0, 28.0], "flat from the sixth second on, for two seconds");
+        let read: Vec<f64> = pictures.iter().filter_map(|(_, of)| of.ages_read_s).collect();
+        assert_eq!(read, [5.0, 28.0], "what was read at the end of the start-up is no window");
         let first: f64 = pictures
             .iter()
             .filter(|(t_s, _)| *t_s > 8.5)

@@ -9,8 +9,10 @@ use crate::stats;
 const FEWEST_CYCLES: usize = 2;
 /// The same of cycles that report first touches themselves.
 const FEWEST_NESTED: usize = 1;
-/// Readings are made a little early or late; seconds.
+/// Readings are made a little early or late, and ages are known to a tick; seconds.
 const JITTER_S: f64 = 1.0;
+/// Clears are made at ticks, and so do phases begin at ticks; seconds.
+const CLEAR_JITTER_S: f64 = 0.1;
 
 /// One window of one cycle, both sides: used within it, of that used before, and the half-width of its interval.
 #[derive(Debug, Clone, Copy)]
@@ -75,7 +77,8 @@ fn cycle(tick: &[AgeRow], totals: &[(f64, [f64; SIDES])], spans: &[(f64, f64)]) 
     ages.retain(|age_s| bins(1).any(|bin| bin.max_s == Some(*age_s)));
     let nested = tick.iter().any(|row| row.bin.first_touched.is_some());
     // Nested windows share their start, and so does the longest of them.
-    let reaches_back = |age_s: f64| t_s - age_s < from_s - JITTER_S;
+    let jitter_s = if nested { CLEAR_JITTER_S } else { JITTER_S };
+    let reaches_back = |age_s: f64| t_s - age_s < from_s - jitter_s;
     if nested && ages.last().is_some_and(|longest_s| reaches_back(*longest_s)) {
         return None;
     }

@@ -259,7 +259,8 @@ fn cycles_outside_of_steady_phases_say_nothing_of_them() {
     let phases = [phase(PhaseKind::StartUp, 0.0, 20.0), phase(PhaseKind::Steady, 20.0, 60.0)];
     let rows = [
         cycle(18.0, &[(1.0, 300.0, 0.0), (5.0, 400.0, 0.0), (10.0, 500.0, 0.0)], 500.0),
-        // Begun in the start-up.
+        // Begun in the start-up, if only just.
+        cycle(20.3, &[(1.0, 400.0, 0.0)], 500.0),
         cycle(25.0, &[(1.0, 300.0, 0.0), (5.0, 400.0, 0.0), (10.0, 500.0, 0.0)], 500.0),
         cycle(36.0, &[(1.0, 60.0, 0.0), (5.0, 60.0, 0.0), (10.0, 60.0, 0.0)], 500.0),
     ];
