@@ -4,10 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{self, Basis, Budget, Known};
+use crate::budget::{self, Basis, Budget, Known, whole};
 use crate::interval::{mean_interval, series_interval};
 use crate::phase::{Phase, PhaseKind};
 use crate::stats;
+use crate::units::human_bytes;
 use crate::usage::Usage;
 
 /// The windows by which use is stated, the best first: long enough to hold what a program comes back to. A shorter one where
@@ -21,8 +22,6 @@ const FEWEST: usize = 3;
 const FEWEST_SAMPLED: usize = 8;
 /// Ticks come a little early or late; seconds.
 const JITTER_S: f64 = 0.5;
-/// A limit with swap is worth stating from this share below the one without.
-const WORTHWHILE: f64 = 0.05;
 
 /// What was used within a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -113,7 +112,7 @@ impl BottomLine {
         let with_swap = if known.swap_bytes > 0.0 { known.swap_bytes } else { f64::INFINITY };
         let no_swap = budget::own(&Known { swap_bytes: 0.0, ..*known }, slowdown);
         let with_swap = budget::own(&Known { swap_bytes: with_swap, ..*known }, slowdown);
-        let with_swap = with_swap.filter(|with| worthwhile(with, no_swap.as_ref()));
+        let with_swap = with_swap.filter(|with| budget::is_worthwhile(with, no_swap.as_ref()));
         let live = known.live();
         let phases: Vec<PhaseUse> = known.phases.iter().map(|phase| phase_use(phase, live)).collect();
         let bytes = |budget: Option<&Budget>| budget.map(|budget| budget.bytes);
@@ -141,12 +140,6 @@ fn basis(own: &Budget) -> &'static str {
     }
 }
 
-/// Whether a limit with swap says more than the one without.
-fn worthwhile(with: &Budget, without: Option<&Budget>) -> bool {
-    let below = |without: &Budget| number(with.bytes) < (1.0 - WORTHWHILE) * number(without.bytes);
-    with.basis != Basis::Peak && without.is_some_and(below)
-}
-
 /// Readings of a window that lie within one of these stretches: when each ended, bytes, and the half-width of its interval.
 fn readings(live: &[Usage], window_s: u32, spans: &[&Phase]) -> Vec<(f64, f64, f64)> {
     let window = f64::from(window_s);
@@ -156,7 +149,7 @@ fn readings(live: &[Usage], window_s: u32, spans: &[&Phase]) -> Vec<(f64, f64, f
         let (t_s, set) = row.t_s.zip(row.working_set(window_s))?;
         within(t_s).then_some((t_s, set.bytes, set.ci95))
     };
-    live.iter().filter_map(reading).collect()
+    spans.iter().flat_map(|span| in_phase(live, span)).filter_map(reading).collect()
 }
 
 /// How many of these readings (ascending) do not overlap.
@@ -185,7 +178,7 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
     let values: Vec<f64> = readings.iter().map(|(_, bytes, _)| *bytes).collect();
     let sampling = stats::quantile(&readings.iter().map(|(.., half)| *half).collect::<Vec<f64>>(), 0.5).unwrap_or(0.0);
     let Some(mean) = stats::mean(&values) else { return Use::default() };
-    let half = half_width(&values, *count, sampling);
+    let half = half_width(&readings, (*window_s, *count, spans.len()), sampling);
     Use {
         used_bytes: Some(whole(mean)),
         used_low_bytes: half.map(|half| whole(mean - half)),
@@ -197,14 +190,21 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
     }
 }
 
-/// Half-width of the interval of a mean. Readings that follow each other without gaps leave nothing of the run out, so that
-/// there is the sampling error, which does not shrink with time, and how much a longer run would differ where the series is
-/// long enough to tell. Readings with gaps between them are a sample of the run.
-fn half_width(values: &[f64], independent: usize, sampling: f64) -> Option<f64> {
-    let over_time = if values.len() > independent {
-        series_interval(values)
-    } else {
-        mean_interval(values).filter(|_| independent >= FEWEST_SAMPLED)
+/// Half-width of the interval of the mean of these readings of a window, so many of which do not overlap, from so many stretches.
+///
+/// Readings that follow each other without gaps leave nothing of the run out, so that there is the sampling error, which does
+/// not shrink with time, and how much a longer run would differ where the series is long enough to tell. Readings with gaps
+/// between them are a sample of the run.
+fn half_width(
+    readings: &[(f64, f64, f64)],
+    (window_s, independent, stretches): (u32, usize, usize),
+    sampling: f64,
+) -> Option<f64> {
+    let values: Vec<f64> = readings.iter().map(|(_, bytes, _)| *bytes).collect();
+    let gapless = readings.windows(2).all(|pair| pair[1].0 - pair[0].0 <= f64::from(window_s) + 2.0 * JITTER_S);
+    let over_time = match gapless {
+        true => series_interval(&values).filter(|_| stretches == 1),
+        false => mean_interval(&values).filter(|_| independent >= FEWEST_SAMPLED),
     };
     match over_time {
         Some(interval) => Some(interval.with_sampling(sampling).half),
@@ -213,12 +213,15 @@ fn half_width(values: &[f64], independent: usize, sampling: f64) -> Option<f64> 
 }
 
 fn in_phase<'a>(live: &'a [Usage], phase: &'a Phase) -> impl Iterator<Item = &'a Usage> {
-    live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s > phase.from_s && t_s <= phase.to_s + 1e-9))
+    // Ticks ascend, and a long record has very many.
+    let before = |t_s: f64| live.partition_point(|row| row.t_s.is_none_or(|at_s| at_s <= t_s));
+    let (from, to) = (before(phase.from_s), before(phase.to_s + 1e-9));
+    live.get(from..to).unwrap_or_default().iter()
 }
 
 fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
-    let before = live.iter().filter(|row| row.t_s.is_some_and(|t_s| t_s <= phase.from_s)).filter_map(Usage::touched);
-    let before = before.fold(0.0, f64::max);
+    let earlier = Phase { from_s: f64::NEG_INFINITY, to_s: phase.from_s, ..*phase };
+    let before = in_phase(live, &earlier).filter_map(Usage::touched).fold(0.0, f64::max);
     let highest = in_phase(live, phase).filter_map(Usage::touched).reduce(f64::max);
     let steady = phase.kind == PhaseKind::Steady;
     PhaseUse {
@@ -252,6 +255,15 @@ fn start_up(known: &Known<'_>, phases: &[PhaseUse]) -> StartUp {
 /// Seconds after which every monitor has reported, unless the price had it wait.
 const LONG_ENOUGH_S: f64 = 20.0;
 
+/// Growth in steady phases that is worth saying, as a share of the peak.
+const DRIFT: f64 = 0.1;
+
+/// The exit code of a program that failed by itself.
+fn failed(known: &Known<'_>) -> Option<i32> {
+    let end = known.meta.end.as_ref().filter(|end| end.reason == "ended")?;
+    end.exit_code.filter(|code| *code != 0)
+}
+
 fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<String> {
     let mut doubts = Vec::new();
     let kind = |of: &PhaseUse| of.phase.kind;
@@ -266,7 +278,23 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
     } else if peak_alone && end_s < LONG_ENOUGH_S {
         doubts.push("it ended too soon to say whether less would do, which takes twenty seconds".to_owned());
     } else if peak_alone {
-        doubts.push("no monitor reported which of its memory is used, so nothing less is known to do".to_owned());
+        let why = if known.ages.is_empty() {
+            "no monitor reported which of its memory is used"
+        } else {
+            "no cycle of readings lay within one steady phase"
+        };
+        doubts.push(format!("{why}, so nothing shows that less would be enough"));
+    }
+    if budget::was_killed(known) {
+        doubts.push("the kernel killed a process of it for want of memory: it needs more than it had".to_owned());
+    } else if let Some(code) = failed(known) {
+        doubts.push(format!("it ended with exit code {code}: a run that succeeds may need more"));
+    }
+    let drift = phases.iter().filter(|of| kind(of) == PhaseKind::Steady).filter_map(|of| of.first_touched_bytes);
+    #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+    let drift = drift.map(|bytes| bytes as f64).sum::<f64>();
+    if drift > DRIFT * budget::peak(known) {
+        doubts.push(format!("it still grows slowly: {} of it came after the start-up", human_bytes(drift)));
     }
     let grown = phases.iter().rfind(|of| kind(of) != PhaseKind::Steady).filter(|of| kind(of) == PhaseKind::Growth);
     if let Some(grown) = grown.filter(|of| end_s - of.phase.to_s < LONG_ENOUGH_S) {
@@ -279,16 +307,6 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
         doubts.push("the record has no end: what came later is not known".to_owned());
     }
     doubts
-}
-
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-fn number(value: u64) -> f64 {
-    value as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
-fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
 }
 
 #[cfg(test)]

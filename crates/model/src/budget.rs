@@ -15,7 +15,7 @@ pub mod nodes;
 mod own;
 pub mod trials;
 
-pub use own::{own, peak};
+pub use own::{chosen, is_worthwhile, own, peak, was_killed};
 
 /// What Kubernetes' vertical autoscaler sets aside on top (`--recommendation-margin-fraction`). It takes the 90th percentile of
 /// daily peaks; of one run there is one peak.
@@ -177,7 +177,7 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
     });
     let vpa = highest(live, |row| Some(row.cgroup_bytes? - row.cgroup_inactive_file_bytes?))
         .map(|(row, working_set)| of_row(Mechanism::Vpa, row, (1.0 + VPA_MARGIN) * working_set));
-    [unlimited, app, sys, vpa, own(known, slowdown)].into_iter().flatten().collect()
+    [unlimited, app, sys, vpa, chosen(known, slowdown)].into_iter().flatten().collect()
 }
 
 /// Bytes that stay however idle they are: locked memory, and without swap shared memory and tmpfs, which is file memory but has no
@@ -247,12 +247,12 @@ fn budget(mechanism: Mechanism, bytes: f64, parts: Option<[f64; 3]>, set_at_s: O
 }
 
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory, counts")]
-fn number(value: u64) -> f64 {
+pub(crate) fn number(value: u64) -> f64 {
     value as f64
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
-fn whole(value: f64) -> u64 {
+pub(crate) fn whole(value: f64) -> u64 {
     value.max(0.0).round() as u64
 }
 
@@ -335,7 +335,8 @@ mod tests {
     fn without_swap_what_is_idle_stays() {
         let own = *known(4000, 4000, false).last().unwrap();
         let all = number(4000 * PAGE) + 1e6;
-        assert_eq!(own.bytes, whole_mib(all), "{own:?}");
+        // The next run may need three in a hundred more.
+        assert_eq!(own.bytes, whole_mib(1.03 * all), "{own:?}");
     }
 
     #[test]
@@ -387,7 +388,7 @@ mod tests {
         assert!((1000 * PAGE..=whole_mib(number(4000 * PAGE))).contains(&own(true).bytes));
         assert_eq!((own(true).interval_bytes, own(true).basis), (None, Basis::Histograms), "bounds are no interval");
         assert!(own(true).headroom_bytes.is_some_and(|headroom| headroom <= own(true).bytes));
-        assert_eq!((own(false).bytes, own(false).headroom_bytes), (whole_mib(number(4000 * PAGE)), Some(0)));
+        assert_eq!((own(false).bytes, own(false).headroom_bytes), (whole_mib(1.03 * number(4000 * PAGE)), Some(0)));
         let rows = rows.map(|row| Usage { file_bytes: Some(100.0), ..row });
         let costs = RefaultCosts::default();
         let blind = |swap| {
@@ -395,7 +396,7 @@ mod tests {
             let known = Known { swap_bytes, costs, ..Known::of(&meta, &rows) };
             budgets(&known, 0.02).last().map(|budget| (budget.bytes, budget.basis))
         };
-        let had = Some((whole_mib(number(4000 * PAGE + 100)), Basis::Peak));
+        let had = Some((whole_mib(1.03 * number(4000 * PAGE)), Basis::Peak));
         assert_eq!((blind(true), blind(false)), (had, had), "nobody knows whether less would do");
     }
 
@@ -444,7 +445,8 @@ mod tests {
         rows[1].swap_bytes = Some(300.0 * mib);
         let curve = mostly_idle(100.0 * mib);
         let known = Known { curve: Some(&curve), ..Known::of(&meta, &rows) };
-        assert_eq!(super::own(&known, 0.02).unwrap().bytes, 400 * MIB);
+        // Two processes: six in a hundred more.
+        assert_eq!(super::own(&known, 0.02).unwrap().bytes, 424 * MIB);
     }
 
     #[test]

@@ -43,6 +43,8 @@ impl Phase {
 
 /// Share of the peak a second from which memory grows rather than drifts.
 const GROWTH_PER_S: f64 = 0.01;
+/// Share of the peak by which a stretch grows, however slowly, that is not steady.
+const SLOW_GROWTH: f64 = 0.3;
 /// Less than this between two ticks is no growth, however small the program is; bytes.
 const LEAST_GROWTH: f64 = 256.0 * 1024.0;
 /// Growth that rests for less than this goes on; seconds.
@@ -93,6 +95,13 @@ pub fn phases(rows: &[Usage], attached: bool) -> Vec<Phase> {
     }
     if end_s > steady_from_s {
         phases.push(Phase { kind: PhaseKind::Steady, from_s: steady_from_s, to_s: end_s });
+    }
+    let at =
+        |t_s: f64| high.partition_point(|(at_s, _)| *at_s <= t_s + 1e-9).checked_sub(1).map_or(0.0, |at| high[at].1);
+    for phase in phases.iter_mut().filter(|phase| phase.kind == PhaseKind::Steady) {
+        if at(phase.to_s) - at(phase.from_s) > SLOW_GROWTH * peak {
+            phase.kind = PhaseKind::Growth;
+        }
     }
     phases.into_iter().flat_map(|phase| by_use(&phase, rows)).collect()
 }
@@ -204,6 +213,9 @@ mod tests {
     fn what_grows_to_its_end_is_never_steady() {
         let of = phases(&rows(40, |t_s| 8.0 * t_s, |_| None), false);
         assert_eq!(kinds(&of), [(StartUp, 0.0, 40.0)]);
+        // However slowly.
+        let of = phases(&rows(300, |t_s| 10.0 + t_s, |_| None), false);
+        assert_eq!(kinds(&of), [(StartUp, 0.0, 1.0), (Growth, 1.0, 300.0)]);
         // A leak of a thousandth a second is a drift.
         let of = phases(&rows(40, |t_s| 500.0 + 0.5 * t_s, |_| None), false);
         assert_eq!(kinds(&of), [(StartUp, 0.0, 1.0), (Steady, 1.0, 40.0)]);

@@ -138,7 +138,12 @@ impl Usage {
     pub fn held(&self) -> Option<f64> {
         let charged =
             self.cgroup_bytes.and(self.anon_bytes.zip(self.mapped_file_bytes)).map(|(anon, file)| anon + file);
-        self.rss_bytes.zip(charged).map(|(rss, charged)| rss.min(charged)).or(self.rss_bytes).or(self.anon_bytes)
+        self.rss_bytes
+            .zip(charged)
+            .map(|(rss, charged)| rss.min(charged))
+            .or(self.rss_bytes)
+            .or(charged)
+            .or(self.anon_bytes)
     }
 
     /// The same with what is swapped out: what they have asked for and touched.

@@ -49,7 +49,7 @@ fn plus_minus(bytes: u64, half: u64) -> String {
     let in_unit = figure.parse::<f64>().ok().filter(|figure| *figure > 0.0 && bytes > 0);
     let Some(in_unit) = in_unit else { return format!("{text} ± {}", whole_bytes(Some(half))) };
     let half = half as f64 * in_unit / bytes as f64;
-    let digits = usize::from(half < 10.0);
+    let digits = if half < 0.1 { 2 } else { usize::from(half < 10.0) };
     format!("{figure} ± {half:.digits$} {unit}")
 }
 

@@ -6,6 +6,7 @@
 //! first time, not again. A cycle that began in a start-up ends with it, so that the windows after it are of steady use.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
 use lowtide_model::{AGE_EDGES_S, WINDOWS_S};
@@ -30,8 +31,8 @@ pub struct MappingUse {
     pub end: u64,
     /// Bytes in memory.
     pub resident: u64,
-    /// Of them, bytes that other processes map as well.
-    pub shared: u64,
+    /// The same with each page divided by the number of processes that map it (PSS).
+    pub proportional: u64,
     /// Bytes in memory that were used.
     pub referenced: u64,
     /// Bytes that are parts of huge pages.
@@ -80,7 +81,7 @@ pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
         }
         match keyed(line).next() {
             Some(("Rss", bytes)) => last.resident = bytes,
-            Some(("Shared_Clean" | "Shared_Dirty", bytes)) => last.shared = last.shared.saturating_add(bytes),
+            Some(("Pss", bytes)) => last.proportional = bytes,
             Some(("Referenced", bytes)) => last.referenced = bytes,
             Some(("AnonHugePages", bytes)) => last.huge = bytes,
             _ => {}
@@ -93,24 +94,25 @@ pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Together {
     sum: u64,
-    private: u64,
-    shared: u64,
+    proportional: u64,
+    largest: u64,
 }
 
-/// Bytes of these mappings, pages that several processes map counted once. `smaps` does not report which pages those are,
-/// so it is the least of two upper bounds: the sum, and all that is private with the largest shared part.
+/// Bytes of these mappings, pages that several processes map counted once. Which pages those are `smaps` does not report, so it
+/// is the sum, but no more than is there: proportional sizes add up to that where all who map it are among them, and it is no
+/// less than what the largest of them has.
 fn counted_once(mappings: &[(u32, MappingUse)], get: fn(&MappingUse) -> u64) -> Kinds {
     let mut objects: HashMap<(bool, (u64, u64)), Together> = HashMap::new();
     for (_, mapping) in mappings {
         let of = objects.entry((mapping.file, mapping.object)).or_default();
         of.sum = of.sum.saturating_add(get(mapping));
-        of.private = of.private.saturating_add(mapping.resident.saturating_sub(mapping.shared));
-        of.shared = of.shared.max(mapping.shared);
+        of.proportional = of.proportional.saturating_add(mapping.proportional);
+        of.largest = of.largest.max(mapping.resident);
     }
     let mut kinds = Kinds::default();
     for ((file, _), of) in objects {
         #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let bytes = of.sum.min(of.private.saturating_add(of.shared)) as f64;
+        let bytes = of.sum.min(of.proportional.max(of.largest)) as f64;
         *(if file { &mut kinds.file } else { &mut kinds.anon }) += bytes;
     }
     kinds
@@ -126,6 +128,8 @@ const NEAR: f64 = 0.1;
 /// A start-up is over once the target's size has kept within this share for so many seconds.
 const FLAT: f64 = 0.01;
 const FLAT_S: f64 = 2.0;
+/// A walk over the target that is shorter than this is no longer than ticks are late; seconds.
+const SHORT_S: f64 = 0.05;
 /// A cycle began in a start-up if the target grew by this share since.
 const GREW: f64 = 0.1;
 
@@ -275,6 +279,7 @@ impl SmapsMonitor {
             self.begin(now_s, target)?;
             return Ok(None);
         };
+        let began = Instant::now();
         let mappings = self.read(target)?;
         let elapsed_s = now_s - cycle.start_s;
         cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
@@ -299,7 +304,9 @@ impl SmapsMonitor {
             }
             self.cycles += 1;
             if self.windows.is_empty() {
-                self.begin(now_s, target)?;
+                // The walk over a large target takes a while, and the bits are cleared after it.
+                let walked_s = began.elapsed().as_secs_f64();
+                self.begin(now_s + if walked_s > SHORT_S { walked_s } else { 0.0 }, target)?;
             }
         } else {
             self.cycle = Some(cycle);
@@ -393,36 +400,32 @@ mod tests {
 
     #[test]
     fn mappings_are_parsed_with_what_they_map() {
-        let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nShared_Clean: 0 kB\nShared_Dirty: 4 kB\nReferenced:            4 kB\n7f20-7f30 r--p 00001000 fe:00 77 /lib/x\nRss: 12 kB\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
+        let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nPss: 4 kB\nReferenced:            4 kB\n7f20-7f30 r--p 00001000 fe:00 77 /lib/x\nRss: 12 kB\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
         let mappings = parse_mappings(text);
         assert_eq!((mappings[0].start, mappings[0].end, mappings[0].resident), (0x7f00, 0x7f10, 8192));
-        assert_eq!((mappings[0].shared, mappings[0].referenced, mappings[0].object), (4096, 4096, (0, 0x7f00)));
+        assert_eq!((mappings[0].proportional, mappings[0].referenced, mappings[0].object), (4096, 4096, (0, 0x7f00)));
         assert!(!mappings[1].fixed && mappings[1].file && !mappings[2].file);
         assert_eq!(mappings[1].object, (77 ^ (0xfe_u64 << 20).rotate_left(32), 0x1000));
         assert!(parse_mappings("1000-2000 rw-p 0 00:00 0\nVmFlags: rd wr mr lo\n")[0].fixed);
     }
 
-    fn mapping(pid: u32, object: u64, [resident, shared, referenced]: [u64; 3]) -> (u32, MappingUse) {
+    fn mapping(pid: u32, object: u64, [resident, proportional, referenced]: [u64; 3]) -> (u32, MappingUse) {
         let (object, file) = ((object, 0), true);
-        (pid, MappingUse { resident, shared, referenced, object, file, ..MappingUse::default() })
+        (pid, MappingUse { resident, proportional, referenced, object, file, ..MappingUse::default() })
     }
 
     #[test]
     fn pages_that_processes_share_are_counted_once() {
         // Three workers map the same 10 and use 8 of it; a fourth has 5 of another file to itself.
-        let all = [
-            mapping(1, 7, [10, 10, 8]),
-            mapping(2, 7, [10, 10, 8]),
-            mapping(3, 7, [10, 10, 8]),
-            mapping(4, 9, [5, 0, 5]),
-        ];
+        let all =
+            [mapping(1, 7, [10, 4, 8]), mapping(2, 7, [10, 3, 8]), mapping(3, 7, [10, 3, 8]), mapping(4, 9, [5, 5, 5])];
         let used = counted_once(&all, |mapping| mapping.referenced);
         assert_eq!(used, Kinds { anon: 0.0, file: 15.0 }, "no more than is there, and not 29");
         assert_eq!(counted_once(&all[..1], |mapping| mapping.referenced).file, 8.0);
-        // After a fork: 6 of each process' 10 are its own.
-        let forked = [mapping(1, 7, [10, 4, 7]), mapping(2, 7, [10, 4, 7])];
-        assert_eq!(counted_once(&forked, |mapping| mapping.referenced).file, 14.0);
-        assert_eq!(counted_once(&forked, |mapping| mapping.resident).file, 16.0);
+        // Two pairs that share different parts of a file.
+        let pairs = [1, 2, 3, 4].map(|pid| mapping(pid, 7, [10, 5, 9]));
+        assert_eq!(counted_once(&pairs, |mapping| mapping.referenced).file, 20.0);
+        assert_eq!(counted_once(&pairs, |mapping| mapping.resident).file, 20.0);
     }
 
     /// Steps a monitor of no processes through these times.

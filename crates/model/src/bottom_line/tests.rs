@@ -1,4 +1,5 @@
 use super::*;
+use crate::budget::number;
 use crate::cohort::{AgeBin, AgeRow, Estimate};
 use crate::curve::Curve;
 use crate::meta::{End, Meta};
@@ -69,11 +70,11 @@ fn answer(run: &Run) -> BottomLine {
 fn what_is_loaded_once_and_what_is_used_are_two_numbers() {
     let run = run(68, 500.0, |_| 50.0);
     let of = answer(&run);
-    // The peak, what the kernel charges ahead for two CPUs, whole MiB.
-    assert_eq!(of.no_swap_bytes, Some(501 << 20));
+    // The peak, 3 % as runs differ, and what the kernel charges ahead for two CPUs; whole MiB.
+    assert_eq!(of.no_swap_bytes, Some(516 << 20));
     let with = of.with_swap_bytes.unwrap();
     assert!((50 << 20..200 << 20).contains(&with), "{with}");
-    assert_eq!(of.swap_bytes, Some((501 << 20) - with));
+    assert_eq!(of.swap_bytes, Some((516 << 20) - with));
     assert!(of.with_swap_slowdown_percent.is_some_and(|percent| percent > 0.0 && percent <= 2.01), "{of:?}");
     let used = of.steady.used;
     assert_eq!((used.used_bytes, used.window_s, used.readings), (Some(50 << 20), Some(10), 3));
@@ -98,6 +99,7 @@ fn sampled_readings_have_an_interval_from_eight_on() {
 fn a_short_program_has_its_exact_peak() {
     let run = run(4, 500.0, |_| 50.0);
     let of = answer(&run);
+    // The exact peak is higher by more than runs differ.
     assert_eq!((of.no_swap_bytes, of.with_swap_bytes, of.basis.as_deref()), (Some(501 << 20), None, Some("peak")));
     assert!(of.steady.used.used_bytes.is_none());
 }
