@@ -68,8 +68,8 @@ def curve(record: Path) -> Optional[pa.Table]:
 
 
 def budget(record: Path, slowdown: float = 0.02, swap: Optional[bool] = None) -> Dict[str, Dict[str, Any]]:
-    """Budgets of a program by mechanism; `slowdown` is the share of the time that may be lost. Without `swap`, it is counted
-    on where it was active when the record was made."""
+    """Budgets of a program by mechanism; `slowdown` is the share of the time that may be lost. Swap is counted on where it
+    was there when the record was made, and is here; `swap` counts on as much as it takes, or on none."""
     told = json.loads(_lowtide.budget(os.fspath(record), slowdown, swap))
     return {one["mechanism"]: one for one in told}
 

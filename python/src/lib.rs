@@ -79,16 +79,10 @@ fn curve(record: PathBuf) -> PyResult<String> {
 #[pyfunction]
 #[pyo3(signature = (record, slowdown, swap=None))]
 fn budget(record: PathBuf, slowdown: f64, swap: Option<bool>) -> PyResult<String> {
-    let active = || Record::open(&record).map(|record| record.meta().host.swap_bytes);
     let swap = match swap {
-        Some(swap) => {
-            if swap {
-                u64::MAX
-            } else {
-                0
-            }
-        }
-        None => active().map_err(wrong)?,
+        Some(true) => u64::MAX,
+        Some(false) => 0,
+        None => budgets::sure_swap(std::slice::from_ref(&record)).map_err(wrong)?,
     };
     let question = Question { slowdown: Share(slowdown), below: Below::of_swap(swap) };
     let told = budgets::tell(&record, question).map_err(wrong)?;

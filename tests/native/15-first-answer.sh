@@ -49,7 +49,7 @@ between "with swap less will do" "$(answer steady with_swap_bytes)" $((50 * mib)
 contains "the terminal says so first" "$(first_line steady)" "Give it $(($(answer steady no_swap_bytes) / mib)) MiB (no swap) or"
 equals "few readings have no interval" "$(answer steady steady.used_low_bytes)" null
 
-between "use that doubles at the end is seen to" "$(answer doubles steady.used_max_bytes)" $((195 * mib)) $((230 * mib))
+between "use that doubles at the end is noticed" "$(answer doubles steady.used_max_bytes)" $((195 * mib)) $((230 * mib))
 contains "and is no middle that nobody measured" "$(first_line doubles)" " to 2"
 # Four processes use 60 of the same 100 MiB; smaps does not say whether these are the same 60.
 between "workers share what they share" "$(answer workers steady.used_bytes)" $((60 * mib)) $((125 * mib))

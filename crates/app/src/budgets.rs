@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::swap;
 use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::budget::nodes::{self, Node, Rank, Skew};
 use lowtide_model::budget::{Budget, Known, Mechanism, budgets, by};
@@ -164,6 +167,21 @@ pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
+/// Bytes of swap that a number may count on by itself: available when the records were made, and here. Where it is not there, a limit
+/// that counts on it kills.
+///
+/// # Errors
+/// If there is no record.
+pub fn sure_swap(records: &[PathBuf]) -> anyhow::Result<u64> {
+    let kernel = Kernel::default();
+    let own = Cgroup::of(&kernel, std::process::id()).ok().flatten();
+    let mut least = swap::available(&kernel, own.as_ref()).unwrap_or(0);
+    for record in records {
+        least = least.min(Record::open(record)?.meta().host.swap_bytes);
+    }
+    Ok(least)
+}
+
 /// What a record says: what was verified counts for more than what is predicted.
 ///
 /// # Errors
@@ -171,8 +189,13 @@ pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
 pub fn tell(dir: &Path, question: Question) -> anyhow::Result<Told> {
     let mut told = predicted(dir, question)?;
     let verified = verify::verified(dir);
-    let same =
-        |one: &&Verified| one.swap == question.below.has_swap() && one.slowdown.total_cmp(&question.slowdown.0).is_eq();
+    // What held with more swap, or with slower memory, says nothing of less.
+    let enough = |one: &Verified| match question.below {
+        Below::Nothing => !one.swap,
+        Below::Swap(bytes) => one.swap_bytes.is_some_and(|swap| 0 < swap && swap <= bytes),
+        Below::Slower(_) => false,
+    };
+    let same = |one: &&Verified| enough(one) && one.slowdown.total_cmp(&question.slowdown.0).is_eq();
     let own = told.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
     if let (Some(own), Some(verified)) = (own, verified.iter().find(same)) {
         if own.bytes != verified.bytes {
@@ -206,7 +229,8 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
         episodes: &lives,
         curve: curve.as_ref(),
         tick_s: record.tick_s(),
-        swap_bytes: question.below.room(),
+        // Ranks share the swap of their node; how many run on it at a time is not known yet.
+        swap_bytes: question.below.room() / f64::from(meta.task.as_ref().map_or(1, |task| task.ranks.max(1))),
         phases: &phases,
         costs: question.below.costs(&meta.refault_costs),
     };
@@ -219,7 +243,11 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
         task: meta.task.clone(),
         class: class(meta),
         cut_short: cut_short(meta),
-        bottom_line: BottomLine::of(&known, question.slowdown.0),
+        // As on the machine of the record, whatever is asked: the report says the same.
+        bottom_line: BottomLine::of(
+            &Known { costs: meta.refault_costs.or_usual(), swap_bytes: Known::of(meta, &rows).swap_bytes, ..known },
+            question.slowdown.0,
+        ),
         budgets: budgets(&known, question.slowdown.0),
     };
     record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));

@@ -109,7 +109,7 @@ struct Before {
 ///
 /// # Errors
 /// If a pattern makes no sense, or an address or file cannot be used.
-pub fn watch(args: &Args, slowdown: Share, swap: bool, json: bool) -> anyhow::Result<i32> {
+pub fn watch(args: &Args, slowdown: Share, swap: u64, json: bool) -> anyhow::Result<i32> {
     let half_life_s = args.half_life.0.as_secs_f64();
     if args.every.0 < LOOK || half_life_s < args.every.0.as_secs_f64() {
         let message = format!(
@@ -225,7 +225,8 @@ struct Recommender {
     /// By inode.
     before: BTreeMap<u64, Before>,
     slowdown: f64,
-    swap: bool,
+    /// Bytes of swap that can be counted on.
+    swap: u64,
     half_life_s: f64,
 }
 
@@ -292,14 +293,15 @@ fn need(
     known: &Known,
     before: &mut Before,
     costs: &RefaultCosts,
-    (now_s, slowdown, swap): (f64, f64, bool),
+    (now_s, slowdown, swap): (f64, f64, u64),
 ) -> Option<(Need, Option<u64>)> {
     let charges = watched.cgroup.charges(kernel).ok()?;
     let resident: f64 = watched.now.resident.iter().map(|bytes| *bytes as f64).sum();
     let held = charges.current.map_or(resident, |bytes| bytes as f64);
-    let lists = known.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap));
+    let lists = known.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap > 0));
     // With less than what cannot be paged out, somebody is killed.
-    let lists = if swap { lists } else { lists.max(watched.now.resident[0] as f64) };
+    let stays = (charges.anon + charges.shmem + charges.swap).saturating_sub(swap).max(charges.unevictable);
+    let lists = lists.max(stays as f64);
     let killed = charges.oom_kills.zip(before.kills).is_some_and(|(now, before)| now > before);
     if let (Some(now), Some(then)) = (charges.oom_kills, before.kills) {
         before.all_kills += now.saturating_sub(then);

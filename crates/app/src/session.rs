@@ -142,7 +142,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
             memory_bytes: system::memory(kernel).map_or(0, |memory| memory.total),
-            swap_bytes: swap::active(kernel).unwrap_or(0),
+            swap_bytes: swap::available(kernel, any.as_ref()).unwrap_or(0),
             cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),
         },
         task: task(),

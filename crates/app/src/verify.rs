@@ -101,6 +101,9 @@ pub struct Verified {
     pub slowdown: f64,
     /// Whether the program might be paged out.
     pub swap: bool,
+    /// Bytes of swap that there were; unknown of what was verified before this was kept.
+    #[serde(default)]
+    pub swap_bytes: Option<u64>,
     /// Bytes.
     pub bytes: u64,
     /// What had been predicted, bytes.
@@ -135,6 +138,8 @@ pub struct Asked {
     pub runs: u32,
     /// The least that holds is looked for even if what was predicted holds.
     pub least: bool,
+    /// Bytes of swap that there are.
+    pub swap_bytes: u64,
 }
 
 /// Runs the program under each budget. `None` if it was interrupted.
@@ -380,7 +385,8 @@ impl Trials<'_> {
         let verified = |trials: &Self, one: &OnTrial| {
             let measured = trials.slowdown(one)?;
             let (slowdown, swap, bytes) = (trials.asked.slowdown, one.swap, one.bytes);
-            Some(Verified { slowdown, swap, bytes, predicted_bytes: own.bytes, measured })
+            let swap_bytes = Some(if swap { trials.asked.swap_bytes } else { 0 });
+            Some(Verified { slowdown, swap, swap_bytes, bytes, predicted_bytes: own.bytes, measured })
         };
         let holds = self.holds(own);
         if holds && !self.asked.least {
@@ -452,7 +458,14 @@ mod tests {
     fn a_record_learns_the_newest_for_each_slowdown() {
         let dir = tempfile::tempdir().unwrap();
         let measured = Slowdown::of(&[(1.0, 1.0)]).unwrap();
-        let one = |slowdown, bytes| Verified { slowdown, swap: true, bytes, predicted_bytes: 1, measured };
+        let one = |slowdown, bytes| Verified {
+            slowdown,
+            swap: true,
+            swap_bytes: Some(1),
+            bytes,
+            predicted_bytes: 1,
+            measured,
+        };
         keep(dir.path(), &[one(0.02, 10), one(0.05, 8)]).unwrap();
         keep(dir.path(), &[one(0.02, 11)]).unwrap();
         assert_eq!(verified(dir.path()), [one(0.05, 8), one(0.02, 11)]);
@@ -463,7 +476,7 @@ mod tests {
     #[test]
     fn every_round_that_may_end_the_trials_is_a_look() {
         let slowdown = Slowdown::of(&[(1.02, 1.0), (1.03, 1.0), (1.04, 1.0), (1.035, 1.0)]).unwrap();
-        let asked = |runs| Asked { slowdown: 0.05, runs, least: false };
+        let asked = |runs| Asked { slowdown: 0.05, runs, least: false, swap_bytes: 0 };
         let certain = [(0, 3), (0, 12), (9, 3)].map(|(before, runs)| is_certain(&slowdown, before, asked(runs)));
         assert_eq!(certain, [true, false, false], "those of an earlier start count");
     }

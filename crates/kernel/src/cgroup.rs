@@ -299,6 +299,14 @@ impl Cgroup {
         self.path.ancestors().filter_map(of).min().filter(|bytes| *bytes < 1 << 60)
     }
 
+    /// The lowest limit of swap of it and of what is above it, bytes; `None` where there is none. Version 1 limits memory and swap
+    /// together.
+    #[must_use]
+    pub fn lowest_swap_limit(&self, kernel: &Kernel) -> Option<u64> {
+        let of = |folder: &Path| kernel.read_number(folder.join("memory.swap.max")).ok();
+        self.path.ancestors().filter_map(of).min()
+    }
+
     /// Sets an upper limit.
     pub fn set_limit(&self, kernel: &Kernel, bytes: u64) -> Result<()> {
         let name = match self.version {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use crate::cgroup::Cgroup;
 use crate::root::{Kernel, Result};
 
 /// A swap device that is on.
@@ -73,12 +74,14 @@ pub fn devices(kernel: &Kernel) -> Result<Vec<Swap>> {
     Ok(parse(&kernel.read_text("/proc/swaps")?))
 }
 
-/// Bytes of swap that are active: what all devices can hold.
+/// Bytes of swap that a process in this cgroup can still count on: what is free on all devices, and no more than the limits of the
+/// cgroup and of those above it allow (version 2).
 ///
 /// # Errors
-/// If the kernel does not list them.
-pub fn active(kernel: &Kernel) -> Result<u64> {
-    Ok(devices(kernel)?.iter().map(|swap| swap.bytes).sum())
+/// If the kernel does not list the devices.
+pub fn available(kernel: &Kernel, cgroup: Option<&Cgroup>) -> Result<u64> {
+    let free: u64 = devices(kernel)?.iter().map(Swap::free).sum();
+    Ok(cgroup.and_then(|cgroup| cgroup.lowest_swap_limit(kernel)).map_or(free, |limit| free.min(limit)))
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
     let values: Vec<f64> = readings.iter().map(|(_, bytes, _)| *bytes).collect();
     let sampling = stats::quantile(&readings.iter().map(|(.., half)| *half).collect::<Vec<f64>>(), 0.5).unwrap_or(0.0);
     let Some(mean) = stats::mean(&values) else { return Use::default() };
-    let half = half_width(&readings, (*window_s, *count, spans.len()), sampling);
+    let half = half_width(readings, (*window_s, *count, spans.len()), sampling);
     Use {
         used_bytes: Some(whole(mean)),
         used_low_bytes: half.map(|half| whole(mean - half)),

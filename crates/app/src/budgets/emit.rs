@@ -40,7 +40,7 @@ fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
     let of = |budgets: &[Budget]| mib(by(Mechanism::Lowtide, budgets).map(|budget| budget.bytes));
     let proof = match own.basis {
         _ if own.verified => "verified by runs under it",
-        Basis::Peak => "the peak of the run, as no less is known to do",
+        Basis::Peak => "the peak of the run: nothing measured shows that less would be enough",
         _ => "predicted",
     };
     let a_node = if answer.has_ranks() { " a node" } else { "" };
@@ -65,6 +65,7 @@ fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
         let need = mib(one.bytes(Mechanism::Lowtide));
         evidence.push(format!("measured {}: {}: {need}", human_seconds(one.runtime_s), one.command()));
     }
+    evidence.extend(answer.doubts().iter().map(|doubt| format!("note: {doubt}")));
     // A line of somebody else's must not end the comment.
     let plain = |line: &String| line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     evidence.iter().map(plain).collect()

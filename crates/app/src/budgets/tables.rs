@@ -171,6 +171,7 @@ pub fn whole(answer: &Answer, verdicts: Option<&Verdicts>) -> serde_json::Value 
         "schema": 1,
         "slowdown_percent": 100.0 * answer.question.slowdown.0,
         "swap": answer.question.below.has_swap(),
+        "swap_bytes": if let Below::Swap(bytes) = answer.question.below { Some(bytes) } else { None },
         "slow_tier_s": slower,
         "budgets": answer.largest,
         "lowtide_p50_bytes": stats::quantile(&own, 0.5),

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::swap;
 use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::meta::DURATION;
 use lowtide_model::units::{Share, Size, Span, human_bytes};
@@ -17,7 +16,7 @@ use crate::budgets::emit::{Emit, emitted};
 use crate::budgets::{self, Answer, Below, Question, Told, tables};
 use crate::failure::{self, Failure, code};
 use crate::recommend;
-use crate::report::bottom_line::sentences;
+use crate::report::bottom_line::{limit, sentences};
 use crate::report::forest;
 use crate::report::text::wrap;
 use crate::session;
@@ -82,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         return Err(Failure::new(code::USAGE, message).into());
     }
     if args.watch.watch {
-        let swap = !args.no_swap && swap::active(&Kernel::default()).is_ok_and(|bytes| bytes > 0);
+        let swap = if args.no_swap { 0 } else { budgets::sure_swap(&[])? };
         return recommend::watch(&args.watch, args.slowdown, swap, args.json);
     }
     let records = budgets::records(&args.records);
@@ -91,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     }
     let records = if args.command.is_empty() { records } else { vec![measure(args)?] };
     let swap = swap_there(args, &records)?;
-    if args.verify && args.with_swap.is_some_and(|size| size.0 > swap::active(&Kernel::default()).unwrap_or(0)) {
+    if args.verify && args.with_swap.is_some_and(|size| budgets::sure_swap(&[]).is_ok_and(|here| size.0 > here)) {
         return usage("--verify: --with-swap is more than is active here; `swapon` some, or leave it out");
     }
     let below = args.slow_tier.map_or(Below::of_swap(swap), |time| Below::Slower(time.0.as_secs_f64()));
@@ -123,11 +122,7 @@ fn swap_there(args: &Args, records: &[PathBuf]) -> anyhow::Result<u64> {
     if args.no_swap || matches!(args.emit, Some(Emit::Kubernetes | Emit::Slurm)) {
         return Ok(0);
     }
-    let mut least = swap::active(&Kernel::default()).unwrap_or(0);
-    for record in records {
-        least = least.min(Record::open(record)?.meta().host.swap_bytes);
-    }
-    Ok(least)
+    budgets::sure_swap(records)
 }
 
 fn usage<T>(message: &str) -> anyhow::Result<T> {
@@ -146,9 +141,11 @@ fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::R
         out.write_all(emitted(emit, own, answer).as_bytes())?;
         return Ok(0);
     }
-    if let [one] = answer.told.as_slice() {
-        let width = terminal().width;
-        writeln!(out, "{}", wrap(&sentences(&one.bottom_line), width, ""))?;
+    if let ([one], None) = (answer.told.as_slice(), args.slow_tier) {
+        let verified = own.filter(|own| own.verified);
+        let verified = verified.map_or_else(String::new, |own| format!(" Runs under {} held.", limit(own.bytes)));
+        let line = format!("{}{verified}", sentences(&one.bottom_line));
+        writeln!(out, "{}", wrap(&line, terminal().width, ""))?;
     }
     let mut grids = tables::grids(answer);
     grids.extend(verdicts.iter().flat_map(|verdicts| verdicts.grids(unlimited(&answer.largest))));
@@ -175,7 +172,9 @@ fn check_verifiable(args: &Args, records: &[PathBuf]) -> anyhow::Result<()> {
 fn unknown(answer: &Answer) -> Failure {
     let mut silent = answer.told.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
     let record = silent.next().map_or_else(String::new, |one| one.record.display().to_string());
-    let message = format!("{record}: its memory was never counted, so there is no budget; measure it with lowtide run");
+    let message = format!(
+        "{record}: its memory was never counted, or it was killed for want of it, so there is no budget; measure it with lowtide run, without a limit"
+    );
     Failure::new(code::IMPOSSIBLE, message)
 }
 
@@ -186,9 +185,10 @@ fn unlimited(largest: &[Budget]) -> Option<u64> {
 /// Runs the program under its budgets. `None` if that was interrupted.
 fn verify(args: &Args, one: &Told, question: Question) -> anyhow::Result<Option<Verdicts>> {
     let kernel = Kernel::default();
+    let room = budgets::sure_swap(&[])?;
     let mut all = BTreeMap::new();
     for swap in verify::swaps(&kernel, !question.below.has_swap())? {
-        let bytes = if swap { swap::active(&kernel).unwrap_or(0) } else { 0 };
+        let bytes = if swap { room } else { 0 };
         let question = Question { below: Below::of_swap(bytes), ..question };
         all.insert(swap, budgets::predicted(&one.record, question)?.budgets);
     }
@@ -202,7 +202,7 @@ fn verify(args: &Args, one: &Told, question: Question) -> anyhow::Result<Option<
         let limit = human_bytes(limit as f64);
         eprintln!("lowtide: a limit of {limit} is set above: no run can have more, those without a limit neither");
     }
-    let asked = Asked { slowdown: args.slowdown.0, runs: args.runs, least: args.least };
+    let asked = Asked { slowdown: args.slowdown.0, runs: args.runs, least: args.least, swap_bytes: room };
     let Some(verdicts) = verify::verify(&one.record, &one.argv, one.runtime_s, &all, asked)? else {
         return Ok(None);
     };

@@ -162,7 +162,10 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let swap = acts.prepare(&mut options, &kernel, &journal, false, cgroup.is_some())?;
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
     let accountant = Accountant::new(&kernel, scope, cgroup.iter().cloned().collect());
-    let meta = session::meta(&kernel, args.command.clone(), &options, cgroup.as_slice());
+    let mut meta = session::meta(&kernel, args.command.clone(), &options, cgroup.as_slice());
+    if args.no_swap {
+        meta.host.swap_bytes = 0;
+    }
     let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
     if let Some(why) = missing {
         recorder.note(format!(

@@ -88,7 +88,9 @@ fn use_of(of: &BottomLine) -> Option<String> {
 /// Phases of steady use that differ, each from when on.
 fn changes(of: &BottomLine) -> Option<String> {
     let known = |of: &&PhaseUse| of.phase.kind == PhaseKind::Steady && of.used.used_bytes.is_some();
-    let phases: Vec<&PhaseUse> = of.phases.iter().filter(known).collect();
+    // Longer windows hold more: only what was read by the same one compares.
+    let window_s = of.phases.iter().filter(known).filter_map(|of| of.used.window_s).min();
+    let phases: Vec<&PhaseUse> = of.phases.iter().filter(known).filter(|of| of.used.window_s == window_s).collect();
     #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
     let sizes: Vec<f64> = phases.iter().filter_map(|of| of.used.used_bytes).map(|bytes| bytes as f64).collect();
     let (most, least) =
