@@ -297,7 +297,7 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
         doubts.push(format!("it still grows slowly: {} of it came after the start-up", human_bytes(drift)));
     }
     let grown = phases.iter().rfind(|of| kind(of) != PhaseKind::Steady).filter(|of| kind(of) == PhaseKind::Growth);
-    if let Some(grown) = grown.filter(|of| end_s - of.phase.to_s < LONG_ENOUGH_S) {
+    if let Some(grown) = grown.filter(|of| !grew && end_s - of.phase.to_s < LONG_ENOUGH_S) {
         let at_s = grown.phase.from_s;
         doubts.push(format!(
             "its memory grew again {at_s:.0} s after the start, too late to say what of it stays in use"

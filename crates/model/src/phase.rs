@@ -44,7 +44,7 @@ impl Phase {
 /// Share of the peak a second from which memory grows rather than drifts.
 const GROWTH_PER_S: f64 = 0.01;
 /// Share of the peak by which a stretch grows, however slowly, that is not steady.
-const SLOW_GROWTH: f64 = 0.3;
+const SLOW_GROWTH: f64 = 0.5;
 /// Less than this between two ticks is no growth, however small the program is; bytes.
 const LEAST_GROWTH: f64 = 256.0 * 1024.0;
 /// Growth that rests for less than this goes on; seconds.
