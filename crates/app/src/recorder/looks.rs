@@ -170,7 +170,9 @@ impl Recorder {
         let pages = picture.pages as f64;
         usage.cohort_pages = Some(pages);
         usage.set_working_sets(&picture.working_set);
-        self.writer.ages(picture.ages_read_s.unwrap_or(t_s), &picture.ages);
+        if !picture.is_partial {
+            self.writer.ages(picture.ages_read_s.unwrap_or(t_s), &picture.ages);
+        }
         if let Some(served) = self.served.as_ref().filter(|_| !picture.ages.is_empty()) {
             served.with(|figures| figures.take_ages(&picture.ages));
         }

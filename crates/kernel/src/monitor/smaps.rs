@@ -298,10 +298,11 @@ impl SmapsMonitor {
                 picture.working_set[at] = Some(Estimate { bytes, ci95: 0.0 });
             }
         }
+        picture.is_partial = !is_over;
+        if let Some((read_s, ages)) = cycle.histogram() {
+            (picture.ages_read_s, picture.ages) = (Some(read_s), ages);
+        }
         if is_over {
-            if let Some((read_s, ages)) = cycle.histogram() {
-                (picture.ages_read_s, picture.ages) = (Some(read_s), ages);
-            }
             self.cycles += 1;
             if self.windows.is_empty() {
                 // The walk over a large target takes a while, and the bits are cleared after it.
@@ -478,7 +479,7 @@ mod tests {
         .into();
         assert_eq!(windows, expected);
         let edges = |picture: &Picture| -> Vec<f64> { picture.ages.iter().filter_map(|bin| bin.max_s).collect() };
-        let histograms: Vec<f64> = pictures.iter().filter(|(_, of)| !of.ages.is_empty()).map(|(t_s, _)| *t_s).collect();
+        let histograms: Vec<f64> = pictures.iter().filter(|(_, of)| !of.is_partial).map(|(t_s, _)| *t_s).collect();
         assert_eq!(histograms, [20.0, 40.0], "no row repeats another");
         assert_eq!(edges(&pictures[4].1), [1.0, 2.0, 5.0, 10.0, 20.0, 1.0, 2.0, 5.0, 10.0, 20.0]);
         // The third cycle goes on to two minutes; what it had read is not lost when the target ends.
@@ -491,7 +492,8 @@ mod tests {
     fn a_late_reading_is_one_of_the_window_that_it_was_made_after() {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         let pictures = run(&mut monitor, &[0.0, 3.0, 10.5, 31.0, 32.0], |_| MIB);
-        let edges: Vec<f64> = pictures.iter().flat_map(|(_, of)| &of.ages).filter_map(|bin| bin.max_s).collect();
+        let ends = pictures.iter().filter(|(_, of)| !of.is_partial);
+        let edges: Vec<f64> = ends.flat_map(|(_, of)| &of.ages).filter_map(|bin| bin.max_s).collect();
         assert_eq!(edges, [10.0, 30.0, 10.0, 30.0], "three seconds are near no edge");
         assert!(pictures[1].1.working_set[2].is_some() && pictures[2].1.working_set[3].is_some());
     }
@@ -501,9 +503,10 @@ mod tests {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         let grows = |t_s: f64| MIB * (1.0 + 100.0 * t_s.min(6.0));
         let pictures = run(&mut monitor, &ticks(30), grows);
-        let ends: Vec<f64> = pictures.iter().filter(|(_, of)| !of.ages.is_empty()).map(|(t_s, _)| *t_s).collect();
+        let over = || pictures.iter().filter(|(_, of)| !of.is_partial);
+        let ends: Vec<f64> = over().map(|(t_s, _)| *t_s).collect();
         assert_eq!(ends, [8.0, 28.0], "flat from the sixth second on, for two seconds");
-        let read: Vec<f64> = pictures.iter().filter_map(|(_, of)| of.ages_read_s).collect();
+        let read: Vec<f64> = over().filter_map(|(_, of)| of.ages_read_s).collect();
         assert_eq!(read, [5.0, 28.0], "what was read at the end of the start-up is no window");
         let first: f64 = pictures
             .iter()

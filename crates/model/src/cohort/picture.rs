@@ -72,6 +72,8 @@ pub struct Picture {
     pub working_set: [Option<Estimate>; WINDOWS_S.len()],
     /// The idle-age histogram.
     pub ages: Vec<AgeBin>,
+    /// Of a cycle of windows that goes on: what was read so far, to be shown but not recorded.
+    pub is_partial: bool,
     /// When its longest window was read, seconds, where that was before this picture.
     pub ages_read_s: Option<f64>,
     /// Pages that the shortest measured window rests on.
