@@ -406,7 +406,7 @@ fn largest<'a>(budgets: impl Iterator<Item = &'a Budget>) -> Vec<Budget> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use lowtide_model::budget::Basis;
+    use lowtide_model::budget::Evidence;
 
     use super::*;
 
@@ -425,7 +425,7 @@ pub(crate) mod tests {
             set_at_s: Some(3.0),
             verified: false,
             machine_wide: false,
-            basis: Basis::Accounts,
+            basis: Evidence::Accounts,
             predicted_slowdown: None,
         }
     }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{self, Basis, Budget, Known, whole};
+use crate::budget::{self, Budget, Evidence, Known, whole};
 use crate::interval::{mean_interval, series_interval};
 use crate::phase::{Phase, PhaseKind};
 use crate::stats;
@@ -134,9 +134,9 @@ impl BottomLine {
 
 fn basis(own: &Budget) -> &'static str {
     match own.basis {
-        Basis::Pages => "pages",
-        Basis::Histograms => "histograms",
-        Basis::Peak | Basis::Accounts => "peak",
+        Evidence::Pages => "pages",
+        Evidence::Histograms => "histograms",
+        Evidence::Peak | Evidence::Accounts => "peak",
     }
 }
 
@@ -267,7 +267,7 @@ fn failed(known: &Known<'_>) -> Option<i32> {
 fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<String> {
     let mut doubts = Vec::new();
     let kind = |of: &PhaseUse| of.phase.kind;
-    let peak_alone = own.is_some_and(|own| own.basis == Basis::Peak);
+    let peak_alone = own.is_some_and(|own| own.basis == Evidence::Peak);
     let end_s = phases.last().map_or(0.0, |of| of.phase.to_s);
     if known.meta.starts_late() {
         doubts.push("its start was not recorded, so no limit is below what it held".to_owned());

@@ -59,7 +59,7 @@ impl Mechanism {
 /// From what a budget was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Basis {
+pub enum Evidence {
     /// The accounts of the kernel.
     Accounts,
     /// The highest memory that the run ever had: nothing more is known of it.
@@ -94,7 +94,7 @@ pub struct Budget {
     /// Counted on the machine as a whole: what ran beside it is in it too.
     pub machine_wide: bool,
     /// From what it was taken.
-    pub basis: Basis,
+    pub basis: Evidence,
     /// Share of the time that is predicted to be lost under it; `None` where nothing is predicted.
     pub predicted_slowdown: Option<f64>,
 }
@@ -241,7 +241,7 @@ fn budget(mechanism: Mechanism, bytes: f64, parts: Option<[f64; 3]>, set_at_s: O
         set_at_s,
         verified: false,
         machine_wide: false,
-        basis: Basis::Accounts,
+        basis: Evidence::Accounts,
         predicted_slowdown: None,
     }
 }
@@ -386,7 +386,7 @@ mod tests {
             *budgets(&known, 0.02).last().unwrap()
         };
         assert!((1000 * PAGE..=whole_mib(number(4000 * PAGE))).contains(&own(true).bytes));
-        assert_eq!((own(true).interval_bytes, own(true).basis), (None, Basis::Histograms), "bounds are no interval");
+        assert_eq!((own(true).interval_bytes, own(true).basis), (None, Evidence::Histograms), "bounds are no interval");
         assert!(own(true).headroom_bytes.is_some_and(|headroom| headroom <= own(true).bytes));
         assert_eq!((own(false).bytes, own(false).headroom_bytes), (whole_mib(1.03 * number(4000 * PAGE)), Some(0)));
         let rows = rows.map(|row| Usage { file_bytes: Some(100.0), ..row });
@@ -396,7 +396,7 @@ mod tests {
             let known = Known { swap_bytes, costs, ..Known::of(&meta, &rows) };
             budgets(&known, 0.02).last().map(|budget| (budget.bytes, budget.basis))
         };
-        let had = Some((whole_mib(1.03 * number(4000 * PAGE)), Basis::Peak));
+        let had = Some((whole_mib(1.03 * number(4000 * PAGE)), Evidence::Peak));
         assert_eq!((blind(true), blind(false)), (had, had), "nobody knows whether less would do");
     }
 
@@ -463,7 +463,7 @@ mod tests {
         let mib = number(MIB);
         let (meta, rows) = run_of(&[(200.0 * mib, 20.0 * mib)], 230.5 * mib, false);
         let own = super::own(&Known::of(&meta, &rows), 0.02).unwrap();
-        assert_eq!((own.bytes, own.basis, own.predicted_slowdown), (231 * MIB, Basis::Peak, Some(0.0)));
+        assert_eq!((own.bytes, own.basis, own.predicted_slowdown), (231 * MIB, Evidence::Peak, Some(0.0)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Budgets in others' words, with the evidence as a comment.
 
-use lowtide_model::budget::{Basis, Budget, Mechanism, by};
+use lowtide_model::budget::{Budget, Evidence, Mechanism, by};
 use lowtide_model::units::human_seconds;
 
 use super::Answer;
@@ -40,7 +40,7 @@ fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
     let of = |budgets: &[Budget]| mib(by(Mechanism::Lowtide, budgets).map(|budget| budget.bytes));
     let proof = match own.basis {
         _ if own.verified => "verified by runs under it",
-        Basis::Peak => "the peak of the run: nothing measured shows that less would be enough",
+        Evidence::Peak => "the peak of the run: nothing measured shows that less would be enough",
         _ => "predicted",
     };
     let a_node = if answer.has_ranks() { " a node" } else { "" };

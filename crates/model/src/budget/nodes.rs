@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::budget::Basis;
+    use crate::budget::Evidence;
 
     fn budget(mechanism: Mechanism, bytes: u64) -> Budget {
         Budget {
@@ -161,7 +161,7 @@ mod tests {
             set_at_s: Some(1.0),
             verified: false,
             machine_wide: mechanism == Mechanism::Unlimited,
-            basis: Basis::Accounts,
+            basis: Evidence::Accounts,
             predicted_slowdown: None,
         }
     }

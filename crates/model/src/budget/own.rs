@@ -4,7 +4,7 @@
 //! refaults the slowdown allows, raised to what cannot be reclaimed where it will run, and lowered to what the run ever had.
 
 use super::{
-    Basis, Budget, Known, MIB, Mechanism, budget, files, highest, most, number, of_row, pinned, resident, whole,
+    Budget, Evidence, Known, MIB, Mechanism, budget, files, highest, most, number, of_row, pinned, resident, whole,
 };
 use crate::PAGE;
 use crate::curve::{Band, Curve, Limits, Point, RefaultCosts};
@@ -44,7 +44,7 @@ pub fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
         None => of_histograms(known, slowdown, kernel),
     };
     // Where nobody measured what is used, it gets what it had.
-    let had = || Budget { predicted_slowdown: Some(0.0), basis: Basis::Peak, ..of_highest(known, peak) };
+    let had = || Budget { predicted_slowdown: Some(0.0), basis: Evidence::Peak, ..of_highest(known, peak) };
     let own = measured.unwrap_or_else(had);
     let floor = floor(known) + charged_ahead;
     let bytes = number(own.bytes).max(floor).min(peak.max(floor));
@@ -78,7 +78,7 @@ const WORTHWHILE: f64 = 0.05;
 #[must_use]
 pub fn is_worthwhile(with: &Budget, without: Option<&Budget>) -> bool {
     let below = |without: &Budget| number(with.bytes) < (1.0 - WORTHWHILE) * number(without.bytes);
-    with.basis != Basis::Peak && without.is_some_and(below)
+    with.basis != Evidence::Peak && without.is_some_and(below)
 }
 
 /// Whether the kernel killed some process of it for want of memory.
@@ -188,7 +188,7 @@ fn of_pages(known: &Known<'_>, slowdown: f64, limits: &Limits, kernel: f64) -> B
     Budget {
         interval_bytes: half.map(|half| [whole((least - half).max(0.0) + kernel), whole(bytes + kernel)]),
         headroom_bytes: half.map(whole),
-        basis: Basis::Pages,
+        basis: Evidence::Pages,
         predicted_slowdown: Some(lost),
         ..budget(Mechanism::Lowtide, bytes + kernel, parts, at.map(|at| at.from_s))
     }
@@ -214,7 +214,7 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
     let (bytes, lost) = needed;
     Some(Budget {
         headroom_bytes: Some(whole(bytes - likely)),
-        basis: Basis::Histograms,
+        basis: Evidence::Histograms,
         predicted_slowdown: Some(lost),
         ..budget(Mechanism::Lowtide, bytes + kernel, None, None)
     })
