@@ -60,8 +60,10 @@ memory.write(bytes(size))
 if sys.argv[1] == "locked":
     at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     sys.exit(1) if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(size)) else None
-time.sleep(14)'
-  for kind in locked free; do "$LOWTIDE" run --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >out 2>err; done
+time.sleep(24)'
+  # Long enough for several windows where looking is dear, as the price has readings wait.
+  for kind in locked free; do start "$LOWTIDE" run --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >out 2>err; done
+  for recorder in "${all_started[@]: -2}"; do wait "$recorder"; done
   of_swap() { of <("$LOWTIDE" budget "$1" --with-swap 1G --slowdown 20% --json 2>/dev/null) lowtide; }
   between "locked memory stays with it, too" "$(of_swap locked)" $((96 * mib)) $((130 * mib))
   between "which what is idle need not" "$(of_swap free)" 1 $((60 * mib))

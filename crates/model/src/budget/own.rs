@@ -26,6 +26,9 @@ const RUNS_DIFFER: f64 = 0.03;
 /// As much as Kubernetes' vertical autoscaler sets aside (`--recommendation-margin-fraction`).
 const MOST_RUNS_DIFFER: f64 = 0.15;
 
+/// Share of what has to stay without swap that is left to a start-up of which nothing but first touches is known.
+const START_UP: f64 = 0.1;
+
 /// The least within the slowdown, in whole MiB. Never less than what cannot be reclaimed in this run or the next, and else never
 /// more than the run ever had.
 #[must_use]
@@ -212,6 +215,8 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
         ((kept(|band| band.high), of_files(curve, slowdown, &known.costs)), kept(|band| band.at))
     };
     let (bytes, lost) = needed;
+    // Windows of steady use do not say what the start-up uses over and over.
+    let bytes = bytes.max(START_UP * floor(&Known { swap_bytes: 0.0, ..*known }));
     Some(Budget {
         headroom_bytes: Some(whole(bytes - likely)),
         basis: Evidence::Histograms,
