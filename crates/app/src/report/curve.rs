@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "curve",
     title: "Tide curve",
     meaning: "What less memory would cost: whatever was idle for so long is gone, and what is used again has to come back, \
-              each page at the price of a refault. The band is the 95 % interval of what was measured.",
+              each page at the price of a refault. The band is the 95 % interval of watched pages, or the bounds that histograms leave.",
     formats: DRAWN,
     take: |source, _| {
         let curve = source.curve().ok_or(Missing::Unmeasured("tide curve"))?;
@@ -153,7 +153,11 @@ impl Report for CurveView<'_> {
         let head = ["idle for", "anonymous", "file", "kept", "at peak"];
         let mut memory = Grid::new("What would be gone, if all that was idle for so long were", &head);
         let head = ["idle for", "back", "of kept", "slowdown", "from", "to"];
-        let mut time = Grid::new("What that would cost, with its 95 % interval", &head);
+        let sure = match self.curve.basis {
+            Basis::Pages => "95 % interval",
+            Basis::Histograms => "bounds",
+        };
+        let mut time = Grid::new(&format!("What that would cost, with its {sure}"), &head);
         for point in &self.curve.points {
             let sizes = [point.cold[0].at, point.cold[1].at, point.kept, point.kept_peak];
             memory.row([age(point.age_s)].into_iter().chain(sizes.map(|size| bytes(Some(size)))));
@@ -165,7 +169,7 @@ impl Report for CurveView<'_> {
             time.row([age(point.age_s)].into_iter().chain(rates).chain(shares));
         }
         let mut within =
-            Grid::new("Least memory within a slowdown, with its interval", &["slowdown", "mean", "at peak"]);
+            Grid::new("Least memory within a slowdown, at the upper end of it", &["slowdown", "mean", "at peak"]);
         for slowdown in SLOWDOWNS {
             let point = self.curve.within(slowdown, &self.costs);
             let digits = usize::from(slowdown < 0.01);
