@@ -166,13 +166,8 @@ fn paged_out(known: &Known<'_>, held: f64, bytes: f64) -> f64 {
 /// The least bytes with which no more than that share of the time is lost: to pages that come back, and to paging out what does
 /// not fit.
 fn least(known: &Known<'_>, limits: &Limits, slowdown: f64) -> f64 {
-    let (mut low, mut high) = (0.0, limits.held());
-    while high - low > number(PAGE) {
-        let middle = 0.5 * (low + high);
-        let lost = limits.slowdown(middle, &known.costs) + paged_out(known, limits.held(), middle);
-        if lost <= slowdown { high = middle } else { low = middle }
-    }
-    high
+    let lost = |bytes: f64| limits.slowdown(bytes, &known.costs) + paged_out(known, limits.held(), bytes);
+    limits.least_that(|bytes| lost(bytes) <= slowdown)
 }
 
 /// The least where pages were watched: the upper end of its interval.

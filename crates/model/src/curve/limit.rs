@@ -109,10 +109,16 @@ impl Limits {
     /// The least bytes with which no more than that share of the time is lost.
     #[must_use]
     pub fn least(&self, slowdown: f64, costs: &RefaultCosts) -> f64 {
+        self.least_that(|bytes| self.slowdown(bytes, costs) <= slowdown)
+    }
+
+    /// The least bytes that suffice, where more always do if less does; what it held at most where nothing less is enough.
+    #[must_use]
+    pub fn least_that(&self, suffices: impl Fn(f64) -> bool) -> f64 {
         let (mut low, mut high) = (0.0, self.held());
         while high - low > PAGE_BYTES {
             let middle = 0.5 * (low + high);
-            if self.slowdown(middle, costs) <= slowdown { high = middle } else { low = middle }
+            if suffices(middle) { high = middle } else { low = middle }
         }
         high
     }
