@@ -32,7 +32,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// What came of the programs of one figure.
+/// How many programs of one figure had an interval, and how many of these held.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Held {
     programs: u32,

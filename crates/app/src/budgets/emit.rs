@@ -4,6 +4,7 @@ use lowtide_model::budget::{Budget, Evidence, Mechanism, by};
 use lowtide_model::units::human_seconds;
 
 use super::Answer;
+use crate::report::bottom_line::limit;
 
 /// Who is to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -36,7 +37,7 @@ pub fn emitted(emit: Emit, own: &Budget, answer: &Answer) -> String {
 }
 
 fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
-    let mib = |bytes: Option<u64>| bytes.map_or_else(|| "no budget".to_owned(), |b| format!("{} MiB", b.div_ceil(MIB)));
+    let mib = |bytes: Option<u64>| bytes.map_or_else(|| "no budget".to_owned(), limit);
     let of = |budgets: &[Budget]| mib(by(Mechanism::Lowtide, budgets).map(|budget| budget.bytes));
     let proof = match own.basis {
         _ if own.verified => "verified by runs under it",
