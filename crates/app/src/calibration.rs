@@ -30,12 +30,12 @@ pub fn load() -> MeasuredCosts {
     read().unwrap_or_default()
 }
 
-/// What was measured; what a page costs that comes back from swap is measured now if it never was: this process' own pages
+/// What was measured; what a page costs that goes to swap and comes back is measured now if it never was: this process' own pages
 /// are paged out and touched again, for a second, with a slow disk for five. Not kept, as this machine may be busy.
 #[must_use]
 pub fn load_or_measure(kernel: &Kernel) -> MeasuredCosts {
     let known = load();
-    let measured = || refault::on_swap(kernel).ok()?.iter().find_map(|refault| refault.mean_s);
+    let measured = || refault::on_swap(kernel).ok()?.iter().find_map(refault::Refault::both_ways_s);
     MeasuredCosts { swap_s: known.swap_s.or_else(measured), ..known }
 }
 

@@ -1,4 +1,5 @@
-//! What one refault costs on this machine: the time from touching a page that was evicted until it is there.
+//! What one refault costs on this machine: the time from touching a page that was evicted until it is there, and before that, to
+//! page it out.
 //!
 //! Pages of lowtide's own are evicted and touched again in random order, each touch timed by itself. Only touches that
 //! the kernel counted as a fault with I/O are kept, so a page that was still in memory, or came with a neighbour, does
@@ -58,6 +59,9 @@ pub struct Refault {
     pub p95_s: Option<f64>,
     /// Seconds on average: what many refaults add up to.
     pub mean_s: Option<f64>,
+    /// Seconds to page one out, on average; `None` for files, which are dropped. A device that is written to later takes no more of
+    /// the program's time.
+    pub out_s: Option<f64>,
     /// Refaults timed.
     pub samples: usize,
     /// What the figures hold for, or why there are none.
@@ -78,9 +82,16 @@ impl Refault {
             median_s: stats::quantile(seconds, 0.5),
             p95_s: stats::quantile(seconds, 0.95),
             mean_s: stats::mean(seconds),
+            out_s: None,
             samples: seconds.len(),
             note,
         }
+    }
+
+    /// Seconds that a page takes which is evicted and comes back, on average.
+    #[must_use]
+    pub fn both_ways_s(&self) -> Option<f64> {
+        Some(self.mean_s? + self.out_s.unwrap_or(0.0))
     }
 }
 
@@ -127,7 +138,7 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     let fail = |e| Error::new("page out own memory to", "swap", e);
     let mut random = Random::new(SEED);
     let area = Area::anonymous(pages, |page, bytes| half_random(&mut random, page, bytes)).map_err(fail)?;
-    let evicted = page_out(&area).map_err(fail)?;
+    let (evicted, out_s) = page_out(&area).map_err(fail)?;
     let map = PageMap::open(kernel, std::process::id())?;
     let first = area.address() as u64 / PAGE;
     let mut types = BTreeMap::new();
@@ -141,7 +152,8 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     for (page, seconds) in touch_all(&area, evicted) {
         by_type.entry(types.get(&page).copied().flatten()).or_default().push(seconds);
     }
-    Ok(by_device(&before, &after, &by_type, &notes))
+    let all = by_device(&before, &after, &by_type, &notes).into_iter();
+    Ok(all.map(|one| Refault { out_s: out_s.filter(|_| one.samples > 0), ..one }).collect())
 }
 
 fn unmeasured(device: &Swap, note: &str) -> Refault {
@@ -208,23 +220,30 @@ fn note_on(kernel: &Kernel, device: &Swap) -> String {
     notes.join("; ")
 }
 
-/// Pages out all of it, and says which pages are gone. A slow device takes time to write, and what is being written
+/// Pages out all of it, and says which pages are gone, and the seconds for each of those that went at once. A slow device takes time to write, and what is being written
 /// stays in the swap cache: once written, it is mapped and paged out again, which now takes no writing.
-fn page_out(area: &Area) -> std::io::Result<Vec<usize>> {
+#[expect(clippy::cast_precision_loss, reason = "thousands of pages")]
+fn page_out(area: &Area) -> std::io::Result<(Vec<usize>, Option<f64>)> {
     const ATTEMPTS: u32 = 5;
+    let mut out_s = None;
     for attempt in 1.. {
+        let start = Instant::now();
         area.page_out()?;
+        let seconds = start.elapsed().as_secs_f64();
         let resident = area.resident()?;
         let evicted = evicted_pages(&resident);
+        if attempt == 1 && evicted.len() >= FEWEST_PAGES {
+            out_s = Some(seconds / evicted.len() as f64);
+        }
         if evicted.len() * 10 >= resident.len() * 9 || attempt == ATTEMPTS {
-            return Ok(evicted);
+            return Ok((evicted, out_s));
         }
         std::thread::sleep(Duration::from_millis(200));
         for (page, _) in resident.iter().enumerate().filter(|(_, inside)| **inside) {
             black_box(area.touch(page));
         }
     }
-    Ok(Vec::new())
+    Ok((Vec::new(), out_s))
 }
 
 fn evicted_pages(resident: &[bool]) -> Vec<usize> {

@@ -80,10 +80,10 @@ pub struct Point {
     pub kept_peak: f64,
 }
 
-/// What it costs that a page comes back.
+/// What it costs that a page is evicted and comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RefaultCosts {
-    /// Seconds for a page from swap.
+    /// Seconds for a page of swap, there and back: under a limit, a page that comes back drives another one out.
     pub swap_s: f64,
     /// Seconds for a page of a file.
     pub disk_s: f64,
@@ -99,7 +99,7 @@ impl Default for RefaultCosts {
 /// What was measured of it on one machine; `None` = never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredCosts {
-    /// Seconds for a page from swap.
+    /// Seconds for a page of swap, there and back.
     pub swap_s: Option<f64>,
     /// Seconds for a page of a file.
     pub disk_s: Option<f64>,

@@ -152,7 +152,7 @@ fn calibrate(
 
 /// Keeps the costs for records to come. A calibration that cannot be kept is an answer all the same.
 fn keep(calibration: &Calibration) {
-    let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(|refault| refault.mean_s);
+    let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(Refault::both_ways_s);
     let costs = MeasuredCosts { swap_s: swap, disk_s: calibration.disk.mean_s };
     match calibration::save(costs) {
         Ok(path) => eprintln!("lowtide: kept for records to come in {}", path.display()),
@@ -249,11 +249,11 @@ fn exactness(calibration: &Calibration, width: u16) -> String {
 
 fn costs(calibration: &Calibration, width: u16) -> String {
     let mut table = plain(width);
-    table.set_header(["", "device", "median", "p95", "mean", "refaults", ""]);
+    table.set_header(["", "device", "median", "p95", "mean", "page out", "refaults", ""]);
     let mut add = |medium: &str, refault: &Refault| {
-        let times = [refault.median_s, refault.p95_s, refault.mean_s].map(latency);
-        let [median, p95, mean] = &times;
-        table.add_row([medium, &refault.device, median, p95, mean, &refault.samples.to_string(), &refault.note]);
+        let times = [refault.median_s, refault.p95_s, refault.mean_s, refault.out_s].map(latency);
+        let [median, p95, mean, out] = &times;
+        table.add_row([medium, &refault.device, median, p95, mean, out, &refault.samples.to_string(), &refault.note]);
     };
     add("disk", &calibration.disk);
     for refault in calibration.swap.iter().flatten() {
@@ -265,7 +265,7 @@ fn costs(calibration: &Calibration, width: u16) -> String {
     if calibration.swap.is_none() {
         table.add_row(["swap", "no swap device"]);
     }
-    for column in table.column_iter_mut().skip(2).take(4) {
+    for column in table.column_iter_mut().skip(2).take(5) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.trim_fmt()
@@ -309,6 +309,7 @@ mod tests {
             median_s: Some(72.1e-6),
             p95_s: Some(0.0083),
             mean_s: Some(0.0001),
+            out_s: None,
             samples: 4000,
             note: "not read ahead".to_owned(),
         };
