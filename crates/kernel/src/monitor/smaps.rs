@@ -125,14 +125,15 @@ const LONG_CYCLE_S: [f64; 8] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0];
 const LONG_EVERY: usize = 3;
 /// A reading is one of a window where it was made no further off than this share of it: the price may have it wait.
 const NEAR: f64 = 0.1;
-/// A start-up is over once the target's size has kept within this share for so many seconds.
+/// A growing target is read second by second: what it uses again while it grows is what its memory must hold then.
+const GROWING_S: [f64; 1] = [1.0];
+/// It grows if it gained this share in the course of a cycle, and no longer if it gained no more than that in a second.
+const GREW: f64 = 0.1;
 const FLAT: f64 = 0.01;
-const FLAT_S: f64 = 2.0;
+/// Seconds of that at a time: what grows for ever is read as anything else for a while.
+const MOST_GROWING: u32 = 20;
 /// A walk over the target that is shorter than this is no longer than ticks are late; seconds.
 const SHORT_S: f64 = 0.05;
-/// A cycle began in a start-up if the target grew by this share since.
-const GREW: f64 = 0.1;
-
 /// The mappings of the target, when they were last read for whoever acts on them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Look {
@@ -166,6 +167,10 @@ struct Cycle {
 }
 
 impl Cycle {
+    fn size(&self) -> f64 {
+        self.sizes.anon + self.sizes.file
+    }
+
     /// What its readings hold, and when the last of them was made: what is read when a cycle ends early is none.
     fn histogram(&self) -> Option<(f64, Vec<AgeBin>)> {
         Some((self.start_s + self.readings.last()?.window_s, histogram(&self.readings)))
@@ -182,9 +187,13 @@ pub struct SmapsMonitor {
     windows: Vec<f64>,
     cycle: Option<Cycle>,
     cycles: usize,
-    /// Since when the target's size has stayed within a hundredth, and what it was then.
-    flat: Option<(f64, f64)>,
+    /// How many cycles have been read second by second, while the target grows; it does when it starts.
+    growing: Option<u32>,
     look: Option<Look>,
+}
+
+fn size(target: &Target) -> f64 {
+    target.totals[0] + target.totals[1]
 }
 
 /// Sizes by the accounts.
@@ -202,7 +211,7 @@ impl SmapsMonitor {
             }
         }
         let kernel = kernel.clone();
-        Ok(Self { kernel, reach_s: None, windows: Vec::new(), cycle: None, cycles: 0, flat: None, look: None })
+        Ok(Self { kernel, reach_s: None, windows: Vec::new(), cycle: None, cycles: 0, growing: Some(0), look: None })
     }
 
     /// Has every cycle reach that far, and read each mapping then.
@@ -242,27 +251,30 @@ impl SmapsMonitor {
         now_s >= self.due_s() - 0.05
     }
 
-    /// Follows the size of the target, at every tick. A cycle that began in a start-up is read out and ends once that is
-    /// over: what was used in it was mostly used for the first time.
+    /// Follows the size of the target, at every tick. A cycle in which it begins to grow ends: what is used from then on is mostly
+    /// used for the first time.
     pub fn follow(&mut self, now_s: f64, target: &Target) {
-        let size = target.totals[0] + target.totals[1];
-        match self.flat {
-            Some((_, then)) if (size - then).abs() <= FLAT * then.max(size) => {}
-            _ => self.flat = Some((now_s, size)),
-        }
-        let is_flat = self.flat.is_some_and(|(since_s, _)| now_s - since_s >= FLAT_S - 0.05);
-        let chosen = !self.windows.is_empty() || self.reach_s.is_some();
-        if let Some(cycle) = self.cycle.as_mut().filter(|_| is_flat && !chosen)
-            && size - cycle.sizes.anon - cycle.sizes.file > GREW * size
+        let (size, chosen) = (size(target), self.is_chosen());
+        if let Some(cycle) = self.cycle.as_mut().filter(|_| self.growing.is_none() && !chosen)
+            && size - cycle.size() > GREW * size
         {
             cycle.due = vec![now_s - cycle.start_s];
+            self.growing = Some(0);
         }
+    }
+
+    /// Whether whoever acts has chosen what is read.
+    fn is_chosen(&self) -> bool {
+        !self.windows.is_empty() || self.reach_s.is_some()
     }
 
     /// When to read in the next cycle.
     fn plan(&self) -> Vec<f64> {
         if !self.windows.is_empty() {
             return self.windows.clone();
+        }
+        if self.growing.is_some() && !self.is_chosen() {
+            return GROWING_S.to_vec();
         }
         let Some(age_s) = self.reach_s else {
             return if self.cycles % LONG_EVERY == LONG_EVERY - 1 { LONG_CYCLE_S.to_vec() } else { CYCLE_S.to_vec() };
@@ -284,6 +296,12 @@ impl SmapsMonitor {
         let elapsed_s = now_s - cycle.start_s;
         cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
         let reading = read_out(elapsed_s, cycle.sizes, target, &mappings);
+        let grew = size(target) - cycle.size() > FLAT * size(target);
+        if self.growing.is_some_and(|count| !grew || count >= MOST_GROWING) {
+            self.growing = None;
+            // A cycle of a second in which it did not grow is the first second of a longer one.
+            cycle.due.extend(self.plan().into_iter().filter(|due_s| !grew && *due_s > elapsed_s + 0.05));
+        }
         let is_over = cycle.due.is_empty();
         if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| elapsed_s >= reach_s - 0.05) {
             self.look = Some(Look { window_s: elapsed_s, mappings });
@@ -303,7 +321,10 @@ impl SmapsMonitor {
             (picture.ages_read_s, picture.ages) = (Some(read_s), ages);
         }
         if is_over {
-            self.cycles += 1;
+            match &mut self.growing {
+                Some(count) => *count += 1,
+                None => self.cycles += 1,
+            }
             if self.windows.is_empty() {
                 // The walk over a large target takes a while, and the bits are cleared after it.
                 let walked_s = began.elapsed().as_secs_f64();
@@ -499,22 +520,29 @@ mod tests {
     }
 
     #[test]
-    fn a_start_up_ends_its_cycle() {
+    fn what_grows_is_read_second_by_second() {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         let grows = |t_s: f64| MIB * (1.0 + 100.0 * t_s.min(6.0));
         let pictures = run(&mut monitor, &ticks(30), grows);
-        let over = || pictures.iter().filter(|(_, of)| !of.is_partial);
-        let ends: Vec<f64> = over().map(|(t_s, _)| *t_s).collect();
-        assert_eq!(ends, [8.0, 28.0], "flat from the sixth second on, for two seconds");
-        let read: Vec<f64> = over().filter_map(|(_, of)| of.ages_read_s).collect();
-        assert_eq!(read, [5.0, 28.0], "what was read at the end of the start-up is no window");
-        let first: f64 = pictures
-            .iter()
-            .filter(|(t_s, _)| *t_s > 8.5)
-            .flat_map(|(_, of)| &of.ages)
-            .filter_map(|b| b.first_touched)
-            .sum();
-        assert_eq!(first, 0.0);
+        let ends = |pictures: &[(f64, Picture)]| -> Vec<f64> {
+            pictures.iter().filter(|(_, of)| !of.is_partial).map(|(t_s, _)| *t_s).collect()
+        };
+        // Until the sixth second; a cycle that begins then goes on, and is the first.
+        assert_eq!(ends(&pictures), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 26.0]);
+        let first = |from_s: f64| -> f64 {
+            let bins = pictures.iter().filter(|(t_s, _)| *t_s > from_s).flat_map(|(_, of)| &of.ages);
+            bins.filter_map(|bin| bin.first_touched).sum()
+        };
+        assert_eq!(first(6.5), 0.0);
+        // What begins to grow later ends the cycle it was in.
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        let later = run(&mut monitor, &ticks(30), |t_s| MIB * (100.0 + 50.0 * (t_s - 6.0).clamp(0.0, 4.0)));
+        assert_eq!(ends(&later), [7.0, 8.0, 9.0, 10.0]);
+        // What never ends to grow is read as anything else from time to time.
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        let always = run(&mut monitor, &ticks(60), |t_s| MIB * 1.02f64.powf(t_s));
+        assert_eq!(ends(&always)[..21], (1..=21).map(f64::from).collect::<Vec<f64>>());
+        assert!(ends(&always)[21] > 25.0, "{:?}", ends(&always));
     }
 
     #[test]
@@ -547,6 +575,8 @@ mod tests {
     #[test]
     fn cycles_reach_as_far_as_whoever_acts_needs() {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        assert_eq!(monitor.plan(), GROWING_S);
+        monitor.growing = None;
         assert_eq!(monitor.plan(), CYCLE_S);
         monitor.look_after(2.0);
         monitor.cycles = 1;
