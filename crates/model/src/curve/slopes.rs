@@ -107,6 +107,17 @@ impl Cycle {
         self.readings.iter().find(|reading| reading.age_s.total_cmp(&age_s).is_eq()).copied()
     }
 
+    /// The most that is known to have been used in any stretch no longer than this: what a window holds beyond a shorter one was
+    /// used in the time between their ends.
+    fn most_within(&self, age_s: f64) -> f64 {
+        let sum = |reading: &Reading| reading.used.iter().sum::<f64>();
+        let between = |(at, longer): (usize, &Reading)| {
+            let shorter = self.readings[..at].iter().filter(|shorter| longer.age_s - shorter.age_s <= age_s);
+            shorter.map(|shorter| sum(longer) - sum(shorter)).fold(0.0, f64::max)
+        };
+        self.readings.iter().enumerate().map(between).fold(0.0, f64::max)
+    }
+
     /// A window and the one before it, if there is one; `None` where either was not read.
     fn step(&self, shorter_s: Option<f64>, age_s: f64) -> Option<(Reading, Option<Reading>)> {
         let before = match shorter_s {
@@ -129,7 +140,9 @@ fn edges(cycles: &[Cycle]) -> Vec<Edge> {
         let shorter_s = known.last().map(|edge| edge.age_s);
         let steps: Vec<_> = cycles.iter().filter_map(|cycle| cycle.step(shorter_s, age_s)).collect();
         if steps.len() >= fewest {
-            known.push(edge(known.last(), &steps));
+            let stretches = cycles.iter().map(|cycle| cycle.most_within(age_s)).fold(0.0, f64::max);
+            let edge = edge(known.last(), &steps);
+            known.push(Edge { peak: edge.peak.max(stretches), ..edge });
         }
     }
     known

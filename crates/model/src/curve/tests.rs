@@ -245,6 +245,14 @@ fn windows_are_compared_within_their_cycle_alone() {
 }
 
 #[test]
+fn use_that_rises_between_two_readings_is_in_the_peak() {
+    // From the fifth to the tenth second 150 were used that were idle before.
+    let rows = cycle(50.0, &[(1.0, 50.0, 0.0), (5.0, 50.0, 0.0), (10.0, 200.0, 0.0), (20.0, 200.0, 0.0)], 500.0);
+    let curve = Curve::of(&rows, &[], 1.0).unwrap();
+    assert_eq!(curve.points.iter().map(|point| point.kept_peak).collect::<Vec<_>>(), [50.0, 150.0, 200.0, 200.0]);
+}
+
+#[test]
 fn first_touches_of_a_cycle_did_not_come_back() {
     // 40 bytes a second are new, 10 are used all the time.
     let grows = cycle(50.0, &[(1.0, 50.0, 40.0), (5.0, 210.0, 200.0), (10.0, 410.0, 400.0)], 900.0);
