@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{self, Budget, Evidence, Known, whole};
+use crate::budget::{self, Budget, Evidence, Known, LONG_ENOUGH_S, whole};
 use crate::interval::{mean_interval, series_interval};
 use crate::phase::{Phase, PhaseKind};
 use crate::stats;
@@ -251,9 +251,6 @@ fn start_up(known: &Known<'_>, phases: &[PhaseUse]) -> StartUp {
         touched_bytes: first.and_then(|of| of.first_touched_bytes),
     }
 }
-
-/// Seconds after which every monitor has reported, unless the price had it wait.
-const LONG_ENOUGH_S: f64 = 20.0;
 
 /// Growth in steady phases that is worth saying, as a share of the peak.
 const DRIFT: f64 = 0.1;

@@ -15,6 +15,7 @@ pub mod nodes;
 mod own;
 pub mod trials;
 
+pub(crate) use own::LONG_ENOUGH_S;
 pub use own::{chosen, is_worthwhile, own, peak, was_killed};
 
 /// What Kubernetes' vertical autoscaler sets aside on top (`--recommendation-margin-fraction`). It takes the 90th percentile of
@@ -261,9 +262,11 @@ mod tests {
     use super::own::whole_mib;
     use super::*;
     use crate::PAGE;
+    use crate::cohort::{AgeBin, AgeRow, Estimate};
     use crate::curve::Point;
     use crate::curve::tests::watch;
     use crate::meta::End;
+    use crate::phase::{Phase, PhaseKind};
 
     /// A program of `pages` pages of which it uses a quarter over and over, and all of the accounts that a cgroup keeps.
     fn known(pages: u64, sampled: u64, swap: bool) -> Vec<Budget> {
@@ -375,7 +378,7 @@ mod tests {
     fn histograms_alone_tell_it_too_if_less_surely() {
         let (ages, _) = watch(4000, 4000, 1, 120, &mut |page, _| page < 1000);
         let rows =
-            [0.0, 1.0].map(|t_s| Usage { t_s: Some(t_s), anon_bytes: Some(number(4000 * PAGE)), ..Usage::default() });
+            [0.0, 60.0].map(|t_s| Usage { t_s: Some(t_s), anon_bytes: Some(number(4000 * PAGE)), ..Usage::default() });
         let curve = Curve::of(&ages, &[], 1.0).unwrap();
         let meta = Meta::default();
         let own = |swap| {
@@ -400,7 +403,7 @@ mod tests {
         assert_eq!((blind(true), blind(false)), (had, had), "nobody knows whether less would do");
     }
 
-    /// A record of a program whose cgroup held so much at each second, anonymous and file memory, and at most `peak`.
+    /// A record of a program whose cgroup held so much every twenty seconds, anonymous and file memory, and at most `peak`.
     fn run_of(ticks: &[(f64, f64)], peak: f64, attached: bool) -> (Meta, Vec<Usage>) {
         let end = End { cgroup_peak_bytes: Some(whole(peak)), app_max_rss_bytes: Some(1), ..End::default() };
         let meta = Meta { attached, end: Some(end), ..Meta::default() };
@@ -412,7 +415,7 @@ mod tests {
             processes: Some(2.0),
             ..Usage::default()
         };
-        let live = (1u32..).zip(ticks).map(|(t_s, sizes)| row(f64::from(t_s), *sizes));
+        let live = (1u32..).zip(ticks).map(|(t_s, sizes)| row(20.0 * f64::from(t_s), *sizes));
         (meta, [row(0.0, (0.0, 0.0))].into_iter().chain(live).collect())
     }
 
@@ -435,6 +438,72 @@ mod tests {
         assert_eq!(own(0.0), 450, "what was there between two ticks may not have been reclaimable");
         assert!(own(f64::INFINITY) < 60, "{}", own(f64::INFINITY));
         assert_eq!(own(100.0 * mib), 350, "what does not fit into the swap stays");
+    }
+
+    #[test]
+    fn what_ended_soon_shows_nothing() {
+        let (ages, episodes) = watch(4000, 4000, 1, 120, &mut |page, _| page < 1000);
+        let meta = Meta::default();
+        let basis = |end_s: f64| {
+            let rows = [1.0, end_s].map(|t_s| Usage {
+                t_s: Some(t_s),
+                anon_bytes: Some(number(4000 * PAGE)),
+                ..Usage::default()
+            });
+            let known =
+                Known { ages: &ages, episodes: &episodes, swap_bytes: f64::INFINITY, ..Known::of(&meta, &rows) };
+            super::own(&known, 0.02).unwrap().basis
+        };
+        assert_eq!([19.0, 20.0].map(basis), [Evidence::Peak, Evidence::Pages]);
+    }
+
+    #[test]
+    fn paging_out_costs_a_scan_of_everything_and_each_page() {
+        let (meta, rows) = run_of(&[(400.0 * number(MIB), 0.0)], 0.0, false);
+        let curve = mostly_idle(400.0 * number(MIB));
+        // A scan takes 51 ms of 20 s; of 2 %, 349 ms are left for pages of 10 us.
+        let known = Known { curve: Some(&curve), swap_bytes: f64::INFINITY, ..Known::of(&meta, &rows) };
+        let [scarcely, ample] = [0.001, 0.02].map(|slowdown| super::own(&known, slowdown).unwrap());
+        assert!(scarcely.bytes >= 400 * MIB, "{scarcely:?}");
+        let left = 400.0 - 0.349 / 10e-6 * number(PAGE) / number(MIB);
+        assert!((number(ample.bytes / MIB) - left).abs() < 2.0, "{ample:?} beside {left}");
+    }
+
+    #[test]
+    fn with_swap_it_has_room_for_what_it_uses_while_it_grows() {
+        let mib = number(MIB);
+        let (meta, rows) = run_of(&[(400.0 * mib, 0.0), (400.0 * mib, 0.0)], 0.0, false);
+        let curve = mostly_idle(400.0 * mib);
+        let phase = |kind, from_s, to_s| Phase { kind, from_s, to_s };
+        let phases = [phase(PhaseKind::StartUp, 0.0, 20.0), phase(PhaseKind::Steady, 20.0, 40.0)];
+        let row = |t_s: f64, max_s: Option<f64>, bytes: f64| AgeRow {
+            t_s,
+            bin: AgeBin {
+                anon: true,
+                min_s: 0.0,
+                max_s,
+                size: Estimate { bytes, ci95: 0.0 },
+                first_touched: Some(0.0),
+            },
+        };
+        // 150 MiB within a second of the start-up, 300 of longer windows, and 350 that are no start-up's.
+        let ages = [
+            row(2.0, Some(1.0), 100.0 * mib),
+            row(3.0, Some(1.0), 150.0 * mib),
+            row(3.0, Some(5.0), 150.0 * mib),
+            row(30.0, Some(1.0), 350.0 * mib),
+        ];
+        let own = |ages: &[AgeRow]| {
+            let known = Known {
+                curve: Some(&curve),
+                swap_bytes: f64::INFINITY,
+                phases: &phases,
+                ages,
+                ..Known::of(&meta, &rows)
+            };
+            super::own(&known, 1.0).unwrap().bytes / MIB
+        };
+        assert_eq!([own(&ages), own(&[])], [150, 400], "of a start-up without a reading all is needed");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::phase::phases;
 
 const MIB: f64 = 1_048_576.0;
 
-/// A program that loads `peak` MiB in five seconds and then uses `hot` of them, read by cycles of 20 s.
+/// A program that loads `peak` MiB in five seconds, read second by second, and then uses `hot` of them, read by cycles of 20 s.
 struct Run {
     meta: Meta,
     rows: Vec<Usage>,
@@ -38,11 +38,15 @@ fn run(seconds: u32, peak: f64, hot: impl Fn(f64) -> f64) -> Run {
             ws_10s_bytes: used(10),
             ..Usage::default()
         });
+        let bin = |anon, min_s, max_s, bytes| AgeRow {
+            t_s,
+            bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: Some(0.0) },
+        };
+        if second <= 5 {
+            ages.extend([bin(true, 0.0, Some(1.0), MIB * peak / 5.0), bin(true, 1.0, None, held - MIB * peak / 5.0)]);
+            ages.extend([bin(false, 0.0, Some(1.0), 0.0), bin(false, 1.0, None, 0.0)]);
+        }
         if second > 8 && at == 0 {
-            let bin = |anon, min_s, max_s, bytes| AgeRow {
-                t_s,
-                bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: Some(0.0) },
-            };
             let (used, idle) = (MIB * hot(t_s), held - MIB * hot(t_s));
             ages.extend([
                 bin(true, 0.0, Some(1.0), used),
