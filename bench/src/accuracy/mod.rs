@@ -3,6 +3,7 @@
 mod ages;
 mod map;
 mod print;
+mod steady;
 mod working_set;
 
 use std::path::{Path, PathBuf};
@@ -69,6 +70,7 @@ struct Figures {
     backend: String,
     /// Furthest that the pattern was ever behind its schedule: the truth holds all the same, but less was touched.
     late_s: Option<f64>,
+    steady: steady::Score,
     working_set: Vec<working_set::Score>,
     ages: ages::Score,
     map: Option<map::Score>,
@@ -134,6 +136,7 @@ fn compare(measured: &Measured, truth: &Truth) -> anyhow::Result<Figures> {
     Ok(Figures {
         backend: meta.monitor.backend.clone(),
         late_s: measured.program["late_s"].as_f64(),
+        steady: steady::score(&record.summary().answer, start_s, truth),
         working_set: [1, 10].map(|window| working_set::score(&usage, start_s, truth, window)).into(),
         ages: ages::score(&record.ages(), start_s, truth),
         map: map::score(&record, truth),

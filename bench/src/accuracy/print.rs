@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Figures, Row, map, working_set};
+use super::{Figures, Row, map, steady, working_set};
 use crate::grid::{figure, percent, signed_percent, size, table, whole_size};
 
 const NOTES: &str = "\
@@ -10,6 +10,7 @@ Truth is what the program touched of its areas and of the tables it makes its lo
 process, whose code and stacks (0.3 MiB in use) therefore count as error. Ticks of the first 3 s after populating are left out, for the map 10 s, and
 those whose window reaches before its end; the map is compared inside the areas only. Where use jumps between
 two lines of the truth (stairs, zigzag, phases), a tick can see more or less than either of them and still be right.
+Steady state: the figure of the bottom line, its mean over what lowtide calls steady; of few readings there is no interval.
 in CI: share of the ticks whose 95 % interval holds the truth. settled: seconds after populating from which on errors
 stay within 10 %. wrong bin: share of the bytes that the idle-age histogram puts into a wrong bin. idle: ticks at
 which nothing was in use, and the estimate at those. hot: a region in which any sample saw an access; hot at 0.1: in
@@ -19,6 +20,8 @@ which a tenth of the samples did.
 /// All tables.
 pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
+    let head = ["pattern", "monitor", "window", "readings", "truth", "estimate", "error", "interval", "holds"];
+    out += &table("Steady state", &head, &lines(rows, |figures| steady_line(figures, &figures.steady)));
     for (at, window) in [(0, "1 s"), (1, "10 s")] {
         let title = format!("Working set, window {window}");
         let head = [
@@ -77,6 +80,22 @@ fn lines(rows: &[Row], line: impl Fn(&Figures) -> Vec<String>) -> Vec<Vec<String
         Some(std::iter::once(row.pattern.clone()).chain(cells).collect())
     };
     rows.iter().filter_map(named).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+fn steady_line(figures: &Figures, score: &steady::Score) -> Vec<String> {
+    let missing = || "–".to_owned();
+    let bytes = |bytes: u64| size(Some(bytes as f64));
+    vec![
+        figures.backend.clone(),
+        score.window_s.map_or_else(missing, |window| format!("{window} s")),
+        score.readings.to_string(),
+        size(score.truth_bytes),
+        score.used_bytes.map_or_else(missing, bytes),
+        signed_percent(score.error_percent),
+        score.interval_bytes.map_or_else(missing, |[low, high]| format!("{} to {}", bytes(low), bytes(high))),
+        score.holds.map_or_else(missing, |holds| if holds { "yes" } else { "no" }.to_owned()),
+    ]
 }
 
 fn working_set_line(figures: &Figures, score: &working_set::Score) -> Vec<String> {
