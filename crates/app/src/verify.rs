@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::outcome::{Outcome, Outcomes};
 use crate::compare::runner::{Runner, Stop, Work};
+use crate::compare::scope;
 use crate::compare::suite::{Config, ORIGINAL, Program, Suite};
 use crate::failure::{Failure, code};
 use crate::session;
@@ -53,13 +54,13 @@ impl OnTrial {
         format!("{}{}", self.mechanism.name(), if self.swap { "" } else { ", no swap" })
     }
 
-    fn config(&self) -> Config {
-        Config {
-            name: format!("{} {} KiB", self.name(), self.bytes >> 10),
-            limit: Some(Size(self.bytes)),
-            no_swap: !self.swap,
-            ..Config::default()
-        }
+    fn key(&self) -> String {
+        format!("{} {} KiB", self.name(), self.bytes >> 10)
+    }
+
+    /// With the limit set as whoever pastes it sets it.
+    fn config(&self, scope: bool) -> Config {
+        Config { name: self.key(), limit: Some(Size(self.bytes)), no_swap: !self.swap, scope, ..Config::default() }
     }
 }
 
@@ -171,6 +172,7 @@ pub fn verify(
         round: 0,
         earlier: 0,
         spinner: std::io::stderr().is_terminal().then(ProgressBar::new_spinner),
+        scope: scope(&kernel),
         asked,
     };
     trials.round = trials.outcomes.all.iter().map(|run| run.round).max().unwrap_or(0);
@@ -185,6 +187,17 @@ pub fn verify(
     }
     keep(record, &all.verified)?;
     Ok(Some(all))
+}
+
+/// Whether systemd sets the limits. Where it runs the machine and refuses, lowtide's own cgroups have to do, and it is said.
+fn scope(kernel: &Kernel) -> bool {
+    let serves = scope::serves(kernel);
+    match &serves {
+        Ok(true) => eprintln!("lowtide: limits are set by systemd-run --scope"),
+        Ok(false) => {}
+        Err(why) => eprintln!("lowtide: systemd sets no limits here ({why}); cgroups of lowtide's own have them"),
+    }
+    serves.unwrap_or(false)
 }
 
 /// That runs can be given limits: else every one of them would fail for that, and say nothing of the program.
@@ -242,6 +255,8 @@ struct Trials<'a> {
     /// The last one that was made before this start.
     earlier: u32,
     spinner: Option<ProgressBar>,
+    /// Whether limits are set by systemd.
+    scope: bool,
     asked: Asked,
 }
 
@@ -291,7 +306,7 @@ impl Trials<'_> {
         self.round += 1;
         let free = Config { name: ORIGINAL.to_owned(), ..Config::default() };
         let mut failed = 0;
-        let mut configs: Vec<Config> = these.iter().map(|one| one.config()).collect();
+        let mut configs: Vec<Config> = these.iter().map(|one| one.config(self.scope)).collect();
         configs.insert(at, free);
         for config in configs {
             let is_free = config.name == ORIGINAL;
@@ -315,14 +330,14 @@ impl Trials<'_> {
 
     /// Whether more runs would say more of it.
     fn is_open(&self, one: &OnTrial) -> bool {
-        let runs = self.runs(&one.config().name);
+        let runs = self.runs(&one.key());
         let failed = runs.iter().filter(|run| run.failure.is_some()).count();
         failed < 2 && !self.is_certain(one)
     }
 
     /// Whether it is certain enough if it stays within the slowdown.
     fn is_certain(&self, one: &OnTrial) -> bool {
-        let before = self.runs(&one.config().name).into_iter().filter(|run| run.round <= self.earlier).count();
+        let before = self.runs(&one.key()).into_iter().filter(|run| run.round <= self.earlier).count();
         self.slowdown(one).is_some_and(|of| is_certain(&of, before, self.asked))
     }
 
@@ -343,16 +358,16 @@ impl Trials<'_> {
     fn slowdown(&self, one: &OnTrial) -> Option<Slowdown> {
         let free = self.times(ORIGINAL);
         let pair = |(round, under): (u32, f64)| Some((under, free.iter().find(|(other, _)| *other == round)?.1));
-        Slowdown::of(&self.times(&one.config().name).into_iter().filter_map(pair).collect::<Vec<_>>())
+        Slowdown::of(&self.times(&one.key()).into_iter().filter_map(pair).collect::<Vec<_>>())
     }
 
     fn holds(&self, one: &OnTrial) -> bool {
-        let failed = self.runs(&one.config().name).iter().any(|run| run.failure.is_some());
+        let failed = self.runs(&one.key()).iter().any(|run| run.failure.is_some());
         !failed && self.slowdown(one).is_some_and(|of| of.mean <= self.asked.slowdown)
     }
 
     fn tried(&self, one: &OnTrial, least: Option<(f64, f64)>) -> Tried {
-        let name = one.config().name;
+        let name = one.key();
         let runs = self.runs(&name);
         let failures: Vec<&String> = runs.iter().filter_map(|run| run.failure.as_ref()).collect();
         let times: Vec<f64> = self.times(&name).into_iter().map(|(_, seconds)| seconds).collect();
@@ -422,7 +437,7 @@ impl Trials<'_> {
         for pairs in 1..=PAIRS {
             // What cannot even run needs no run to be compared with; else by turns, as machines drift.
             self.round(&[one], (pairs % 2) as usize)?;
-            if self.runs(&one.config().name).iter().any(|run| run.failure.is_some()) {
+            if self.runs(&one.key()).iter().any(|run| run.failure.is_some()) {
                 return Ok(false);
             }
             let Some(slowdown) = self.slowdown(one) else { return Ok(false) };

@@ -4,6 +4,7 @@ use lowtide_model::budget::{Budget, Evidence, Mechanism, by};
 use lowtide_model::units::human_seconds;
 
 use super::Answer;
+use crate::compare::scope::memory_max;
 use crate::report::bottom_line::limit;
 
 /// Who is to be told.
@@ -27,7 +28,7 @@ pub fn emitted(emit: Emit, own: &Budget, answer: &Answer) -> String {
     let mib = own.bytes.div_ceil(MIB);
     let evidence: String = evidence(own, answer).iter().map(|line| format!("# {line}\n")).collect();
     match emit {
-        Emit::Systemd => format!("{evidence}[Service]\nMemoryMax={mib}M\n"),
+        Emit::Systemd => format!("{evidence}[Service]\n{}\n", memory_max(mib * MIB)),
         Emit::Kubernetes => {
             format!("{evidence}resources:\n  requests:\n    memory: {mib}Mi\n  limits:\n    memory: {mib}Mi\n")
         }

@@ -5,5 +5,6 @@ pub mod order;
 pub mod outcome;
 pub mod published;
 pub mod runner;
+pub mod scope;
 pub mod suite;
 pub mod tables;

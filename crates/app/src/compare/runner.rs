@@ -15,6 +15,7 @@ use lowtide_model::units::Span;
 use rustix::process::{Pid, Signal};
 
 use super::outcome::Outcome;
+use super::scope;
 use super::suite::{Config, Program};
 use crate::failure;
 use crate::store::Record;
@@ -181,7 +182,11 @@ impl Runner<'_> {
         if let Some(cgroup) = below {
             command.arg("--below").arg(&cgroup.path);
         }
-        command.arg("--").args(program.command.words());
+        command.arg("--");
+        if let (true, Some(limit)) = (config.scope, config.limit) {
+            command.args(scope::words(limit.0, config.no_swap));
+        }
+        command.args(program.command.words());
         command.stdout(create(&self.printed(name))?).stderr(create(&self.log(name))?).stdin(Stdio::null());
         Ok(command)
     }
@@ -336,10 +341,10 @@ fn options(config: &Config) -> Vec<String> {
     for scheme in &config.schemes {
         options.extend(["--scheme".to_owned(), scheme.clone()]);
     }
-    if let Some(limit) = config.limit {
+    if let Some(limit) = config.limit.filter(|_| !config.scope) {
         options.extend(["--limit".to_owned(), limit.to_string()]);
     }
-    if config.no_swap {
+    if config.no_swap && !config.scope {
         options.push("--no-swap".to_owned());
     }
     if let Some(most) = &config.max_overhead {

@@ -140,6 +140,9 @@ pub struct Config {
     /// Whether the program may be paged out; on unless said otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub no_swap: bool,
+    /// Whether the limit is set by systemd, as one that was pasted is. A limit of lowtide's own is set otherwise.
+    #[serde(skip)]
+    pub scope: bool,
     /// The monitor; none if it is left out and there are no schemes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub monitor: Option<String>,

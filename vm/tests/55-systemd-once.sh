@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Limits as they are pasted, set by a systemd: one that runs in name spaces of its own, as in a container.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
+need "cgroup v2" "budgets are tried under systemd" || exit 0
+need "command systemd-run" "budgets are tried under systemd" || exit 0
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+group=/sys/fs/cgroup/lowtide-test-systemd
+mkdir "$group"
+# shellcheck disable=SC2016  # expanded by the inner shell
+start sh -c 'echo 0 >"$1/cgroup.procs" && exec unshare --cgroup --mount --pid --fork --kill-child sh -c "
+  mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
+    container=other exec /lib/systemd/systemd --unit=basic.target --log-target=null"' sh "$group" >systemd.log 2>&1
+unshared=$started
+manager() { pgrep -P "$unshared" -x systemd; }
+# inside COMMAND...: in a service of that systemd.
+inside() { nsenter -t "$(manager)" --mount --pid --cgroup -- systemd-run --quiet --collect --wait --pipe --working-directory="$tmp" -- "$@"; }
+if ! wait_for 60 inside true 2>/dev/null; then
+  not_ok "systemd starts" "$(cat systemd.log)"
+  exit
+fi
+ok "systemd starts"
+inside "$LOWTIDE" budget --json --out record -- "$PATTERN" /patterns/tight.toml --seconds 3 >record.json 2>record.err
+inside "$LOWTIDE" budget record --verify --runs 1 --json >verified.json 2>verify.err
+equals "budgets are tried under it" $? 0
+contains "and it is said who sets the limits" "$(<verify.err)" "limits are set by systemd-run --scope"
+own='.verify.tried[] | select(.mechanism == "lowtide" and (.swap | not))'
+equals "what is pasted does not kill" "$(json verified.json "$own | .failed")" 0
+# Half of what it needs, set by the same way: the limit is in force.
+half=$(($(json record/summary.json .answer.no_swap_bytes) / 2))
+inside systemd-run --scope --quiet --collect -p "MemoryMax=$half" -p MemorySwapMax=0 -- "$PATTERN" /patterns/tight.toml --seconds 3 >/dev/null 2>&1
+equals "half of it does" $? 137
+stop "$unshared"
+for _ in {1..50}; do
+  find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
+  [ -d "$group" ] || break
+  sleep 0.1
+done
+check "nothing is left of it" test ! -d "$group"
