@@ -1,7 +1,8 @@
 """A program whose memory use is known: it touches all of its memory once, then part of it over and over.
 
-phased.py SIZE HOT SECONDS [--doubles S] [--grows] [--workers N]   sizes in MiB, times in seconds
+phased.py SIZE HOT SECONDS [--start S] [--doubles S] [--grows] [--workers N]   sizes in MiB, times in seconds
 
+--start S     the first touches are spread over so many seconds, before the rest
 --doubles S   in the last S seconds all of the memory is used
 --grows       memory is touched for the first time until the end, at an even pace
 --workers N   so many forked processes share the memory, and each uses the same part of it
@@ -15,9 +16,17 @@ import time
 MIB, PAGE = 1 << 20, 4096
 
 
-def touch(memory, size, offset=0):
-    for at in range(offset, size, PAGE):
-        memory[at] = 1
+def touch(memory, size, seconds=0):
+    """Touches all of it at an even pace."""
+    begin, reached = time.monotonic(), 0
+    while reached < size:
+        passed = time.monotonic() - begin
+        now = size if passed >= seconds else int(size * passed / seconds) // PAGE * PAGE
+        for at in range(reached, now, PAGE):
+            memory[at] = 1
+        reached = now
+        if reached < size:
+            time.sleep(0.1)
 
 
 def read(memory, size):
@@ -30,22 +39,17 @@ def main():
     parser.add_argument("size", type=int)
     parser.add_argument("hot", type=int)
     parser.add_argument("seconds", type=float)
+    parser.add_argument("--start", type=float, default=0)
     parser.add_argument("--doubles", type=float, default=0)
     parser.add_argument("--grows", action="store_true")
     parser.add_argument("--workers", type=int, default=0)
     args = parser.parse_args()
     size, hot = args.size * MIB, args.hot * MIB
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    begin = time.monotonic()
     if args.grows:
-        reached = 0
-        while reached < size:
-            now = min(size, int(size * (time.monotonic() - begin) / args.seconds) // PAGE * PAGE)
-            touch(memory, now, reached)
-            reached = now
-            time.sleep(0.1)
+        touch(memory, size, args.seconds)
         return
-    touch(memory, size)
+    touch(memory, size, args.start)
     for _ in range(args.workers):
         if os.fork() == 0:
             break
@@ -54,7 +58,7 @@ def main():
             os.wait()
         if args.workers:
             return
-    end = begin + args.seconds
+    end = time.monotonic() + args.seconds
     while time.monotonic() < end:
         read(memory, size if end - time.monotonic() < args.doubles else hot)
         time.sleep(0.1)

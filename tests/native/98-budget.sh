@@ -5,7 +5,7 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 mib=1048576
-"$LOWTIDE" budget --json --out first -- "$PATTERN" "$patterns/fixed.toml" --seconds 12 >first.json 2>err
+"$LOWTIDE" budget --json --out first -- "$PATTERN" "$patterns/fixed.toml" --seconds 22 >first.json 2>err
 equals "a program is measured and its budgets told" $? 0
 of() { json "$1" ".budgets[] | select(.mechanism == \"$2\") | .bytes"; }
 between "App-MaxRSS is what it ever touched" "$(of first.json app-maxrss)" $((510 * mib)) $((530 * mib))

@@ -32,7 +32,9 @@ for name in "${names[@]}"; do
     sqlite) packages sqlite3 ;;
     pgbench) packages postgresql postgresql-contrib ;;
     zstd) packages zstd ;;
-    blocks | lu | bitrev | sort) ;;
+    blocks | lu | bitrev | sort | python) ;;
+    java) packages openjdk-17-jdk-headless ;;
+    node) packages nodejs ;;
     build | compile) packages build-essential ;;
     gromacs) packages gromacs ;;
     graph | search) packages python3-numpy python3-scipy ;;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The programs of suite.toml: `program.sh prepare NAME` makes the data once, `program.sh run NAME` does a fixed amount of
-# work in the foreground. Servers listen on sockets in a private folder, or on loopback, and end with the run.
+# work in the foreground, WORK times as much (1) of what follows its start-up. Servers listen on sockets in a private folder,
+# or on loopback, and end with the run.
 
 set -euo pipefail
 export LC_ALL=C
@@ -23,6 +24,8 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
+# amount N: N times WORK, one at least.
+amount() { awk -v n="$1" -v work="${WORK:-1}" 'BEGIN { n = int(n * work); print n < 1 ? 1 : n }'; }
 private() { dir=$(mktemp -d "${TMPDIR:-/tmp}/lowtide-program.XXXXXX"); }
 until_up() {
   local _
@@ -50,8 +53,8 @@ for key = ARGV[1], ARGV[2] - 1 do redis.call("SET", string.format("key:%012d", k
   redis-benchmark -s "$socket" -q -c 4 -P 8 -r "$1" -n "$2" get key:__rand_int__ | tr '\r' '\n' | tail -n 1
   redis-cli -s "$socket" info stats | tr -d '\r' | grep -qx keyspace_misses:0
 }
-run_redis() { redis_reading 20000 6000000; }
-run_redis-hot() { redis_reading 2000 16000000; }
+run_redis() { redis_reading 20000 "$(amount 6000000)"; }
+run_redis-hot() { redis_reading 2000 "$(amount 16000000)"; }
 
 # A memcached of 512 MiB, filled, of which a tenth is read.
 run_memcached() {
@@ -59,7 +62,7 @@ run_memcached() {
   memcached -u "$(id -un)" -s "$dir/s" -m 600 -t 1 >"$dir/log" 2>&1 &
   server=$!
   until_up test -S "$dir/s"
-  /usr/bin/python3 "$here/memcached.py" "$dir/s"
+  /usr/bin/python3 "$here/memcached.py" "$dir/s" "$(amount 2400000)"
 }
 
 # Queries by index on a database of some 300 MB, then scans.
@@ -78,7 +81,7 @@ run_sqlite() {
   sqlite3 -readonly "$data/sqlite.db" "
     PRAGMA cache_size = -400000; PRAGMA mmap_size = 0;
     SELECT count(*), sum(length(body)) FROM item;
-    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $(amount 60000))
       SELECT sum((SELECT sum(length(body)) FROM item WHERE grp = (n.i * 31) % 500)) FROM n;"
 }
 
@@ -107,7 +110,7 @@ start_postgres() {
 }
 run_pgbench() {
   start_postgres
-  "${as_postgres[@]}" "$(postgres_bin)/pgbench" -h "$dir" -U postgres -S -c 1 -t 250000 postgres 2>/dev/null | grep -E '^tps'
+  "${as_postgres[@]}" "$(postgres_bin)/pgbench" -h "$dir" -U postgres -S -c 1 -t "$(amount 250000)" postgres 2>/dev/null | grep -E '^tps'
 }
 
 # A compressor with a window of 128 MiB.
@@ -124,9 +127,17 @@ prepare_build() {
   [ -e "$data/build/Makefile" ] && return 0
   /usr/bin/python3 "$here/sources.py" "$data/build"
 }
+# A file is a unit of work; all are made over and over where it is more than they are.
 run_build() {
-  make -s -C "$data/build" clean
-  make -s -C "$data/build" -j2
+  local left files objects
+  left=$(amount 24)
+  while [ "$left" -gt 0 ]; do
+    files=$((left < 24 ? left : 24))
+    mapfile -t objects < <(seq -f 'part%g.o' 0 $((files - 1)))
+    make -s -C "$data/build" clean
+    make -s -C "$data/build" -j2 "${objects[@]}"
+    left=$((left - files))
+  done
 }
 
 # The compiler proper on one large source, which takes some 300 MiB.
@@ -179,13 +190,28 @@ random.seed(1)
 for _ in range(8_000_000): print(f"{random.getrandbits(200):050x}")' >"$data/sort.tmp"
   mv "$data/sort.tmp" "$data/sort.in"
 }
-run_sort() { sort -S 1G --parallel=2 "$data/sort.in" | tail -n 1; }
+# Whole sorts, and one of the first lines for what is left.
+run_sort() {
+  local left lines
+  left=$(amount 8000000)
+  while [ "$left" -gt 0 ]; do
+    lines=$((left < 8000000 ? left : 8000000))
+    head -n "$lines" "$data/sort.in" | sort -S 1G --parallel=2 | tail -n 1
+    left=$((left - lines))
+  done
+}
 
 # A breadth-first search from many nodes of a random graph.
 run_search() { /usr/bin/python3 "$here/search.py"; }
 
 # PageRank on a random graph of 1.5 million nodes.
 run_graph() { /usr/bin/python3 "$here/graph.py"; }
+
+# The same in three languages: records of which a tenth is read, beside memory that is given back over and over.
+run_python() { /usr/bin/python3 "$here/objects.py" "$(amount 6000000)"; }
+prepare_java() { [ -e "$data/Objects.class" ] || javac -d "$data" "$here/Objects.java"; }
+run_java() { java -Xmx640m -cp "$data" Objects "$(amount 60000000)"; }
+run_node() { node --max-old-space-size=640 "$here/objects.js" "$(amount 30000000)"; }
 
 verb=${1:?prepare or run}
 name=${2:?a program}
