@@ -140,16 +140,62 @@ fn basis(own: &Budget) -> &'static str {
     }
 }
 
-/// Readings of a window that lie within one of these stretches: when each ended, bytes, and the half-width of its interval.
-fn readings(live: &[Usage], window_s: u32, spans: &[&Phase]) -> Vec<(f64, f64, f64)> {
-    let window = f64::from(window_s);
-    let within =
-        |t_s: f64| spans.iter().any(|span| t_s - window >= span.from_s - JITTER_S && t_s <= span.to_s + JITTER_S);
-    let reading = |row: &Usage| {
-        let (t_s, set) = row.t_s.zip(row.working_set(window_s))?;
-        within(t_s).then_some((t_s, set.bytes, set.ci95))
-    };
-    spans.iter().flat_map(|span| in_phase(live, span)).filter_map(reading).collect()
+/// A reading of a working set.
+struct Reading {
+    /// When its window ended, seconds.
+    end_s: f64,
+    bytes: f64,
+    /// Half-width of its interval.
+    half: f64,
+}
+
+/// Readings of one window that lie within some stretches of the run.
+struct Readings {
+    window_s: u32,
+    all: Vec<Reading>,
+    /// How many of them do not overlap.
+    independent: usize,
+    stretches: usize,
+}
+
+impl Readings {
+    fn of(live: &[Usage], window_s: u32, spans: &[&Phase]) -> Self {
+        let window = f64::from(window_s);
+        let within = |end_s: f64| {
+            spans.iter().any(|span| end_s - window >= span.from_s - JITTER_S && end_s <= span.to_s + JITTER_S)
+        };
+        let reading = |row: &Usage| {
+            let (end_s, set) = row.t_s.zip(row.working_set(window_s))?;
+            within(end_s).then_some(Reading { end_s, bytes: set.bytes, half: set.ci95 })
+        };
+        let all: Vec<Reading> = spans.iter().flat_map(|span| in_phase(live, span)).filter_map(reading).collect();
+        let independent = independent(all.iter().map(|one| one.end_s), window);
+        Self { window_s, all, independent, stretches: spans.len() }
+    }
+
+    fn bytes(&self) -> Vec<f64> {
+        self.all.iter().map(|one| one.bytes).collect()
+    }
+
+    /// Half-width of the interval of their mean.
+    ///
+    /// Readings that follow each other without gaps leave nothing of the run out, so that there is the sampling error, which does
+    /// not shrink with time, and how much a longer run would differ where the series is long enough to tell. Readings with gaps
+    /// between them are a sample of the run.
+    fn half_width(&self) -> Option<f64> {
+        let halves: Vec<f64> = self.all.iter().map(|one| one.half).collect();
+        let sampling = stats::quantile(&halves, 0.5).unwrap_or(0.0);
+        let longest_s = f64::from(self.window_s) + 2.0 * JITTER_S;
+        let gapless = self.all.windows(2).all(|pair| pair[1].end_s - pair[0].end_s <= longest_s);
+        let over_time = match gapless {
+            true => series_interval(&self.bytes()).filter(|_| self.stretches == 1),
+            false => mean_interval(&self.bytes()).filter(|_| self.independent >= FEWEST_SAMPLED),
+        };
+        match over_time {
+            Some(interval) => Some(interval.with_sampling(sampling).half),
+            None => (sampling > 0.0 && self.independent > 0).then_some(sampling),
+        }
+    }
 }
 
 /// How many of these readings (ascending) do not overlap.
@@ -166,49 +212,21 @@ pub fn independent(ends_s: impl Iterator<Item = f64>, window_s: f64) -> usize {
 
 /// What was used within these stretches, by the longest window of which there are enough readings.
 fn used(live: &[Usage], spans: &[&Phase]) -> Use {
-    let all = USE_WINDOWS_S.map(|window_s| {
-        let readings = readings(live, window_s, spans);
-        let count = independent(readings.iter().map(|(end_s, ..)| *end_s), f64::from(window_s));
-        (window_s, readings, count)
-    });
-    let most = all.iter().map(|(.., count)| *count).max().unwrap_or(0);
-    let Some((window_s, readings, count)) = all.iter().find(|(.., count)| *count >= FEWEST.min(most.max(1))) else {
-        return Use::default();
-    };
-    let values: Vec<f64> = readings.iter().map(|(_, bytes, _)| *bytes).collect();
-    let sampling = stats::quantile(&readings.iter().map(|(.., half)| *half).collect::<Vec<f64>>(), 0.5).unwrap_or(0.0);
+    let all = USE_WINDOWS_S.map(|window_s| Readings::of(live, window_s, spans));
+    let most = all.iter().map(|readings| readings.independent).max().unwrap_or(0);
+    let enough = FEWEST.min(most.max(1));
+    let Some(readings) = all.iter().find(|readings| readings.independent >= enough) else { return Use::default() };
+    let values = readings.bytes();
     let Some(mean) = stats::mean(&values) else { return Use::default() };
-    let half = half_width(readings, (*window_s, *count, spans.len()), sampling);
+    let half = readings.half_width();
     Use {
         used_bytes: Some(whole(mean)),
         used_low_bytes: half.map(|half| whole(mean - half)),
         used_high_bytes: half.map(|half| whole(mean + half)),
         used_min_bytes: values.iter().copied().reduce(f64::min).map(whole),
         used_max_bytes: stats::max(&values).map(whole),
-        window_s: Some(*window_s),
-        readings: *count as u64,
-    }
-}
-
-/// Half-width of the interval of the mean of these readings of a window, so many of which do not overlap, from so many stretches.
-///
-/// Readings that follow each other without gaps leave nothing of the run out, so that there is the sampling error, which does
-/// not shrink with time, and how much a longer run would differ where the series is long enough to tell. Readings with gaps
-/// between them are a sample of the run.
-fn half_width(
-    readings: &[(f64, f64, f64)],
-    (window_s, independent, stretches): (u32, usize, usize),
-    sampling: f64,
-) -> Option<f64> {
-    let values: Vec<f64> = readings.iter().map(|(_, bytes, _)| *bytes).collect();
-    let gapless = readings.windows(2).all(|pair| pair[1].0 - pair[0].0 <= f64::from(window_s) + 2.0 * JITTER_S);
-    let over_time = match gapless {
-        true => series_interval(&values).filter(|_| stretches == 1),
-        false => mean_interval(&values).filter(|_| independent >= FEWEST_SAMPLED),
-    };
-    match over_time {
-        Some(interval) => Some(interval.with_sampling(sampling).half),
-        None => (sampling > 0.0 && independent > 0).then_some(sampling),
+        window_s: Some(readings.window_s),
+        readings: readings.independent as u64,
     }
 }
 
