@@ -6,7 +6,6 @@
 use super::{
     Budget, Evidence, Known, MIB, Mechanism, budget, files, highest, most, number, of_row, pinned, resident, whole,
 };
-use crate::PAGE;
 use crate::cohort::AgeRow;
 use crate::curve::{Band, Curve, Limits, Point, RefaultCosts};
 use crate::episode::Episode;
@@ -14,6 +13,7 @@ use crate::interval::half_by_leaving_out;
 use crate::phase::{Phase, PhaseKind};
 use crate::random::mix;
 use crate::usage::Usage;
+use crate::{PAGE, WINDOWS_S};
 
 /// Groups of pages of which one at a time is left out, to see how much the budget hangs on who was watched (the delete-a-group
 /// jackknife; Kott, Journal of Official Statistics 2001).
@@ -83,8 +83,10 @@ pub fn chosen(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     with.filter(|with| is_worthwhile(with, without.as_ref())).or(without)
 }
 
-/// A limit with swap is worth stating from this share below the one without.
-const WORTHWHILE: f64 = 0.05;
+/// A limit with swap is worth stating from this share below the one without: for less, nobody should have a program that may behave
+/// otherwise when memory is short. Node.js collected garbage all the time once 25 of its 484 MiB had been paged out, which it did
+/// not do before, and took five times as long.
+const WORTHWHILE: f64 = 0.1;
 
 /// Whether a limit with swap says more than the one without.
 #[must_use]
@@ -247,7 +249,7 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
     };
     let (bytes, lost) = needed;
     // Windows of steady use do not say what is used over and over while it grows.
-    let bytes = bytes.max(used_growing(known));
+    let bytes = bytes.max(used_growing(known)) + if known.swaps() { unread(known) } else { 0.0 };
     Some(Budget {
         headroom_bytes: Some(whole(bytes - likely)),
         basis: Evidence::Histograms,
@@ -292,6 +294,27 @@ fn used_growing(known: &Known<'_>) -> f64 {
         readings.filter_map(used).reduce(f64::max).unwrap_or_else(first)
     };
     growing.map(of_phase).fold(0.0, f64::max)
+}
+
+/// The most by which more was held between two readings than at either of them: what came and went in between was never read, as
+/// of a build whose compilers live for two seconds each. It counts as used.
+fn unread(known: &Known<'_>) -> f64 {
+    let is_reading = |row: &Usage| {
+        let read = WINDOWS_S.iter().any(|window_s| row.working_set(*window_s).is_some());
+        read || known.ages.binary_search_by(|age| age.t_s.total_cmp(&row.t_s.unwrap_or(f64::NAN))).is_ok()
+    };
+    let (mut most, mut before, mut between) = (0.0f64, None, 0.0f64);
+    for row in known.live() {
+        let Some(held) = row.held() else { continue };
+        if is_reading(row) {
+            // Before the first reading is the start-up, of which that is known.
+            most = most.max(before.map_or(0.0, |before: f64| between - before.max(held)));
+            (before, between) = (Some(held), 0.0);
+        } else {
+            between = between.max(held);
+        }
+    }
+    most.max(before.map_or(0.0, |before| between - before))
 }
 
 /// Share of the time lost to files where there is no swap.
