@@ -8,27 +8,28 @@ need "command systemd-run" "budgets are tried under systemd" || exit 0
 cd "$tmp" || exit 1
 group=/sys/fs/cgroup/lowtide-test-systemd
 mkdir "$group"
+# Only that systemd itself lives in its cgroup, whose memory it hands down.
 # shellcheck disable=SC2016  # expanded by the inner shell
-start sh -c 'echo 0 >"$1/cgroup.procs" && exec unshare --cgroup --mount --pid --fork --kill-child sh -c "
+start unshare --mount --pid --fork --kill-child sh -c 'echo 0 >"$1/cgroup.procs" && exec unshare --cgroup sh -c "
   mount -t proc proc /proc && mount -t tmpfs -o mode=755 tmpfs /run && mount -t cgroup2 cgroup2 /sys/fs/cgroup &&
     container=other exec /lib/systemd/systemd --unit=basic.target --log-target=null"' sh "$group" >systemd.log 2>&1
 unshared=$started
 manager() { pgrep -P "$unshared" -x systemd; }
-# inside COMMAND...: in a service of that systemd.
-inside() { nsenter -t "$(manager)" --mount --pid --cgroup -- systemd-run --quiet --collect --wait --pipe --working-directory="$tmp" -- "$@"; }
+# inside COMMAND...: in a scope of that systemd.
+inside() { nsenter -t "$(manager)" --mount --pid --cgroup -- systemd-run --scope --quiet --collect -- "$@"; }
 if ! wait_for 60 inside true 2>/dev/null; then
   not_ok "systemd starts" "$(cat systemd.log)"
   exit
 fi
 ok "systemd starts"
-inside "$LOWTIDE" budget --json --out record -- "$PATTERN" /patterns/tight.toml --seconds 3 >record.json 2>record.err
-inside "$LOWTIDE" budget record --verify --runs 1 --json >verified.json 2>verify.err
+inside "$LOWTIDE" budget --json --out "$tmp/record" -- "$PATTERN" /patterns/tight.toml --seconds 3 >record.json 2>record.err
+inside "$LOWTIDE" budget "$tmp/record" --verify --runs 1 --json >verified.json 2>verify.err
 equals "budgets are tried under it" $? 0
 contains "and it is said who sets the limits" "$(<verify.err)" "limits are set by systemd-run --scope"
 own='.verify.tried[] | select(.mechanism == "lowtide" and (.swap | not))'
 equals "what is pasted does not kill" "$(json verified.json "$own | .failed")" 0
 # Half of what it needs, set by the same way: the limit is in force.
-half=$(($(json record/summary.json .answer.no_swap_bytes) / 2))
+half=$(json record/summary.json '.answer.no_swap_bytes / 2 | floor')
 inside systemd-run --scope --quiet --collect -p "MemoryMax=$half" -p MemorySwapMax=0 -- "$PATTERN" /patterns/tight.toml --seconds 3 >/dev/null 2>&1
 equals "half of it does" $? 137
 stop "$unshared"
