@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# `make test`: format, lints, all tests. Ends with one line, `N passed, N failed, N skipped`, and fails if any failed.
+# `make test`: format, lints, all tests. Ends with one line, `N passed, N failed, N skipped`, and fails if any failed; before it
+# are the ten that took longest. `make test QUICK=1`: format, lints and Rust tests only.
 #
 # What it runs, each counted:
 #   cargo fmt --check and cargo clippy      one test each
@@ -21,6 +22,7 @@ export CARGO_TERM_COLOR=never
 # The tests run elsewhere, so this must not depend on the folder.
 target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
 passed=0
+times=() # seconds and name
 failures=()
 skips=()
 running=
@@ -37,12 +39,12 @@ interrupted() {
 trap 'rm -f -- "$log"' EXIT
 trap interrupted INT TERM HUP
 
-# run SECONDS COMMAND...: shows the command's output as it comes, keeps it in $log, and returns its status (124: it took
+# run NAME SECONDS COMMAND...: shows the command's output as it comes, keeps it in $log, and returns its status (124: it took
 # too long). Not a pipe into tee: a process that the command leaves behind would hold the pipe open for ever. In a
 # process group of its own, so that all of it can be stopped.
 run() {
-  local limit=$1 tail status=0
-  shift
+  local name=$1 limit=$2 tail status=0 begun=$SECONDS
+  shift 2
   printf '\n== %s\n' "$*"
   : >"$log"
   set -m
@@ -54,6 +56,7 @@ run() {
   wait "$running" || status=$?
   running=
   wait "$tail" || true
+  times+=("$((SECONDS - begun)) $name")
   return "$status"
 }
 
@@ -77,7 +80,7 @@ ended() {
 one() {
   local name=$1 limit=$2 status=0 before=${#failures[@]}
   shift 2
-  run "$limit" "$@" || status=$?
+  run "$name" "$limit" "$@" || status=$?
   if [ "$status" -eq 0 ]; then passed=$((passed + 1)); else failures+=("$name: $(ended "$status")"); fi
   keep_if_more_than "$before"
 }
@@ -87,7 +90,7 @@ sum() { sed -nE "s/$1/\\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
 
 cargo_tests() {
   local status=0 count begun reported name
-  run 1800 cargo test --workspace --locked --no-fail-fast -- --show-output || status=$?
+  run "cargo test" 1800 cargo test --workspace --locked --no-fail-fast -- --show-output || status=$?
   local before=${#failures[@]}
   count=$(sum '^test result: .* ([0-9]+) passed;.*')
   passed=$((passed + count))
@@ -118,7 +121,7 @@ cargo_tests() {
 # A script that reports by lines: `reporting SECONDS SCRIPT`.
 reporting() {
   local limit=$1 script=$2 status=0 count reported name before=${#failures[@]}
-  run "$limit" "${as_root[@]}" env LOWTIDE="$target/release/lowtide" PATTERN="$target/release/pattern" "$script" ||
+  run "$script" "$limit" "${as_root[@]}" env LOWTIDE="$target/release/lowtide" PATTERN="$target/release/pattern" "$script" ||
     status=$?
   count=$(grep -c '^ok - ' "$log" || true)
   passed=$((passed + count))
@@ -130,6 +133,9 @@ reporting() {
   elif [ "$status" -ne 0 ] && ! grep -q '^not ok - ' "$log"; then
     failures+=("$script: $(ended "$status")")
   fi
+  # The guests' tests say themselves how long they took.
+  while IFS= read -r name; do times+=("$name"); done \
+    < <(sed -nE 's/^# ([^ ]+) on ([^ ]+) took ([0-9]+) s$/\3 \1 on \2/p' "$log")
   keep_if_more_than "$before"
 }
 
@@ -139,7 +145,7 @@ real_kernel_tests() {
     [ "$script" != tests/native/lib.sh ] && [ -e "$script" ] && scripts+=("$script")
   done
   [ ${#scripts[@]} -gt 0 ] || [ -e vm/test.sh ] || return 0
-  run 1200 cargo build --release --locked --workspace --bins || status=$?
+  run "release build" 1200 cargo build --release --locked --workspace --bins || status=$?
   if [ "$status" -ne 0 ]; then
     failures+=("release build: $(ended "$status")")
     return 0
@@ -162,7 +168,7 @@ prepare_guests() {
   local kernel
   for kernel in 6.12 newest; do vm/run --kernel "$kernel" --prepare || true; done
 }
-if [ -e vm/run ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
+if [ -z "${QUICK:-}" ] && [ -e vm/run ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
 
 ensure_toolchain
 if ensure_component fmt rustfmt; then
@@ -176,8 +182,10 @@ else
   failures+=("cargo clippy: clippy is missing")
 fi
 cargo_tests
-real_kernel_tests
+[ -n "${QUICK:-}" ] || real_kernel_tests
 
+printf '\nthe longest, seconds:\n'
+printf '%s\n' "${times[@]}" | sort -rn | head -n 10 | sed 's/^/  /'
 echo
 for name in "${skips[@]}"; do echo "skipped: $name"; done
 for name in "${failures[@]}"; do echo "FAILED: $name"; done
