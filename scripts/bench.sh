@@ -11,6 +11,7 @@
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets against the least that holds, some ten minutes a program
+#   scripts/bench.sh pasted [NAME...]                    programs started afresh under the limits that are pasted, two hours
 #   scripts/bench.sh counted [PROGRAM...]                real programs against what they used, counted by page faults; two minutes each
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
@@ -107,9 +108,11 @@ guest() {
     puts+=(--put "$packages:/opt/peers" --put "$wrappers/python:$programs/peers-python" --put "$wrappers/damo:$programs/damo")
     lifted+=(--python "$programs/peers-python")
   fi
-  local patterns=(--patterns /patterns)
+  local patterns=(--patterns /patterns) clock=host
   [ "$1" != reads ] || patterns=()
-  vm/run --kernel "$kernel" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
+  # Exactness is no matter of the host's load.
+  [ "$1" != accuracy ] || clock=virtual
+  vm/run --kernel "$kernel" --clock "$clock" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
     lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
 }
 
@@ -144,6 +147,7 @@ trial_here() {
   if [ "$(id -u)" -ne 0 ]; then skip "$1" root; return; fi
   [ "$1" != thrash ] || workloads/real/install.sh compile
   [ "$1" != budgets ] || workloads/real/install.sh "${@:2}"
+  [ "$1" != pasted ] || workloads/real/install.sh redis memcached pgbench sqlite sort build python java node
   LOWTIDE=$target/release/lowtide "bench/trials/$1.sh" "${@:2}"
 }
 
@@ -275,7 +279,7 @@ case ${1-} in
       *) guest "$@" ;;
     esac
     ;;
-  wmo | phone | agent-cost | thrash | budgets) trial_here "$@" ;;
+  wmo | phone | agent-cost | thrash | budgets | pasted) trial_here "$@" ;;
   counted)
     if [ "$(id -u)" -ne 0 ]; then skip counted root; exit; fi
     LOWTIDE=$target/release/lowtide LOWTIDE_BENCH=$bench bench/trials/recount.py "${@:2}"

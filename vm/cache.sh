@@ -125,14 +125,51 @@ make_flusher() {
   mkdir -p "$1" && cc -O2 -Wall -static -o "$1/flusher" "$here/guest/flusher.c"
 }
 
-# The guest's disk. Its root partition is found by the signature 6c6f7774, as the order of the disks is not certain. A partition table by hand (one Linux partition from 1 MiB on, little-endian numbers), then ext4.
+# An entry of an archive in the form `newc` (Documentation/driver-api/early-userspace/buffer-format.rst).
+entry() { # NAME MODE [FILE]
+  local size=0
+  [ -z "${3:-}" ] || size=$(stat -c %s "$3")
+  printf '070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\0' 0 "0x$2" 0 0 1 0 "$size" 0 0 0 0 $((${#1} + 1)) 0 "$1"
+  head -c $(((4 - (110 + ${#1} + 1) % 4) % 4)) /dev/zero
+  [ "$size" -eq 0 ] || { cat "$3" && head -c $(((4 - size % 4) % 4)) /dev/zero; }
+}
+
+# The initial file system: what mounts the root, and the modules that the disks need, each after those it needs itself.
+make_initrd() { # FILE MODULES-FOLDER
+  local work=$1.work module path name
+  local -A added=()
+  mkdir -p "$work" && cc -O2 -Wall -static -o "$work/init" "$here/guest/first.c" || return
+  for module in virtio_pci virtio_blk; do
+    # A line has a module and all that it needs, the deepest last. What is built in has none.
+    path=$(grep -E "/$module\.ko[^ ]*:" "$2/modules.dep") || continue
+    for path in $(tr -d : <<<"$path" | tr ' ' '\n' | tac); do
+      name=$(basename -- "$path" .xz)
+      [ -z "${added[$name]:-}" ] || continue
+      added[$name]=1
+      case $path in
+        *.xz) xz -dc "$2/$path" ;;
+        *) cat "$2/$path" ;;
+      esac >"$work/$name" || return
+      echo "$name" >>"$work/modules"
+    done
+  done
+  touch "$work/modules"
+  {
+    entry init 81ed "$work/init" && entry modules 81a4 "$work/modules" && entry lib 41ed && entry dev 41ed && entry root 41ed
+    while IFS= read -r name; do entry "lib/$name" 81a4 "$work/$name"; done <"$work/modules"
+    entry 'TRAILER!!!' 0
+  } >"$1" && rm -rf "$work"
+}
+
+# The guest's disk and its initial file system. Its root partition is found by the signature 6c6f7774, as the order of the disks is not
+# certain. A partition table by hand (one Linux partition from 1 MiB on, little-endian numbers), then ext4.
 # Sparse and without a journal: what a guest writes is thrown away anyway.
 make_image() { # FOLDER KERNEL
   local stage=$1/stage release
   mkdir -p "$1" && cp -a "$cache/tree-$tree_key" "$stage" && cp -a "$cache/kernel-$2/usr/lib/modules" "$stage/usr/lib/" || return
   install -m 755 "$here/guest/init.sh" "$stage/usr/sbin/vm-init" || return
   release=$(ls "$stage/usr/lib/modules")
-  chroot "$stage" depmod "$release" || return
+  chroot "$stage" depmod "$release" && make_initrd "$1/initrd" "$stage/usr/lib/modules/$release" || return
   truncate -s 4097M "$1/disk"
   printf '\x74\x77\x6f\x6c\0\0\0\x20\x21\0\x83\xfe\xff\xff\0\x08\0\0\0\0\x80\0' | dd of="$1/disk" bs=1 seek=440 conv=notrunc status=none
   printf '\x55\xaa' | dd of="$1/disk" bs=1 seek=510 conv=notrunc status=none
@@ -158,15 +195,15 @@ ensure() {
 
 key_of() { cat "$@" | sha256sum | head -c 8; }
 
-# prepare KERNEL: sets $qemu (a folder), $vmlinuz, $disk and $flusher. One at a time where something is missing.
+# prepare KERNEL: sets $qemu (a folder), $vmlinuz, $initrd, $disk, $flusher and $image (their name). One at a time where something is missing.
 # shellcheck disable=SC2034 # the caller uses them
 prepare() {
-  local kernel=$1 image flush name missing='' lock status=0
+  local kernel=$1 flush name missing='' lock status=0
   suite_of "$kernel" >/dev/null || return
   tree_key=$(key_of "$here/packages")
-  image=image-$kernel-$(key_of "$here/packages" "$here/guest/init.sh")
+  image=image-$kernel-$(key_of "$here/packages" "$here"/guest/{init.sh,first.c} "$here/cache.sh")
   flush=flusher-$(key_of "$here/guest/flusher.c")
-  qemu=$cache/qemu vmlinuz=$cache/kernel-$kernel/vmlinuz disk=$cache/$image/disk flusher=$cache/$flush/flusher
+  qemu=$cache/qemu vmlinuz=$cache/kernel-$kernel/vmlinuz initrd=$cache/$image/initrd disk=$cache/$image/disk flusher=$cache/$flush/flusher
   for name in qemu "$flush" "kernel-$kernel" "$image"; do
     [ -d "$cache/$name" ] || missing=$name
   done

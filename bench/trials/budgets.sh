@@ -9,20 +9,10 @@
 # shellcheck disable=SC2154  # set by lib.sh, or in a trap
 cd "$trials/../.." || exit 1
 [ $# -gt 0 ] || set -- blocks sort zstd search lu graph sqlite gromacs compile bitrev redis memcached build
-device='' ended=0
-# shellcheck disable=SC2317,SC2329  # called by the trap
-give_back() {
-  [ -z "$device" ] || { swapoff "/dev/zram$device"; echo "$device" >/sys/class/zram-control/hot_remove; }
-}
-trap 'ended=$?; give_back; (exit "$ended"); finish_test' EXIT
+ended=0
+trap 'ended=$?; swap_off; (exit "$ended"); finish_test' EXIT
 case ${SWAP:-zram:4G} in
-  zram:*)
-    modprobe -q zram 2>/dev/null
-    device=$(cat /sys/class/zram-control/hot_add) || exit 1
-    size=${SWAP:-zram:4G}
-    echo "${size#zram:}" >"/sys/block/zram$device/disksize"
-    mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device" || exit 1
-    ;;
+  zram:*) swap_on "${SWAP:-zram:4G}" || exit 1 ;;
 esac
 out=${KEEP:-$tmp/budgets}
 mkdir -p "$out"

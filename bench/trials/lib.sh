@@ -24,6 +24,19 @@ with_swap() {
   exit "$status"
 }
 
+# swap_on zram:SIZE: a zram swap until swap_off, which a script's trap has to call.
+zram_device=''
+swap_on() {
+  modprobe -q zram 2>/dev/null
+  zram_device=$(cat /sys/class/zram-control/hot_add) || return
+  echo "${1#zram:}" >"/sys/block/zram$zram_device/disksize" && mkswap "/dev/zram$zram_device" >/dev/null && swapon "/dev/zram$zram_device"
+}
+swap_off() {
+  [ -n "$zram_device" ] || return 0
+  swapoff "/dev/zram$zram_device"
+  echo "$zram_device" >/sys/class/zram-control/hot_remove
+}
+
 # Where the trial's cgroups are: sets $groups (a folder), $group_path (its path below the mount) and $current (the name of
 # the file that says what a cgroup holds).
 # shellcheck disable=SC2034  # for the trials
