@@ -14,6 +14,8 @@ use crate::usage::Usage;
 /// The windows by which use is stated, the best first: long enough to hold what a program comes back to. A shorter one where
 /// a phase is too short for [`FEWEST`] readings of a longer one.
 const USE_WINDOWS_S: [u32; 3] = [10, 5, 1];
+/// Windows by which it is known how much a longer one would hold.
+const OTHER_WINDOWS_S: [u32; 4] = [1, 5, 10, 30];
 /// A longer window is preferred from so many readings on.
 const FEWEST: usize = 3;
 /// Readings with gaps between them from which there is an interval. Of a program that works in bursts of up to 20 s, fewer are
@@ -182,9 +184,13 @@ impl Readings {
     /// Readings that follow each other without gaps leave nothing of the run out, so that there is the sampling error, which does
     /// not shrink with time, and how much a longer run would differ where the series is long enough to tell. Readings with gaps
     /// between them are a sample of the run.
-    fn half_width(&self) -> Option<f64> {
+    ///
+    /// `a_second` is how much more a window holds that is a second longer: ages are known to a tick, so that a window of watched pages
+    /// may be longer or shorter by half of one.
+    fn half_width(&self, a_second: f64) -> Option<f64> {
         let halves: Vec<f64> = self.all.iter().map(|one| one.half).collect();
         let sampling = stats::quantile(&halves, 0.5).unwrap_or(0.0);
+        let sampling = if sampling > 0.0 { sampling.hypot(JITTER_S * a_second) } else { 0.0 };
         let longest_s = f64::from(self.window_s) + 2.0 * JITTER_S;
         let gapless = self.all.windows(2).all(|pair| pair[1].end_s - pair[0].end_s <= longest_s);
         let over_time = match gapless {
@@ -218,7 +224,14 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
     let Some(readings) = all.iter().find(|readings| readings.independent >= enough) else { return Use::default() };
     let values = readings.bytes();
     let Some(mean) = stats::mean(&values) else { return Use::default() };
-    let half = readings.half_width();
+    // By the next longer window, or else the next shorter one, as far as they were read in the same stretches.
+    let mut others: Vec<u32> = OTHER_WINDOWS_S.into_iter().filter(|window_s| *window_s != readings.window_s).collect();
+    others.sort_by_key(|window_s| (*window_s < readings.window_s, window_s.abs_diff(readings.window_s)));
+    let a_second = others.iter().find_map(|window_s| {
+        let other = stats::mean(&Readings::of(live, *window_s, spans).bytes())?;
+        Some(((other - mean) / (f64::from(*window_s) - f64::from(readings.window_s))).max(0.0))
+    });
+    let half = readings.half_width(a_second.unwrap_or(0.0));
     Use {
         used_bytes: Some(whole(mean)),
         used_low_bytes: half.map(|half| whole(mean - half)),

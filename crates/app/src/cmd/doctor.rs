@@ -263,7 +263,7 @@ fn costs(calibration: &Calibration, width: u16) -> String {
         add("zram", refault);
     }
     if calibration.swap.is_none() {
-        table.add_row(["swap", "no swap device"]);
+        table.add_row(["swap", "-", "", "", "", "", "", "no swap device"]);
     }
     for column in table.column_iter_mut().skip(2).take(5) {
         column.set_cell_alignment(CellAlignment::Right);

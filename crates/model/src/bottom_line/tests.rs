@@ -146,6 +146,19 @@ fn watched_pages_keep_their_sampling_error_however_long_the_run() {
 }
 
 #[test]
+fn watched_pages_have_the_error_of_a_window_that_is_off_by_half_a_tick() {
+    let mut of = run(50, 500.0, |_| 50.0);
+    for row in of.rows.iter_mut().filter(|row| row.t_s > Some(8.0)) {
+        (row.ws_10s_bytes, row.ws_10s_ci95_bytes) = (Some(50.0 * MIB), Some(3.0 * MIB));
+        (row.ws_1s_bytes, row.ws_5s_bytes) = (None, Some(10.0 * MIB));
+    }
+    let used = answer(&of).steady.used;
+    // 8 MiB more a second, half of that, and the sampling error.
+    let half = number(used.used_high_bytes.unwrap() - used.used_bytes.unwrap());
+    assert!((half - 5.0 * MIB).abs() < 1.0, "{half}");
+}
+
+#[test]
 fn readings_that_overlap_are_not_independent() {
     assert_eq!(independent((10..=40).map(f64::from), 10.0), 4);
     assert_eq!(independent([1.0, 21.0, 41.0].into_iter(), 1.0), 3);
