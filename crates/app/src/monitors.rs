@@ -48,7 +48,7 @@ pub enum Monitor {
     /// Cohort and map, by DAMON or on the idle bitmap.
     Damon(Box<DamonMonitor>),
     /// Generations.
-    Mglru(MglruMonitor),
+    Mglru(Box<MglruMonitor>),
     /// Referenced bytes.
     Smaps(SmapsMonitor),
     /// None.
@@ -126,7 +126,7 @@ pub fn choose(
         refused.push(Refusal { backend: "mglru".to_owned(), why });
     } else if matches!(wish, Wish::Auto | Wish::Mglru) {
         match MglruMonitor::new(kernel, target, &options.windows_s) {
-            Ok(mglru) => return Ok(Choice { monitor: Monitor::Mglru(mglru), refused }),
+            Ok(mglru) => return Ok(Choice { monitor: Monitor::Mglru(Box::new(mglru)), refused }),
             Err(error) => refuse(wish, "mglru", why_not_mglru(&error), &error, &mut refused)?,
         }
     }
