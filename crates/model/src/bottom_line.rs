@@ -170,7 +170,7 @@ impl Readings {
             let (end_s, set) = row.t_s.zip(row.working_set(window_s))?;
             within(end_s).then_some(Reading { end_s, bytes: set.bytes, half: set.ci95 })
         };
-        let all: Vec<Reading> = spans.iter().flat_map(|span| in_phase(live, span)).filter_map(reading).collect();
+        let all: Vec<Reading> = spans.iter().flat_map(|span| span.rows(live)).filter_map(reading).collect();
         let independent = independent(all.iter().map(|one| one.end_s), window);
         Self { window_s, all, independent, stretches: spans.len() }
     }
@@ -243,22 +243,12 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
     }
 }
 
-fn in_phase<'a>(live: &'a [Usage], phase: &'a Phase) -> impl Iterator<Item = &'a Usage> {
-    // Ticks ascend, and a long record has very many.
-    let before = |t_s: f64| live.partition_point(|row| row.t_s.is_none_or(|at_s| at_s <= t_s));
-    let (from, to) = (before(phase.from_s), before(phase.to_s + 1e-9));
-    live.get(from..to).unwrap_or_default().iter()
-}
-
 fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
-    let earlier = Phase { from_s: f64::NEG_INFINITY, to_s: phase.from_s, ..*phase };
-    let before = in_phase(live, &earlier).filter_map(Usage::touched).fold(0.0, f64::max);
-    let highest = in_phase(live, phase).filter_map(Usage::touched).reduce(f64::max);
     let steady = phase.kind == PhaseKind::Steady;
     PhaseUse {
         phase: *phase,
-        resident_bytes: in_phase(live, phase).filter_map(Usage::held).reduce(f64::max).map(whole),
-        first_touched_bytes: highest.map(|highest| whole(highest - before)),
+        resident_bytes: phase.rows(live).filter_map(Usage::held).reduce(f64::max).map(whole),
+        first_touched_bytes: phase.first_touched(live).map(whole),
         // While memory is touched for the first time, readings do not say what is used again.
         used: if steady { used(live, &[phase]) } else { Use::default() },
     }
@@ -266,7 +256,7 @@ fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
 
 fn steady(phases: &[Phase], live: &[Usage]) -> Steady {
     let spans: Vec<&Phase> = phases.iter().filter(|phase| phase.kind == PhaseKind::Steady).collect();
-    let resident = spans.iter().flat_map(|phase| in_phase(live, phase)).filter_map(Usage::held);
+    let resident = spans.iter().flat_map(|phase| phase.rows(live)).filter_map(Usage::held);
     Steady {
         seconds: spans.iter().fold(0.0, |sum, phase| sum + phase.seconds()),
         resident_bytes: resident.reduce(f64::max).map(whole),

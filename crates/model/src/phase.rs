@@ -39,6 +39,20 @@ impl Phase {
     pub fn seconds(&self) -> f64 {
         self.to_s - self.from_s
     }
+
+    /// The rows of it; rows ascend in time, and a long record has very many.
+    pub(crate) fn rows<'a>(&self, live: &'a [Usage]) -> impl Iterator<Item = &'a Usage> {
+        let before = |t_s: f64| live.partition_point(|row| row.t_s.is_none_or(|at_s| at_s <= t_s));
+        let (from, to) = (before(self.from_s), before(self.to_s + 1e-9));
+        live.get(from..to).unwrap_or_default().iter()
+    }
+
+    /// Bytes that it touched for the first time: by how much demand rose. `None` where it has no rows.
+    pub(crate) fn first_touched(&self, live: &[Usage]) -> Option<f64> {
+        let earlier = Self { from_s: f64::NEG_INFINITY, to_s: self.from_s, ..*self };
+        let before = earlier.rows(live).filter_map(Usage::touched).fold(0.0, f64::max);
+        Some(self.rows(live).filter_map(Usage::touched).reduce(f64::max)? - before)
+    }
 }
 
 /// Share of the peak a second from which memory grows rather than drifts.

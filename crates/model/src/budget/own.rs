@@ -284,16 +284,11 @@ fn used_growing(known: &Known<'_>) -> f64 {
         let within = tick.iter().filter(|row| row.bin.max_s.is_some_and(|max_s| max_s <= shortest));
         Some(within.map(|row| row.bin.size.bytes).sum::<f64>())
     };
-    let touched = |from_s: f64, to_s: f64| {
-        let rows = known.live().iter().filter(|row| row.t_s.is_some_and(|t_s| from_s < t_s && t_s <= to_s + 1e-9));
-        rows.filter_map(Usage::touched).fold(0.0, f64::max)
-    };
     let of_phase = |phase: &Phase| {
         let readings = ticks().filter(|tick| tick.first().is_some_and(|row| in_phase(phase, row.t_s)));
-        let first = || touched(phase.from_s, phase.to_s) - touched(f64::NEG_INFINITY, phase.from_s);
-        readings.filter_map(used).reduce(f64::max).unwrap_or_else(first)
+        readings.filter_map(used).reduce(f64::max).or_else(|| phase.first_touched(known.live()))
     };
-    growing.map(of_phase).fold(0.0, f64::max)
+    growing.filter_map(of_phase).fold(0.0, f64::max)
 }
 
 /// The most by which more was held between two readings than at either of them: what came and went in between was never read, as
