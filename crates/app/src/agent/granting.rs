@@ -21,6 +21,11 @@ use super::watch::Watched;
 /// never ends.
 pub const SILENCE: Duration = Duration::from_secs(20);
 
+/// What is protected, over what is needed. A cgroup that uses a page more than is protected loses pages at every scan, at
+/// least 32 each time (mm/vmscan.c: SWAP_CLUSTER_MAX), and its use grows when it comes back: by page tables, and by the 64 pages
+/// that each CPU is charged ahead (mm/memcontrol.c: MEMCG_CHARGE_BATCH).
+const PROTECTED: f64 = 1.0 + 1.0 / 32.0;
+
 /// Takes back what this process has granted as soon as it is gone, or has hung for too long: it waits for the other end of its
 /// input to close, or to be silent. In a group of its own, as Ctrl-C is for all of a group.
 #[derive(Debug)]
@@ -109,7 +114,7 @@ impl Granting {
     /// Carries out one action on a workload; what is new, or could not be done.
     pub fn act(&mut self, watched: &Watched, action: &Action, now_s: f64) -> Option<Granted> {
         let (what, wanted) = match action {
-            Action::Protect { bytes, .. } => (What::Protect, *bytes),
+            Action::Protect { bytes, .. } => (What::Protect, *bytes * PROTECTED),
             Action::Pause { .. } => (What::Pause, 0.0),
             _ => (What::Release, 0.0),
         };
