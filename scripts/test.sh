@@ -8,7 +8,8 @@
 #                                           test that finds out only when it runs that it cannot run here prints
 #                                           `skip - NAME: needs CAPABILITY` and returns
 #   tests/native/*.sh, as root              their lines `ok - `, `not ok - ` and `skip - ` (see tests/native/lib.sh)
-#   vm/test.sh, if it is there              the same
+#   vm/test.sh                              the same. It runs beside cargo test and the native tests, in what time of the
+#                                           CPUs they leave: they mostly wait, and guests have a clock of their own
 
 set -euo pipefail
 export LC_ALL=C
@@ -25,38 +26,52 @@ passed=0
 times=() # seconds and name
 failures=()
 skips=()
-running=
+declare -A running=() # process groups
 log=$(mktemp "${TMPDIR:-/tmp}/lowtide-make-test.XXXXXX")
+vm_log=$log.vm
 
 interrupted() {
+  local group
   trap - INT TERM HUP
-  if [ -n "$running" ]; then
-    kill -s TERM -- "-$running" 2>/dev/null || true
-    wait "$running" 2>/dev/null || true
-  fi
+  for group in "${!running[@]}"; do kill -s TERM -- "-$group" 2>/dev/null || true; done
+  wait "${!running[@]}" 2>/dev/null || true
   exit 130
 }
-trap 'rm -f -- "$log"' EXIT
+trap 'rm -f -- "$log" "$vm_log"' EXIT
 trap interrupted INT TERM HUP
 
-# run NAME SECONDS COMMAND...: shows the command's output as it comes, keeps it in $log, and returns its status (124: it took
-# too long). Not a pipe into tee: a process that the command leaves behind would hold the pipe open for ever. In a
-# process group of its own, so that all of it can be stopped.
+# begin LOG SECONDS COMMAND...: starts it with its output in LOG, as the process group $begun, so that all of it can be stopped.
+# Not a pipe into tee: a process that the command leaves behind would hold the pipe open for ever.
+begin() {
+  local into=$1 limit=$2
+  shift 2
+  : >"$into"
+  set -m
+  timeout --kill-after=20 "$limit" "$@" >"$into" 2>&1 </dev/null &
+  begun=$!
+  set +m
+  running[$begun]=
+}
+
+# follow GROUP LOG: shows the output as it comes, and returns the command's status (124: it took too long).
+follow() {
+  local tail status=0
+  tail -n +1 -s 0.2 -f --pid="$1" "$2" &
+  tail=$!
+  wait "$1" || status=$?
+  unset "running[$1]"
+  wait "$tail" || true
+  return "$status"
+}
+
+# run NAME SECONDS COMMAND...: shows the command's output, keeps it in $log, and returns its status.
 run() {
-  local name=$1 limit=$2 tail status=0 begun=$SECONDS
+  local name=$1 limit=$2 since=$SECONDS status=0
   shift 2
   printf '\n== %s\n' "$*"
-  : >"$log"
-  set -m
-  timeout --kill-after=20 "$limit" "$@" >"$log" 2>&1 </dev/null &
-  running=$!
-  set +m
-  tail -n +1 -s 0.2 -f --pid="$running" "$log" &
-  tail=$!
-  wait "$running" || status=$?
-  running=
-  wait "$tail" || true
-  times+=("$((SECONDS - begun)) $name")
+  begin "$log" "$limit" "$@"
+  follow "$begun" "$log" || status=$?
+  times+=("$((SECONDS - since)) $name")
   return "$status"
 }
 
@@ -89,7 +104,7 @@ one() {
 sum() { sed -nE "s/$1/\\1/p" "$log" | awk '{ n += $1 } END { print n + 0 }'; }
 
 cargo_tests() {
-  local status=0 count begun reported name
+  local status=0 count programs reported name
   run "cargo test" 1800 cargo test --workspace --locked --no-fail-fast -- --show-output || status=$?
   local before=${#failures[@]}
   count=$(sum '^test result: .* ([0-9]+) passed;.*')
@@ -108,21 +123,19 @@ cargo_tests() {
     passed=$((passed - 1))
   done < <(sed -n 's/^skip - //p' "$log")
   # A test program that dies before its result line is one failure; so is code that does not compile.
-  begun=$(grep -cE '^ +(Running|Doc-tests) ' "$log" || true)
+  programs=$(grep -cE '^ +(Running|Doc-tests) ' "$log" || true)
   reported=$(grep -c '^test result: ' "$log" || true)
-  if [ "$reported" -lt "$begun" ]; then
-    failures+=("cargo test: $((begun - reported)) test programs died")
+  if [ "$reported" -lt "$programs" ]; then
+    failures+=("cargo test: $((programs - reported)) test programs died")
   elif [ "$status" -ne 0 ] && ! grep -q '^test result: FAILED' "$log"; then
     failures+=("cargo test: $(ended "$status")")
   fi
   keep_if_more_than "$before"
 }
 
-# A script that reports by lines: `reporting SECONDS SCRIPT`.
-reporting() {
-  local limit=$1 script=$2 status=0 count reported name before=${#failures[@]}
-  run "$script" "$limit" "${as_root[@]}" env LOWTIDE="$target/release/lowtide" PATTERN="$target/release/pattern" "$script" ||
-    status=$?
+# counted SCRIPT STATUS: what the lines in $log say of a script that ended so.
+counted() {
+  local script=$1 status=$2 count reported name before=${#failures[@]}
   count=$(grep -c '^ok - ' "$log" || true)
   passed=$((passed + count))
   while IFS= read -r name; do failures+=("$script: $name"); done < <(sed -n 's/^not ok - //p' "$log")
@@ -139,36 +152,37 @@ reporting() {
   keep_if_more_than "$before"
 }
 
-real_kernel_tests() {
-  local scripts=() script status=0
-  for script in tests/native/*.sh; do
-    [ "$script" != tests/native/lib.sh ] && [ -e "$script" ] && scripts+=("$script")
-  done
-  [ ${#scripts[@]} -gt 0 ] || [ -e vm/test.sh ] || return 0
-  run "release build" 1200 cargo build --release --locked --workspace --bins || status=$?
-  if [ "$status" -ne 0 ]; then
-    failures+=("release build: $(ended "$status")")
-    return 0
-  fi
-  as_root=()
+native_tests() {
+  local as_root=() script status
   if [ "$(id -u)" -ne 0 ]; then as_root=(sudo -n); fi
-  if as_root true; then
-    ensure_command jq jq || true
-    for script in "${scripts[@]}"; do reporting 300 "$script"; done
-  else
-    for script in "${scripts[@]}"; do skips+=("$script: needs root, or sudo without a password"); done
-  fi
-  # A virtual machine needs no root outside of it.
-  as_root=()
-  if [ -e vm/test.sh ]; then reporting 3300 vm/test.sh; fi
+  if "${as_root[@]}" true; then ensure_command jq jq || true; fi
+  for script in tests/native/*.sh; do
+    [ "$script" != tests/native/lib.sh ] || continue
+    if ! "${as_root[@]}" true; then
+      skips+=("$script: needs root, or sudo without a password")
+      continue
+    fi
+    status=0
+    run "$script" 300 "${as_root[@]}" env LOWTIDE="$target/release/lowtide" PATTERN="$target/release/pattern" "$script" || status=$?
+    counted "$script" "$status"
+  done
+}
+
+# The guests' tests, from when begin() started them.
+vm_tests() {
+  local status=0
+  printf '\n== vm/test.sh\n'
+  follow "$vm" "$vm_log" || status=$?
+  mv -- "$vm_log" "$log"
+  counted vm/test.sh "$status"
 }
 
 # What guests are made of is fetched and unpacked meanwhile; vm/test.sh waits for it where it is not done by then.
 prepare_guests() {
   local kernel
-  for kernel in 6.12 newest; do vm/run --kernel "$kernel" --prepare || true; done
+  for kernel in 6.12 newest 6.1; do vm/run --kernel "$kernel" --prepare || true; done
 }
-if [ -z "${QUICK:-}" ] && [ -e vm/run ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
+if [ -z "${QUICK:-}" ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
 
 ensure_toolchain
 if ensure_component fmt rustfmt; then
@@ -181,8 +195,19 @@ if ensure_component clippy clippy; then
 else
   failures+=("cargo clippy: clippy is missing")
 fi
+built=
+if [ -z "${QUICK:-}" ]; then
+  if run "release build" 1200 cargo build --release --locked --workspace --bins; then built=1; else failures+=("release build: see above"); fi
+fi
+if [ -n "$built" ]; then
+  begin "$vm_log" 3300 chrt --idle 0 vm/test.sh
+  vm=$begun
+fi
 cargo_tests
-[ -n "${QUICK:-}" ] || real_kernel_tests
+if [ -n "$built" ]; then
+  native_tests
+  vm_tests
+fi
 
 printf '\nthe longest, seconds:\n'
 printf '%s\n' "${times[@]}" | sort -rn | head -n 10 | sed 's/^/  /'

@@ -1,54 +1,73 @@
 #!/usr/bin/env bash
-# Runs vm/tests/*.sh, or those named (`vm/test.sh 10-smoke`), in a guest of each kernel. One boot a kernel. Tests named
-# *-once.sh run on the first kernel only: what they are about is not the kernel. Those named *-two-nodes* have a boot of
-# their own, in a guest with two NUMA nodes of memory.
+# Runs vm/tests/*.sh, or those named (`vm/test.sh 10-smoke`), on each kernel: every test in a guest of its own, as many guests at
+# a time as there are CPUs, the longest first. Tests named *-once.sh run on the first kernel only: what they are about is not
+# the kernel. A line `# guest: OPTIONS` in a test has vm/run's options for its guest; without, it is one CPU in virtual time.
 #
-# Environment: KERNELS, TIMEOUT (seconds for all tests of a kernel, with its boot), TEST_TIMEOUT (seconds for one test).
-# Output: the tests' lines `ok - `, `not ok - ` and `skip - `, with the kernel before the name. Fails if any is not ok.
+# Environment: KERNELS, JOBS (guests at a time), TIMEOUT (seconds of the host for a guest), TEST_TIMEOUT (seconds of the guest for a test).
+# Output: what each test printed once it has ended, its lines `ok - `, `not ok - ` and `skip - ` with the kernel before the
+# name. Fails if any is not ok.
 
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
-kernels=${KERNELS:-6.12 newest}
-timeout=${TIMEOUT:-1600}
-test_timeout=${TEST_TIMEOUT:-420}
+kernels=${KERNELS:-6.12 newest 6.1}
+jobs=${JOBS:-$(nproc)}
+timeout=${TIMEOUT:-1200}
+test_timeout=${TEST_TIMEOUT:-600}
+took=${LOWTIDE_VM_CACHE:-$HOME/.cache/lowtide-vm}/took # lines of seconds, test and kernel, the newest last
 
 tests=()
 if [ $# -eq 0 ]; then set -- vm/tests/*.sh; fi
 for name in "$@"; do
-  name=vm/tests/$(basename -- "$name" .sh).sh
-  [ -e "$name" ] || { printf 'vm/test.sh: there is no %s\n' "$name" >&2; exit 2; }
-  tests+=("/lowtide/$name")
+  name=$(basename -- "$name" .sh)
+  [ -e "vm/tests/$name.sh" ] || { printf 'vm/test.sh: there is no vm/tests/%s.sh\n' "$name" >&2; exit 2; }
+  tests+=("$name")
 done
 
-log=$(mktemp)
-trap 'rm -f -- "$log"' EXIT
+work=$(mktemp -d "${TMPDIR:-/tmp}/lowtide-vm-tests.XXXXXX")
+# shellcheck disable=SC2317,SC2329 # reached through the traps
+finish() {
+  local pids
+  mapfile -t pids < <(jobs -p)
+  [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true
+  wait || true
+  rm -rf -- "$work"
+}
+trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-failed=0
 
 # In the guest the tests have the folders of the repository around them, so that they find the harness of tests/native.
-puts=(--put vm/tests:/lowtide/vm/tests --put vm/guest/tests.sh:/vm/tests.sh)
-for path in tests workloads/patterns workloads/violent.py; do
-  [ ! -e "$path" ] || puts+=(--put "$path:/lowtide/$path")
-done
+puts=(--put vm/tests:/lowtide/vm/tests)
+for path in tests/native/lib.sh workloads/patterns workloads/violent.py; do puts+=(--put "$path:/lowtide/$path"); done
 
-# in_guest KERNEL NODES MEMORY TEST...
-in_guest() {
-  local kernel=$1 nodes=$2 memory=$3 status=0
-  shift 3
-  vm/run --kernel "$kernel" --nodes "$nodes" --memory "$memory" --timeout "$timeout" "${puts[@]}" -- \
-    bash /vm/tests.sh "$test_timeout" "$@" |
-    sed -u -E "s/^((not )?ok|skip) - /&$kernel: /" | tee "$log" || status=$?
-  if [ "$status" -ne 0 ]; then
-    failed=1
-    grep -q '^not ok - ' "$log" || printf 'not ok - vm %s: the guest ended with status %s\n' "$kernel" "$status"
-  elif ! grep -qE '^(ok|skip) - ' "$log"; then
-    failed=1
-    printf 'not ok - vm %s: no test reported anything\n' "$kernel"
+# Runs one test and prints what came of it in one piece.
+one() { # KERNEL TEST
+  local kernel=$1 test=$2 log=$work/$1-$2 options status=0 begun=$SECONDS reason
+  read -ra options < <(sed -n 's/^# guest: //p' "vm/tests/$test.sh") || true
+  # The guest ends with this shell, however that ends.
+  setpriv --pdeathsig TERM vm/run --kernel "$kernel" --clock virtual --timeout "$timeout" "${puts[@]}" "${options[@]}" -- \
+    env LOWTIDE=/usr/local/bin/lowtide PATTERN=/usr/local/bin/pattern \
+    timeout --kill-after=10 "$test_timeout" bash "/lowtide/vm/tests/$test.sh" >"$log" 2>&1 </dev/null || status=$?
+  case $status in
+    0) reason='reported nothing' ;;
+    124 | 137) reason="took longer than $test_timeout s" ;;
+    *) reason="status $status" ;;
+  esac
+  # A test that fails says so itself; one that ended for another reason does not.
+  if ! grep -qE '^(not ok|ok|skip) - ' "$log" || { [ "$status" -ne 0 ] && ! grep -q '^not ok - ' "$log"; }; then
+    printf 'not ok - %s: %s\n' "$test" "$reason" >>"$log"
   fi
+  ! grep -q '^not ok - ' "$log" || : >"$work/failed"
+  {
+    flock "$output"
+    printf '# %s on %s took %s s\n' "$test" "$kernel" "$((SECONDS - begun))"
+    sed -E "s/^((not )?ok|skip) - /&$kernel: /" "$log"
+    echo "$((SECONDS - begun)) $test $kernel" >>"$took"
+  } {output}>"$work/lock"
 }
 
+queue=() # lines of seconds, kernel and test
 for kernel in $kernels; do
   status=0
   vm/run --kernel "$kernel" --prepare || status=$?
@@ -56,14 +75,18 @@ for kernel in $kernels; do
     0) ;;
     69) printf 'skip - vm %s: needs Debian mirror\n' "$kernel"; continue ;;
     77) printf 'skip - vm %s: needs root to fill its cache once\n' "$kernel"; continue ;;
-    *) printf 'not ok - vm %s: preparing it failed with status %s\n' "$kernel" "$status"; failed=1; continue ;;
+    *) printf 'not ok - vm %s: preparing it failed with status %s\n' "$kernel" "$status"; : >"$work/failed"; continue ;;
   esac
-  on_one=() on_two=()
   for test in "${tests[@]}"; do
-    [[ $test != *-once.sh || $kernel == "${kernels%% *}" ]] || continue
-    if [[ $test == *-two-nodes* ]]; then on_two+=("$test"); else on_one+=("$test"); fi
+    [[ $test != *-once || $kernel == "${kernels%% *}" ]] || continue
+    # A test that never ran comes before those that did.
+    seconds=$(awk -v t="$test" -v k="$kernel" '$2 == t && $3 == k { s = $1 } END { print s == "" ? 9999 : s }' "$took" 2>/dev/null || echo 9999)
+    queue+=("$seconds $kernel $test")
   done
-  [ ${#on_one[@]} -eq 0 ] || in_guest "$kernel" 1 2G "${on_one[@]}"
-  [ ${#on_two[@]} -eq 0 ] || in_guest "$kernel" 2 1G "${on_two[@]}"
 done
-exit "$failed"
+while read -r _ kernel test; do
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || true; done
+  one "$kernel" "$test" &
+done < <([ ${#queue[@]} -eq 0 ] || printf '%s\n' "${queue[@]}" | sort -rn)
+wait
+[ ! -e "$work/failed" ]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# guest: --no-flusher
 # Idle ages by the multi-generational LRU, against a program whose working set is known, in a cgroup with descendants.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"

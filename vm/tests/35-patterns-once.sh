@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# guest: --no-flusher
 # Cgroups named by a pattern, and one that is smaller than its program.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"

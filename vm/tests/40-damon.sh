@@ -15,7 +15,7 @@ stat=/sys/module/damon_stat/parameters/enabled
 if [ -e "$stat" ]; then
   was=$(cat "$stat")
   [ "$was" = Y ] || echo Y >"$stat"
-  check "statistics of the kernel's own do not keep DAMON" run stat tight 6
+  check "statistics of the kernel's own do not keep DAMON" run stat fixed 6
   contains "and are said to have paused" "$(notes stat)" "damon_stat"
   equals "and go on afterwards" "$(cat "$stat")" Y
   start "$LOWTIDE" run --monitor damon --out killed -- sleep 30

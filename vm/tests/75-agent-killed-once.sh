@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# guest: --no-flusher
 # The agent, killed again and again at any instant, against programs whose working sets are known, with zram for swap.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh" || exit 1

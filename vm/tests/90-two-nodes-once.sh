@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# guest: --nodes 2 --memory 1G
 # Memory of two speeds: a node with CPUs and one without. What is idle is moved to the slow one, and what lies where is told.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
