@@ -8,6 +8,7 @@
 #   scripts/bench.sh coverage                            how often the intervals that lowtide prints hold the truth
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
+#   scripts/bench.sh instructions [--keep]               what lowtide does, in instructions, beside bench/instructions.csv; kept there
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets against the least that holds, some ten minutes a program
@@ -114,6 +115,17 @@ guest() {
   [ "$1" != accuracy ] || clock=virtual
   vm/run --kernel "$kernel" --clock "$clock" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
     lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
+}
+
+# Instructions are counted in a guest; how many a core does in a second is measured here.
+instructions() {
+  local counted=$target/instructions.csv status=0
+  vm/run --kernel 6.12 --prepare || status=$?
+  [ "$status" -eq 0 ] || { skip instructions "a guest: vm/run --prepare"; return; }
+  vm/run --kernel 6.12 --clock virtual --memory 4G --no-flusher --timeout "${TIMEOUT:-3600}" --put "$bench:/usr/local/bin/lowtide-bench" \
+    --get "/tmp/counted.csv:$counted" -- sh -c 'modprobe zram; exec lowtide-bench instructions --patterns /patterns --count /tmp/counted.csv'
+  "$bench" instructions --counted "$counted" --known bench/instructions.csv
+  [ "${1-}" != --keep ] || cp "$counted" bench/instructions.csv
 }
 
 # The compiler proper with the libraries that it and its tools need, for a guest: into a folder.
@@ -256,6 +268,8 @@ everything() {
   guest accuracy --map paddr --only fixed,islands,file --seconds 20 || status=1
   title "accuracy by generations (MGLRU), in a guest"
   guest accuracy --monitor mglru --only fixed,islands,idle-tail,file --seconds 25 || status=1
+  title "instructions, counted in a guest"
+  instructions || status=1
   title "reading the kernel, in a guest"
   guest reads || status=1
   return "$status"
@@ -284,6 +298,7 @@ case ${1-} in
     if [ "$(id -u)" -ne 0 ]; then skip counted root; exit; fi
     LOWTIDE=$target/release/lowtide LOWTIDE_BENCH=$bench bench/trials/recount.py "${@:2}"
     ;;
+  instructions) instructions "${2-}" ;;
   trials) trials ;;
   fidelity) fidelity ;;
   fleet) fleet "${@:2}" ;;

@@ -19,13 +19,15 @@ const CHUNK: NonZeroUsize = NonZeroUsize::new(8 << 20).expect("not zero");
 /// If the result cannot be printed.
 pub fn spin(rounds: u64) -> anyhow::Result<()> {
     let start = Instant::now();
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for round in 0..rounds {
-        // FNV-1a, which leaves the compiler nothing to take out of the loop.
-        hash = (hash ^ black_box(round)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let hash = hash(rounds);
     tell(start, rounds, hash);
     Ok(())
+}
+
+/// FNV-1a of the numbers below, which leaves the compiler nothing to take out of the loop.
+#[must_use]
+pub fn hash(rounds: u64) -> u64 {
+    (0..rounds).fold(0xcbf2_9ce4_8422_2325, |hash, round| (hash ^ black_box(round)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// `rounds` times: maps 8 MiB, touches all of it, unmaps it, and starts a process and waits for it.

@@ -10,6 +10,7 @@ mod fits;
 mod fleet;
 mod grid;
 mod histogram;
+mod instructions;
 mod loads;
 mod machine;
 mod mixes;
@@ -44,6 +45,8 @@ enum Command {
     Coverage(coverage::Args),
     /// Watch the same programs by other tools
     Peers(peers::Args),
+    /// Count instructions of what lowtide does, in a guest whose clock counts them
+    Instructions(instructions::Args),
     /// Measure what reading the kernel costs: generations of many cgroups, regions of DAMON
     Reads(reads::Args),
     /// Count what a program uses within a time, by paging all of it out and counting what comes back
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Cost(args) => cost::run(&args),
         Command::Coverage(args) => coverage::run(&args),
         Command::Peers(args) => peers::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Reads(args) => reads::run(&args),
         Command::Recount(args) => recount::run(&args),
         Command::Fidelity(args) => fidelity::run(&args),

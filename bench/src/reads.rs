@@ -92,7 +92,7 @@ fn parsing(args: &Args) -> Row {
 }
 
 /// Cgroups of our own, each with a process and page cache; taken away in the end.
-struct Cgroups {
+pub struct Cgroups {
     group: PathBuf,
     home: PathBuf,
     count: usize,
@@ -101,7 +101,17 @@ struct Cgroups {
 }
 
 impl Cgroups {
-    fn make(kernel: &Kernel, count: usize) -> anyhow::Result<Self> {
+    /// Where they are.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.group.to_string_lossy().into_owned()
+    }
+
+    /// Makes them.
+    ///
+    /// # Errors
+    /// Without cgroups of version 2, or if they cannot be made.
+    pub fn make(kernel: &Kernel, count: usize) -> anyhow::Result<Self> {
         let here = Cgroup::of(kernel, std::process::id())?.context("there is no memory cgroup")?;
         if here.version == Version::V1 {
             bail!("needs cgroup version 2");
@@ -151,8 +161,7 @@ fn remove(folder: &Path) {
 fn generations(args: &Args, kernel: &Kernel) -> anyhow::Result<Vec<Row>> {
     let lru = lru_gen::LruGen::open(kernel)?;
     let cgroups = Cgroups::make(kernel, args.cgroups)?;
-    let name = cgroups.group.to_string_lossy().into_owned();
-    let target = Target { cgroups: vec![Cgroup::named(kernel, &name)?], ..Target::default() };
+    let target = Target { cgroups: vec![Cgroup::named(kernel, &cgroups.name())?], ..Target::default() };
     let mut monitor = MglruMonitor::new(kernel, &target, &[])?;
     let (mut ticks, mut reads) = (Vec::new(), Vec::new());
     monitor.step(0.0)?;

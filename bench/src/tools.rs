@@ -133,6 +133,16 @@ impl Tools {
         Ok(command)
     }
 
+    /// `lowtide agent` with that configuration.
+    ///
+    /// # Errors
+    /// If the program is not found.
+    pub fn agent(&self, config: &Path) -> anyhow::Result<Command> {
+        let mut command = Command::new(found(self.lowtide.as_deref(), "lowtide")?);
+        command.args(["agent", "--config"]).arg(config);
+        Ok(command)
+    }
+
     /// The same command under `lowtide run`, recorded in `dir`/record.
     ///
     /// # Errors

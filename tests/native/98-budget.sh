@@ -5,6 +5,32 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 mib=1048576
+# What takes longest begins first; each is waited for where it is needed.
+# Of a start-up slow enough to read what it uses.
+start "$LOWTIDE" run --out slow -- /usr/bin/python3 "$repository/workloads/phased.py" 300 40 18 --start 6 >slow.out 2>slow.err
+slow=$started
+# Longer than the ten seconds that are needed: where looking is dear, the price has the look wait.
+start "$LOWTIDE" budget --duration 20s --json --out endless -- "$PATTERN" "$patterns/fixed.toml" --seconds 300 >endless.json 2>endless.err
+endless=$started
+if have root; then
+  # 96 MiB on tmpfs that nobody looks at again: they have nowhere to go.
+  start "$LOWTIDE" budget --no-swap --json --out tmpfs -- sh -c 'head -c 96M /dev/zero >"$0" && sleep 11; rm "$0"' "/dev/shm/lowtide-test-$$" >tmpfs.json 2>tmpfs.err
+  tmpfs=$started
+  # The same locked in memory, or not: with swap the one could go.
+  idle='import ctypes, mmap, sys, time
+size = 96 << 20
+memory = mmap.mmap(-1, size)
+for part in range(6):
+    memory.write(bytes(size // 6))
+    time.sleep(1)
+if sys.argv[1] == "locked":
+    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    sys.exit(1) if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(size)) else None
+time.sleep(24)'
+  # Long enough for several windows where looking is dear, as the price has readings wait.
+  for kind in locked free; do start "$LOWTIDE" run --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >"$kind.out" 2>"$kind.err"; done
+  recorders=("${all_started[@]: -2}")
+fi
 "$LOWTIDE" budget --json --out first -- "$PATTERN" "$patterns/fixed.toml" --seconds 12 >first.json 2>err
 equals "a program is measured and its budgets told" $? 0
 of() { json "$1" ".budgets[] | select(.mechanism == \"$2\") | .bytes"; }
@@ -27,8 +53,7 @@ else
   contains "in the budget" "$("$LOWTIDE" budget first 2>/dev/null)" "Give it $pasted MiB"
   contains "and on the page" "$(<first/report.html)" "Give it $pasted MiB"
 fi
-# Of a start-up slow enough to read what it uses.
-"$LOWTIDE" run --out slow -- /usr/bin/python3 "$repository/workloads/phased.py" 300 40 18 --start 6 >out 2>err
+wait "$slow"
 between "with swap that was asked for, it may be less" \
   "$("$LOWTIDE" budget slow --with-swap 64M --emit slurm 2>/dev/null | sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p')" 230 280
 equals "a record tells the same" "$(of <("$LOWTIDE" budget first --json) lowtide)" "$own"
@@ -43,31 +68,16 @@ contains "a container's resources, without swap" "$("$LOWTIDE" budget first --em
 "$LOWTIDE" budget -- sh -c 'exit 7' >out 2>err
 equals "a program that fails has no budget" $? 7
 contains "and it is said why" "$(<err)" "ended with exit code 7"
-# Longer than the ten seconds that are needed: where looking is dear, the price has the look wait.
-"$LOWTIDE" budget --duration 20s --json --out endless -- "$PATTERN" "$patterns/fixed.toml" --seconds 300 >endless.json 2>err
+wait "$endless"
 equals "a program that never ends is ended" $? 0
 between "and has a budget" "$(of endless.json lowtide)" $((60 * mib)) $((530 * mib))
 "$LOWTIDE" budget endless --verify >out 2>err
 equals "but no time that could be compared" $? 2
 between "fast memory has a price of its own" "$(of <("$LOWTIDE" budget first --slow-tier 1us --json) lowtide)" 1 "$own"
 if have root; then
-  # 96 MiB on tmpfs that nobody looks at again: they have nowhere to go.
-  "$LOWTIDE" budget --no-swap --json --out tmpfs -- sh -c 'head -c 96M /dev/zero >"$0" && sleep 11; rm "$0"' "/dev/shm/lowtide-test-$$" >tmpfs.json 2>err
+  wait "$tmpfs"
   between "what lies on tmpfs stays without swap" "$(of tmpfs.json lowtide)" $((96 * mib)) $((130 * mib))
-  # The same locked in memory, or not: with swap the one could go.
-  idle='import ctypes, mmap, sys, time
-size = 96 << 20
-memory = mmap.mmap(-1, size)
-for part in range(6):
-    memory.write(bytes(size // 6))
-    time.sleep(1)
-if sys.argv[1] == "locked":
-    at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    sys.exit(1) if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(size)) else None
-time.sleep(24)'
-  # Long enough for several windows where looking is dear, as the price has readings wait.
-  for kind in locked free; do start "$LOWTIDE" run --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >out 2>err; done
-  for recorder in "${all_started[@]: -2}"; do wait "$recorder"; done
+  wait "${recorders[@]}"
   of_swap() { of <("$LOWTIDE" budget "$1" --with-swap 1G --slowdown 20% --json 2>/dev/null) lowtide; }
   between "locked memory stays with it, too" "$(of_swap locked)" $((96 * mib)) $((130 * mib))
   between "which what is idle need not" "$(of_swap free)" 1 $((60 * mib))
