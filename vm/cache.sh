@@ -8,6 +8,8 @@ cache=${LOWTIDE_VM_CACHE:-$HOME/.cache/lowtide-vm}
 # Told apart from other failures, because tests that cannot run for want of these are skipped.
 no_mirror=69
 no_root=77
+# MiB that preparing takes at most at a time: packages, the tree, a disk made from it, a guest that is saved.
+space=2500
 
 say() { printf 'vm: %s\n' "$*" >&2; }
 
@@ -86,7 +88,7 @@ bootstrap() { # FOLDER PACKAGES(comma separated) VARIANT
     trixie "$1" "$line" >"$cache/bootstrap.log" 2>&1 && return
   # It does not say whether the mirror was to blame.
   update trixie || return
-  say "unpacking $2 failed: $(grep -m1 '^E:' "$cache/bootstrap.log") (see $cache/bootstrap.log)"
+  say "unpacking $2 failed: $(grep -m1 '^E:' "$cache/bootstrap.log" | cut -c1-200) (see $cache/bootstrap.log)"
   return 1
 }
 
@@ -198,7 +200,7 @@ key_of() { cat "$@" | sha256sum | head -c 8; }
 # prepare KERNEL: sets $qemu (a folder), $vmlinuz, $initrd, $disk, $flusher and $image (their name). One at a time where something is missing.
 # shellcheck disable=SC2034 # the caller uses them
 prepare() {
-  local kernel=$1 flush name missing='' lock status=0
+  local kernel=$1 flush name missing='' free lock status=0
   suite_of "$kernel" >/dev/null || return
   tree_key=$(key_of "$here/packages")
   image=image-$kernel-$(key_of "$here/packages" "$here"/guest/{init.sh,first.c} "$here/cache.sh")
@@ -213,6 +215,11 @@ prepare() {
     return $no_root
   fi
   mkdir -p "$cache" || return
+  free=$(df --output=avail --block-size=1M "$cache" | tail -n 1)
+  if [ "$free" -lt $space ]; then
+    say "needs $space MiB to prepare $missing, and $cache has $((free)) MiB left"
+    return 1
+  fi
   exec {lock}>"$cache/lock"
   flock "$lock"
   {

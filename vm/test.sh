@@ -28,6 +28,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/lowtide-vm-tests.XXXXXX")
 # shellcheck disable=SC2317,SC2329 # reached through the traps
 finish() {
   local pids
+  trap '' INT TERM HUP
   mapfile -t pids < <(jobs -p)
   [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true
   wait || true

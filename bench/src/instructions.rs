@@ -127,7 +127,7 @@ fn count(tools: &Tools) -> anyhow::Result<Counts> {
                 watched(&kernel, &journal, &target, Watch::Cohort(pages))?,
             );
         }
-        note("map of 300 regions, per second", watched(&kernel, &journal, &target, Watch::Map)?);
+        note("map, a region checked once", watched(&kernel, &journal, &target, Watch::Map)?);
         note("smaps, a cycle's clear and reading of 512 MiB", smaps(&kernel, &target)?);
         running.terminate();
     }
@@ -187,8 +187,9 @@ enum Watch {
     Map,
 }
 
-/// Instructions a second of one of DAMON's instruments, settled: kernel threads, reading, and the walks over the target at the
-/// recorder's rhythm (every 5 and 15 s).
+/// Instructions of one of DAMON's instruments, settled: kernel threads, reading, and the walks over the target at the recorder's
+/// rhythm (every 5 and 15 s). Of the cohort a second's; of the map those for one check of a region, as how many regions there
+/// are is DAMON's affair and another number each time.
 fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) -> anyhow::Result<f64> {
     const SETTLED_S: u32 = 20;
     // DAMON draws where to split regions and which page of one to check, so what has few of them varies.
@@ -208,10 +209,10 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
     };
     let mut damon = DamonMonitor::take(kernel, journal, &rhythm, 0, false)?;
     let so_far = || Ok::<f64, anyhow::Error>(cpu_of(kernel, std::process::id())? + kdamonds(kernel)?);
-    let mut before_s = 0.0;
+    let (mut before_s, mut checks) = (0.0, 0.0);
     for second in 0..SETTLED_S + counted_s {
         if second == SETTLED_S {
-            before_s = so_far()?;
+            (before_s, checks) = (so_far()?, 0.0);
         }
         let now_s = f64::from(second);
         match watch {
@@ -224,9 +225,11 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
         }
         std::thread::sleep(Duration::from_secs(1));
         damon.poll()?;
+        checks += damon.looks_per_s().1;
         std::hint::black_box((damon.picture(target), damon.take_snapshots(), damon.take_episodes(false)));
     }
-    Ok(instructions(so_far()? - before_s) / f64::from(counted_s))
+    let per = if let Watch::Map = watch { checks } else { f64::from(counted_s) };
+    Ok(instructions(so_far()? - before_s) / per)
 }
 
 /// Instructions of clearing what was referenced, and of reading it once.
