@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
@@ -20,7 +20,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ use crate::failure::{Failure, code};
 use crate::serve;
 
 /// Cgroups are looked at so often.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK_S: f64 = 5.0;
 /// What was not seen for so many half-lives is forgotten.
 const FORGOTTEN: f64 = 8.0;
 
@@ -111,7 +111,7 @@ struct Before {
 /// If a pattern makes no sense, or an address or file cannot be used.
 pub fn watch(args: &Args, slowdown: Share, swap: u64, json: bool) -> anyhow::Result<i32> {
     let half_life_s = args.half_life.0.as_secs_f64();
-    if args.every.0 < LOOK || half_life_s < args.every.0.as_secs_f64() {
+    if args.every.0.as_secs_f64() < LOOK_S || half_life_s < args.every.0.as_secs_f64() {
         let message = format!(
             "--every {}: give 5s or more, and no more than --half-life ({}), for example 1m",
             args.every, args.half_life
@@ -131,7 +131,7 @@ pub fn watch(args: &Args, slowdown: Share, swap: u64, json: bool) -> anyhow::Res
     let ages =
         WINDOWS_S.iter().filter(|window| **window >= 5).map(|window| Span(Duration::from_secs(u64::from(*window))));
     let config = Config {
-        every: Span(LOOK),
+        every: Span(Duration::from_secs_f64(LOOK_S)),
         ages: ages.collect(),
         workload: args.cgroup.iter().map(workload).collect(),
         ..Config::default()
@@ -152,15 +152,17 @@ pub fn watch(args: &Args, slowdown: Share, swap: u64, json: bool) -> anyhow::Res
         swap,
         half_life_s,
     };
-    let start = Instant::now();
-    let mut next = args.every.0;
-    while !wait(&signals, LOOK)? {
-        recommender.look(start.elapsed().as_secs_f64());
-        if start.elapsed() < next {
+    let start_ns = recommender.kernel.monotonic_ns();
+    let every_s = args.every.0.as_secs_f64();
+    let mut next_s = every_s;
+    while !wait(&recommender.kernel, &signals)? {
+        let now_s = recommender.kernel.seconds_since(start_ns);
+        recommender.look(now_s);
+        if now_s < next_s {
             continue;
         }
-        next += args.every.0;
-        let all = recommender.recommend(start.elapsed().as_secs_f64(), unix_s());
+        next_s += every_s;
+        let all = recommender.recommend(now_s, unix_s());
         tell(&all, json)?;
         *shared.0.lock().unwrap_or_else(PoisonError::into_inner) = all;
         if let Some(path) = &args.state {
@@ -170,12 +172,10 @@ pub fn watch(args: &Args, slowdown: Share, swap: u64, json: bool) -> anyhow::Res
     Ok(0)
 }
 
-/// Waits so long. True if a signal came that ends it.
-fn wait(signals: &Signals, time: Duration) -> anyhow::Result<bool> {
-    match poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&Timespec::try_from(time)?)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(signals.next()?.is_some()),
-        Err(error) => Err(error.into()),
-    }
+/// Waits for the next look. True if a signal came that ends it.
+fn wait(kernel: &Kernel, signals: &Signals) -> anyhow::Result<bool> {
+    kernel.wait(&mut [PollFd::new(signals, PollFlags::IN)], LOOK_S)?;
+    Ok(signals.next()?.is_some())
 }
 
 fn unix_s() -> f64 {

@@ -13,12 +13,11 @@ use lowtide_kernel::pressure::{Trigger, Woken};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_kernel::system::monotonic_ns;
 use lowtide_kernel::undo::Journal;
 use lowtide_model::meta::{End, Meta};
 use lowtide_model::usage::Usage;
 use lowtide_policy::governor::Governor;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use self::slow::Slow;
 use crate::monitors::{Map, Monitor, Wish};
@@ -121,7 +120,7 @@ impl Recorder {
         accountant: Accountant,
         mut meta: Meta,
     ) -> anyhow::Result<Self> {
-        let epoch_ns = monotonic_ns();
+        let epoch_ns = kernel.monotonic_ns();
         #[expect(clippy::cast_precision_loss, reason = "an uptime in nanoseconds is below 2^53 for 104 days; then µs")]
         let started = epoch_ns as f64 / 1e9;
         meta.started_monotonic_s = started;
@@ -174,9 +173,7 @@ impl Recorder {
     /// Seconds since the start of the record.
     #[must_use]
     pub fn now_s(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "the length of a record")]
-        let ns = monotonic_ns().saturating_sub(self.epoch_ns) as f64;
-        ns / 1e9
+        self.kernel.seconds_since(self.epoch_ns)
     }
 
     /// When the next tick is due: an interval after the last, just after the cohort was looked at.
@@ -272,13 +269,9 @@ impl Recorder {
     /// # Errors
     /// If the signals cannot be waited for.
     pub fn wait(&mut self, signals: &Signals, due_s: f64) -> anyhow::Result<bool> {
-        let time = Timespec::try_from(Duration::from_secs_f64((due_s - self.now_s()).max(0.0)))?;
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
         fds.extend(self.trigger.as_ref().map(|trigger| PollFd::new(trigger, Trigger::EVENTS)));
-        match poll(&mut fds, Some(&time)) {
-            Err(rustix::io::Errno::INTR) => return Ok(false),
-            other => other?,
-        };
+        self.kernel.wait(&mut fds, due_s - self.now_s())?;
         let signal = !fds[0].revents().is_empty();
         match fds.get(1).and_then(|fd| Trigger::woken(fd.revents())) {
             Some(Woken::Stalled) => (self.stalls, self.stalled) = (self.stalls + 1, true),

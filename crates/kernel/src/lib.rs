@@ -6,6 +6,7 @@ pub mod account;
 pub mod advise;
 pub mod caps;
 pub mod cgroup;
+pub mod clock;
 pub mod damon;
 pub mod grant;
 pub mod huge;

@@ -5,8 +5,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::event::PollFd;
 use rustix::fs::{Mode, OFlags};
+
+use crate::clock::{Clock, TestClock};
 
 /// A failed kernel operation.
 #[derive(Debug, thiserror::Error)]
@@ -78,18 +82,47 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Kernel {
     root: PathBuf,
     dry_run: bool,
+    clock: Clock,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
-        Self { root: "/".into(), dry_run: false }
+        Self { root: "/".into(), dry_run: false, clock: Clock::Running }
     }
 }
 
 impl Kernel {
     /// Kernel files below `root`: `/` on a real machine, a captured tree in tests.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), dry_run: false }
+        Self { root: root.into(), dry_run: false, clock: Clock::Running }
+    }
+
+    /// The same kernel with a test's clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: &TestClock) -> Self {
+        self.clock = Clock::Test(clock.clone());
+        self
+    }
+
+    /// Nanoseconds on `CLOCK_MONOTONIC`, the clock of trace events.
+    #[must_use]
+    pub fn monotonic_ns(&self) -> u64 {
+        self.clock.monotonic_ns()
+    }
+
+    /// Seconds since that time.
+    #[must_use]
+    pub fn seconds_since(&self, monotonic_ns: u64) -> f64 {
+        Duration::from_nanos(self.monotonic_ns().saturating_sub(monotonic_ns)).as_secs_f64()
+    }
+
+    /// Waits until one of these is ready, a signal comes, or so many seconds are over.
+    ///
+    /// # Errors
+    /// If they cannot be waited for.
+    pub fn wait(&self, fds: &mut [PollFd<'_>], seconds: f64) -> io::Result<()> {
+        let time = Duration::try_from_secs_f64(seconds.max(0.0)).map_err(io::Error::other)?;
+        self.clock.wait(fds, time)
     }
 
     /// The same kernel, never written to.

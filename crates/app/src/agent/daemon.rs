@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
 use lowtide_policy::machine::{Brake, Observation, Policy, Reclaimed, Target, turn};
 use lowtide_policy::policies::Spec;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 
@@ -33,6 +33,8 @@ use keeping::Keeper;
 
 mod finding;
 mod keeping;
+#[cfg(test)]
+mod tests;
 
 /// A policy with the workloads that are its own.
 struct Group {
@@ -76,7 +78,10 @@ pub struct Agent {
     telemetry: Option<Telemetry>,
     shared: Shared,
     seen: Seen,
-    start: Instant,
+    /// On the kernel's monotonic clock.
+    start_ns: u64,
+    /// When the next turn is due, seconds since the start.
+    next_s: f64,
     cpu_s: f64,
     dry_run: bool,
     was_stopped: bool,
@@ -120,7 +125,8 @@ impl Agent {
             metrics: Metrics::default(),
             telemetry: config.telemetry.clone().map(Telemetry::new),
             shared,
-            start: Instant::now(),
+            start_ns: kernel.monotonic_ns(),
+            next_s: 0.0,
             cpu_s: sys::own_cpu_s(),
             dry_run,
             was_stopped: false,
@@ -249,7 +255,7 @@ impl Agent {
     }
 
     fn now_s(&self) -> f64 {
-        self.start.elapsed().as_secs_f64()
+        self.kernel.seconds_since(self.start_ns)
     }
 
     /// Runs until a signal ends it.
@@ -261,53 +267,53 @@ impl Agent {
         let file = self.file.as_ref().map_or_else(|| "none".to_owned(), |file| file.display().to_string());
         log::line("started", &[("file", file), ("mode", mode.to_owned())]);
         let _ = sd_notify::notify(&[NotifyState::Ready]);
-        let mut next_s = 0.0;
-        loop {
-            let mut due_s = f64::min(next_s, self.watch.due_s().max(self.now_s()));
-            if !self.granting.is_empty() {
-                due_s = due_s.min(self.now_s() + 0.3 * SILENCE.as_secs_f64());
-            }
-            let time = Timespec::try_from(Duration::from_secs_f64((due_s - self.now_s()).max(0.0)))?;
-            let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-            fds.extend(self.socket.as_ref().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)));
-            match poll(&mut fds, Some(&time)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            drop(fds);
-            self.granting.beat();
-            while let Some(signal) = signals.next()? {
-                if signal.number != Signal::HUP.as_raw() {
-                    let _ = sd_notify::notify(&[NotifyState::Stopping]);
-                    self.granting.end();
-                    self.keep(true);
-                    self.end_telemetry();
-                    log::line("ended", &[("signal", signal.number.to_string())]);
-                    return Ok(());
-                }
-                self.reload();
-            }
-            let now_s = self.now_s();
-            let hinted = self.hear();
-            if hinted {
-                self.keep_hints();
-            }
-            let before_s = self.watching_cpu_s();
-            let fresh = self.watch.look(now_s);
-            self.find(now_s);
-            if now_s >= next_s && !fresh && self.only_guards() && self.granting.is_empty() && self.watch.is_quiet(now_s)
-            {
-                next_s = now_s + self.config.every.0.as_secs_f64();
-                let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-            } else if fresh || now_s >= next_s {
-                self.watch.measure(now_s, &mut self.metrics, signals);
-                self.turn(now_s);
-                next_s = now_s + pause_s(self.config.every.0.as_secs_f64(), self.watching_cpu_s() - before_s);
-                let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-            } else if hinted {
-                next_s = next_s.min(now_s + SOON_S);
-            }
+        while self.step(signals)? {}
+        Ok(())
+    }
+
+    /// Waits for what is due next, and does it. False if a signal ended the agent.
+    fn step(&mut self, signals: &Signals) -> anyhow::Result<bool> {
+        let mut due_s = f64::min(self.next_s, self.watch.due_s().max(self.now_s()));
+        if !self.granting.is_empty() {
+            due_s = due_s.min(self.now_s() + 0.3 * SILENCE.as_secs_f64());
         }
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+        fds.extend(self.socket.as_ref().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)));
+        self.kernel.wait(&mut fds, due_s - self.now_s())?;
+        drop(fds);
+        self.granting.beat();
+        while let Some(signal) = signals.next()? {
+            if signal.number != Signal::HUP.as_raw() {
+                let _ = sd_notify::notify(&[NotifyState::Stopping]);
+                self.granting.end();
+                self.keep(true);
+                self.end_telemetry();
+                log::line("ended", &[("signal", signal.number.to_string())]);
+                return Ok(false);
+            }
+            self.reload();
+        }
+        let now_s = self.now_s();
+        let hinted = self.hear();
+        if hinted {
+            self.keep_hints();
+        }
+        let before_s = self.watching_cpu_s();
+        let fresh = self.watch.look(now_s);
+        self.find(now_s);
+        let due = now_s >= self.next_s;
+        if due && !fresh && self.only_guards() && self.granting.is_empty() && self.watch.is_quiet(now_s) {
+            self.next_s = now_s + self.config.every.0.as_secs_f64();
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        } else if fresh || due {
+            self.watch.measure(now_s, &mut self.metrics, signals);
+            self.turn(now_s);
+            self.next_s = now_s + pause_s(self.config.every.0.as_secs_f64(), self.watching_cpu_s() - before_s);
+            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        } else if hinted {
+            self.next_s = self.next_s.min(now_s + SOON_S);
+        }
+        Ok(true)
     }
 
     /// Writes down for the fleet what was seen.

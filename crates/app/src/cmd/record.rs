@@ -220,3 +220,137 @@ impl Drop for Progress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use lowtide_kernel::clock::TestClock;
+    use lowtide_kernel::undo::Journal;
+    use lowtide_model::meta::Meta;
+
+    use super::*;
+    use crate::monitors::{Map, Wish};
+    use crate::recorder::Options;
+    use crate::store::Record;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A kernel that is a tree of files, with a cgroup of one process, and a clock that the test moves.
+    struct Machine {
+        dir: tempfile::TempDir,
+        clock: TestClock,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Self { dir: tempfile::tempdir().unwrap(), clock: TestClock::default() };
+            machine.put("proc/self/mountinfo", "30 29 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+            machine.put("proc/meminfo", "MemTotal: 4000000 kB\nMemFree: 1000000 kB\nMemAvailable: 1500000 kB\n");
+            machine.put("proc/stat", "cpu  100 0 100 1000 0 0 0 0 0 0\n");
+            machine.put("proc/7/stat", "7 (job) S 1 7 7 0 -1 0 10 0 2 0 3 4 0 0 20 0 1 0 5 0 0\n");
+            machine.put("cg/cgroup.controllers", "memory\n");
+            machine.put("cg/job/cgroup.procs", "7\n");
+            machine.put("cg/job/cgroup.events", "populated 1\n");
+            machine.holds(100 * MIB);
+            machine
+        }
+
+        fn put(&self, path: &str, text: &str) {
+            let path = self.dir.path().join("root").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn holds(&self, bytes: u64) {
+            let kib = bytes / 1024;
+            self.put(
+                "proc/7/status",
+                &format!("Name:\tjob\nVmHWM:\t{kib} kB\nVmRSS:\t{kib} kB\nRssAnon:\t{kib} kB\nThreads:\t1\n"),
+            );
+            self.put("cg/job/memory.current", &format!("{bytes}\n"));
+            self.put(
+                "cg/job/memory.stat",
+                &format!("anon {bytes}\nfile 0\nfile_mapped 0\nshmem 0\npgfault 10\npgmajfault 2\n"),
+            );
+        }
+
+        fn recorder(&self) -> Recorder {
+            let kernel = Kernel::at(self.dir.path().join("root")).with_clock(&self.clock);
+            let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
+            let cgroup = Cgroup::named(&kernel, "/job").unwrap();
+            let options = Options {
+                out: self.dir.path().join("record"),
+                monitor: Wish::None,
+                map: Map::Auto,
+                map_goal: None,
+                windows_s: Vec::new(),
+                interval_s: 1.0,
+                // Work in seconds of a clock that stands still has no price.
+                max_overhead: 1000.0,
+                attached: true,
+                plan: None,
+            };
+            let meta = Meta { schema: lowtide_model::meta::SCHEMA, interval_s: 1.0, attached: true, ..Meta::default() };
+            let accountant = Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]);
+            Recorder::open(&kernel, &journal, options, accountant, meta).unwrap()
+        }
+
+        fn rows(&self) -> Vec<Usage> {
+            Record::open(&self.dir.path().join("record")).unwrap().usage()
+        }
+    }
+
+    fn until(seconds: u64) -> Option<Span> {
+        Some(Span(Duration::from_secs(seconds)))
+    }
+
+    fn signals() -> Signals {
+        Signals::block(&[Signal::HUP.as_raw()]).unwrap()
+    }
+
+    #[test]
+    fn ten_minutes_are_a_row_a_second_and_take_no_time() {
+        let (machine, signals) = (Machine::new(), signals());
+        let mut recorder = machine.recorder();
+        assert_eq!(follow(&mut recorder, &signals, until(300)).unwrap(), DURATION);
+        machine.holds(700 * MIB);
+        assert_eq!(follow(&mut recorder, &signals, until(600)).unwrap(), DURATION);
+        recorder.close(End { runtime_s: 600.0, ..End::default() }).unwrap();
+        let rows = machine.rows();
+        assert!((598..=604).contains(&rows.len()), "{} rows", rows.len());
+        let times: Vec<f64> = rows.iter().filter_map(|row| row.t_s).collect();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        // A second and a part of one where the first call ended.
+        assert_eq!(gaps.filter(|gap| *gap <= 0.0 || *gap >= 2.0).count(), 0);
+        let held =
+            |at: f64| rows.iter().rfind(|row| row.t_s.is_some_and(|t_s| t_s < at)).and_then(|row| row.anon_bytes);
+        assert_eq!((held(299.0), held(599.0)), (Some(100e6 * 1.048576), Some(700e6 * 1.048576)));
+    }
+
+    #[test]
+    fn the_time_of_a_suspend_is_a_gap() {
+        let (machine, signals) = (Machine::new(), signals());
+        let mut recorder = machine.recorder();
+        follow(&mut recorder, &signals, until(10)).unwrap();
+        machine.clock.advance(Duration::from_secs(3600));
+        follow(&mut recorder, &signals, until(3620)).unwrap();
+        recorder.close(End::default()).unwrap();
+        let times: Vec<f64> = machine.rows().iter().filter_map(|row| row.t_s).collect();
+        let gaps = times.windows(2).filter(|pair| pair[1] - pair[0] > 5.0).count();
+        assert_eq!(gaps, 1, "{times:?}");
+    }
+
+    #[test]
+    fn a_target_that_goes_ends_the_record() {
+        let (machine, signals) = (Machine::new(), signals());
+        let mut recorder = machine.recorder();
+        follow(&mut recorder, &signals, until(20)).unwrap();
+        fs::remove_dir_all(machine.dir.path().join("root/cg/job")).unwrap();
+        fs::remove_dir_all(machine.dir.path().join("root/proc/7")).unwrap();
+        assert_eq!(follow(&mut recorder, &signals, until(60)).unwrap(), "ended");
+        recorder.close(End::default()).unwrap();
+        assert!(machine.rows().len() > 18);
+    }
+}
