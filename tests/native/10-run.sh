@@ -57,3 +57,4 @@ if need root "what a killed lowtide left is taken back"; then
   between "the record reads up to the last seconds" "$(json killed/summary.json .runtime_s)" 2 10
   kill "$program"
 fi
+announced "doctor names the monitor that a run uses"

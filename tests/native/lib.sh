@@ -41,6 +41,17 @@ trap finish_test EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
+# --- lowtide
+
+# announced NAME: whether doctor names the monitor that a run uses.
+announced() {
+  local said
+  said=$("$LOWTIDE" doctor --json | jq -r .monitor.backend)
+  "$LOWTIDE" run --out "$tmp/announced" -- sleep 2 2>/dev/null
+  equals "$1" "$(json "$tmp/announced/meta.json" .monitor.backend)" "$said"
+  rm -rf -- "$tmp/announced"
+}
+
 # --- reporting
 
 ok() { printf 'ok - %s\n' "$1"; }

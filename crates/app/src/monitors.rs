@@ -1,5 +1,7 @@
 //! Which monitor serves: the best this machine has, and why the better ones could not.
 
+use clap::ValueEnum;
+use lowtide_kernel::caps::MONITORS;
 use lowtide_kernel::damon::{self, Operations};
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::damon::{DamonMonitor, Rhythm};
@@ -94,7 +96,7 @@ pub struct Choice {
     pub refused: Vec<Refusal>,
 }
 
-/// Takes the best monitor that serves the wish.
+/// Takes the best monitor that serves the wish, in the order in which `doctor` ranks them.
 ///
 /// # Errors
 /// If a monitor was asked for by name and cannot serve.
@@ -107,37 +109,44 @@ pub fn choose(
     options: &Options,
 ) -> Result<Choice, Failure> {
     let (wish, attached) = (options.monitor, options.attached);
-    let mut refused = Vec::new();
-    if matches!(wish, Wish::Auto | Wish::Damon) {
-        match DamonMonitor::take(kernel, journal, rhythm, epoch_ns, attached) {
-            Ok(damon) => return Ok(Choice { monitor: Monitor::Damon(Box::new(damon)), refused }),
-            Err(error) => refuse(wish, "damon", why_not_damon(kernel, &error), &error, &mut refused)?,
-        }
-    }
-    if matches!(wish, Wish::Auto | Wish::Idle) {
-        match DamonMonitor::on_bitmap(kernel, journal, rhythm, epoch_ns, attached) {
-            Ok(idle) => return Ok(Choice { monitor: Monitor::Damon(Box::new(idle)), refused }),
-            Err(error) => refuse(wish, "idle", why_not_idle(&error), &error, &mut refused)?,
-        }
-    }
     let needs_addresses = options.plan.as_ref().is_some_and(SchemePlan::acts_itself);
-    if wish == Wish::Auto && needs_addresses {
-        let why = "schemes want addresses, and generations have none".to_owned();
-        refused.push(Refusal { backend: "mglru".to_owned(), why });
-    } else if matches!(wish, Wish::Auto | Wish::Mglru) {
-        match MglruMonitor::new(kernel, target, &options.windows_s) {
-            Ok(mglru) => return Ok(Choice { monitor: Monitor::Mglru(Box::new(mglru)), refused }),
-            Err(error) => refuse(wish, "mglru", why_not_mglru(&error), &error, &mut refused)?,
+    let mut refused = Vec::new();
+    for (name, _) in MONITORS {
+        if wish != Wish::Auto && Wish::from_str(name, false) != Ok(wish) {
+            continue;
         }
-    }
-    if matches!(wish, Wish::Auto | Wish::Smaps) && !target.system {
-        match SmapsMonitor::new(kernel, target) {
-            Ok(smaps) => return Ok(Choice { monitor: Monitor::Smaps(smaps), refused }),
-            Err(error) => refuse(wish, "smaps", error.to_string(), &error, &mut refused)?,
+        let taken = match name {
+            "damon" => DamonMonitor::take(kernel, journal, rhythm, epoch_ns, attached)
+                .map(|damon| Monitor::Damon(Box::new(damon))),
+            "idle" => DamonMonitor::on_bitmap(kernel, journal, rhythm, epoch_ns, attached)
+                .map(|idle| Monitor::Damon(Box::new(idle))),
+            "mglru" if wish == Wish::Auto && needs_addresses => {
+                let why = "schemes want addresses, and generations have none".to_owned();
+                refused.push(Refusal { backend: name.to_owned(), why });
+                continue;
+            }
+            "mglru" => {
+                MglruMonitor::new(kernel, target, &options.windows_s).map(|mglru| Monitor::Mglru(Box::new(mglru)))
+            }
+            _ if target.system && wish == Wish::Auto => continue,
+            _ if target.system => {
+                let message = "--monitor smaps: looks at processes, not at the whole system; give --pid or --cgroup";
+                return Err(Failure::new(code::USAGE, message));
+            }
+            _ => SmapsMonitor::new(kernel, target).map(Monitor::Smaps),
+        };
+        match taken {
+            Ok(monitor) => return Ok(Choice { monitor, refused }),
+            Err(error) => {
+                let why = match name {
+                    "damon" => why_not_damon(kernel, &error),
+                    "idle" => why_not_idle(&error),
+                    "mglru" => why_not_mglru(&error),
+                    _ => error.to_string(),
+                };
+                refuse(wish, name, why, &error, &mut refused)?;
+            }
         }
-    } else if wish == Wish::Smaps {
-        let message = "--monitor smaps: looks at processes, not at the whole system; give --pid or --cgroup";
-        return Err(Failure::new(code::USAGE, message));
     }
     Ok(Choice { monitor: Monitor::None, refused })
 }

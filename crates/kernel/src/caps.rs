@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::root::{Error, Kernel, Result};
 
-pub use auto::{Choice, auto};
+pub use auto::{Choice, MONITORS, auto};
 
 /// Why this process may not advise the kernel on others' memory, and how it may; `None` if it may.
 #[must_use]

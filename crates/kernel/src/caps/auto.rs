@@ -4,14 +4,19 @@ use lowtide_model::capability::{Capability, State};
 use lowtide_model::meta::Refusal;
 use serde::Serialize;
 
-/// Monitors from the best to the least, and the capabilities each cannot do without.
-const MONITORS: [(&str, &[&str]); 2] =
-    [("damon", &["damon-paddr", "damon-tracepoint", "pagemap-frames", "kpageflags"]), ("smaps", &["referenced"])];
+/// Monitors from the best to the least, and the capabilities each cannot do without. Generations are told of cgroups, so the
+/// program that is run needs one of its own.
+pub const MONITORS: [(&str, &[&str]); 4] = [
+    ("damon", &["damon-paddr", "damon-tracepoint", "pagemap-frames", "kpageflags"]),
+    ("idle", &["idle-page-bitmap", "pagemap-frames", "kpageflags"]),
+    ("mglru", &["mglru", "mglru-debugfs", "cgroup-child"]),
+    ("smaps", &["referenced"]),
+];
 
 /// The monitor that will be used, and why not a better one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Choice {
-    /// `damon-vaddr`, `damon-paddr`, `smaps` or `none`: the backend a record will name.
+    /// `damon-vaddr`, `damon-paddr`, `idle-bitmap`, `mglru`, `smaps` or `none`: the backend that the record of a run will name.
     pub backend: &'static str,
     /// What was better but cannot serve, and why.
     pub refused: Vec<Refusal>,
@@ -26,7 +31,7 @@ pub fn auto(capabilities: &[Capability]) -> Choice {
         if !missing.is_empty() {
             refused.push(Refusal { backend: monitor.to_owned(), why: missing.join("; ") });
         } else if monitor != "damon" {
-            return Choice { backend: monitor, refused };
+            return Choice { backend: if monitor == "idle" { "idle-bitmap" } else { monitor }, refused };
         } else if let Some(why) = self::missing(capabilities, "damon-vaddr") {
             // The cohort is on frames either way; without vaddr the map is too.
             refused.push(Refusal { backend: "damon-vaddr".to_owned(), why });
@@ -64,12 +69,14 @@ mod tests {
 
     #[test]
     fn the_best_that_can_serve() {
-        let table: [(&[&str], &str, &[&str]); 5] = [
+        let table: [(&[&str], &str, &[&str]); 7] = [
             (&[], "damon-vaddr", &[]),
             (&["damon-vaddr"], "damon-paddr", &["damon-vaddr"]),
-            (&["damon-paddr"], "smaps", &["damon"]),
-            (&["kpageflags", "pagemap-frames"], "smaps", &["damon"]),
-            (&["damon-tracepoint", "referenced"], "none", &["damon", "smaps"]),
+            (&["damon-paddr"], "idle-bitmap", &["damon"]),
+            (&["damon-paddr", "idle-page-bitmap"], "mglru", &["damon", "idle"]),
+            (&["kpageflags", "pagemap-frames"], "mglru", &["damon", "idle"]),
+            (&["kpageflags", "cgroup-child"], "smaps", &["damon", "idle", "mglru"]),
+            (&["kpageflags", "mglru", "referenced"], "none", &["damon", "idle", "mglru", "smaps"]),
         ];
         for (missing, backend, refused) in table {
             let choice = auto(&without(missing));

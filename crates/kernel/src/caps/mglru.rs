@@ -1,7 +1,7 @@
 //! The multi-generational LRU (Documentation/admin-guide/mm/multigen_lru.rst).
 
 use super::{Finding, readable, writable};
-use crate::lru_gen::{SWITCH as ENABLED, switch};
+use crate::lru_gen::{LruGen, SWITCH as ENABLED, switch};
 use crate::root::Kernel;
 
 const CONFIG: &str = "a kernel with CONFIG_LRU_GEN=y";
@@ -27,6 +27,9 @@ pub(super) fn debugfs(kernel: &Kernel) -> Finding {
     }
     match kernel.open(path) {
         Err(error) if error.is_gone() => {
+            if kernel.is_running() && LruGen::open(kernel).is_ok() {
+                return Finding::yes(format!("{path} is not there; lowtide mounts its own debugfs"));
+            }
             let mount = "mount -t debugfs none /sys/kernel/debug (CONFIG_DEBUG_FS=y)";
             Finding::blocked(format!("{path} is not there: debugfs is not mounted"), mount)
         }
