@@ -84,15 +84,15 @@ fn print(counted: &Counts, known: &Counts) -> anyhow::Result<()> {
             let share = if what.ends_with("per second") { format!("{:.3} %", n / rate * 100.0) } else { String::new() };
             let change =
                 known.get(what).map_or_else(|| "new".to_owned(), |was| format!("{:+.1} %", (n / was - 1.0) * 100.0));
-            vec![what.clone(), format!("{:.3}", n / 1e6), share, change]
+            vec![what.clone(), format!("{:.1}", n / 1e3), share, change]
         })
         .collect();
-    print!("{}", table("", &["what", "millions of instructions", "of a core", "change"], &rows));
+    print!("{}", table("", &["what", "thousand instructions", "of a core", "change"], &rows));
     for (what, was) in known {
         match counted.get(what) {
             None => println!("not counted any more: {what}"),
             Some(n) if *n > was * (1.0 + DEARER) => {
-                println!("dearer: {what}, {:.1} million, was {:.1}", n / 1e6, was / 1e6)
+                println!("dearer: {what}, {:.1} thousand, was {:.1}", n / 1e3, was / 1e3)
             }
             Some(_) => {}
         }
@@ -127,7 +127,10 @@ fn count(tools: &Tools) -> anyhow::Result<Counts> {
                 watched(&kernel, &journal, &target, Watch::Cohort(pages))?,
             );
         }
-        note("map, a region checked once", watched(&kernel, &journal, &target, Watch::Map)?);
+        // Where its regions end up is another draw each time.
+        let draws: Vec<f64> =
+            (0..6).map(|_| watched(&kernel, &journal, &target, Watch::Map)).collect::<anyhow::Result<_>>()?;
+        note("map, a region checked once", draws.iter().sum::<f64>() / 6.0);
         note("smaps, a cycle's clear and reading of 512 MiB", smaps(&kernel, &target)?);
         running.terminate();
     }
@@ -196,7 +199,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
     let counted_s: u32 = match watch {
         Watch::Cohort(pages) if pages > 4000.0 => 100,
         Watch::Cohort(_) => 300,
-        Watch::Map => 1200,
+        Watch::Map => 300,
     };
     let rhythm = Rhythm {
         cohort_pages: if let Watch::Cohort(pages) = watch { pages } else { 500.0 },

@@ -163,12 +163,16 @@ struct Readings {
 impl Readings {
     fn of(live: &[Usage], window_s: u32, spans: &[&Phase]) -> Self {
         let window = f64::from(window_s);
-        let within = |end_s: f64| {
-            spans.iter().any(|span| end_s - window >= span.from_s - JITTER_S && end_s <= span.to_s + JITTER_S)
+        let within = |from_s: f64, end_s: f64| {
+            spans.iter().any(|span| from_s >= span.from_s - JITTER_S && end_s <= span.to_s + JITTER_S)
         };
+        let mut before_s = None;
         let reading = |row: &Usage| {
             let (end_s, set) = row.t_s.zip(row.working_set(window_s))?;
-            within(end_s).then_some(Reading { end_s, bytes: set.bytes, half: set.ci95 })
+            // A page that was found used was so at any time since it was looked at before. Only sampled pages have a sampling error.
+            let gap_s = before_s.replace(end_s).map_or(2.0 * JITTER_S, |before_s| end_s - before_s);
+            let reach_s = if set.ci95 > 0.0 { JITTER_S + gap_s } else { 0.0 };
+            within(end_s - window - reach_s, end_s).then_some(Reading { end_s, bytes: set.bytes, half: set.ci95 })
         };
         let all: Vec<Reading> = spans.iter().flat_map(|span| span.rows(live)).filter_map(reading).collect();
         let independent = independent(all.iter().map(|one| one.end_s), window);

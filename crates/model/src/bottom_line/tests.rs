@@ -146,6 +146,18 @@ fn watched_pages_keep_their_sampling_error_however_long_the_run() {
 }
 
 #[test]
+fn what_the_start_up_touched_last_is_not_in_the_steady_state() {
+    // Pages are looked at every second: what was touched by 5 s may be found used at 6 s, and be younger than ten until 15.9 s.
+    let mut of = run(50, 500.0, |_| 50.0);
+    for row in of.rows.iter_mut().filter(|row| row.t_s > Some(5.0)) {
+        let bytes = if row.t_s < Some(15.9) { 300.0 } else { 50.0 };
+        (row.ws_10s_bytes, row.ws_10s_ci95_bytes) = (Some(bytes * MIB), Some(3.0 * MIB));
+        (row.ws_1s_bytes, row.ws_5s_bytes) = (None, None);
+    }
+    assert_eq!(answer(&of).steady.used.used_bytes, Some(50 << 20));
+}
+
+#[test]
 fn watched_pages_have_the_error_of_a_window_that_is_off_by_half_a_tick() {
     let mut of = run(50, 500.0, |_| 50.0);
     for row in of.rows.iter_mut().filter(|row| row.t_s > Some(8.0)) {
