@@ -33,8 +33,6 @@ use keeping::Keeper;
 
 mod finding;
 mod keeping;
-#[cfg(test)]
-mod tests;
 
 /// A policy with the workloads that are its own.
 struct Group {
@@ -485,3 +483,6 @@ impl Agent {
         self.seen.look(&turn, self.watch.found().iter());
     }
 }
+
+#[cfg(test)]
+mod tests;
