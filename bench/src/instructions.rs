@@ -26,7 +26,7 @@ use crate::reads::Cgroups;
 use crate::tools::Tools;
 
 /// Rounds of the loop by which a processor's instructions per second are measured.
-const ROUNDS: u64 = 400_000_000;
+const ROUNDS: u64 = 40_000_000;
 /// What became dearer by more than this is said.
 const DEARER: f64 = 0.05;
 /// Pages that are paged out and brought back.
@@ -71,7 +71,7 @@ fn read(path: &Path) -> anyhow::Result<Counts> {
     text.lines().map(|line| pair(line).with_context(|| format!("{}: {line}", path.display()))).collect()
 }
 
-/// Instructions of a round of the loop, and how long it takes here: the processor's rate.
+/// Prints what was counted, with shares of a core that does the loop at this machine's rate, and what became dearer.
 fn print(counted: &Counts, known: &Counts) -> anyhow::Result<()> {
     let of_loop = counted.get(LOOP).copied().with_context(|| format!("{LOOP} was not counted"))?;
     let mut rates: Vec<f64> = (0..5).map(|_| of_loop / loop_s()).collect();
@@ -104,7 +104,7 @@ const LOOP: &str = "the loop";
 
 fn loop_s() -> f64 {
     let before_s = thread_cpu_s();
-    std::hint::black_box(loads::hash(ROUNDS / 10));
+    std::hint::black_box(loads::hash(ROUNDS));
     thread_cpu_s() - before_s
 }
 
@@ -198,8 +198,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
     // DAMON draws where to split regions and which page of one to check, so what has few of them varies.
     let counted_s: u32 = match watch {
         Watch::Cohort(pages) if pages > 4000.0 => 100,
-        Watch::Cohort(_) => 300,
-        Watch::Map => 300,
+        Watch::Cohort(_) | Watch::Map => 300,
     };
     let rhythm = Rhythm {
         cohort_pages: if let Watch::Cohort(pages) = watch { pages } else { 500.0 },
