@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use lowtide::compare::outcome::{Outcome, Outcomes};
 use lowtide::compare::tables::counting;
-use lowtide::store::Record;
 use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts, Point};
 use lowtide_model::stats;
 use lowtide_model::usage::Usage;
+use lowtide_record::Record;
 
 use crate::grid::{size, table};
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use lowtide::store::Record;
+use lowtide_record::Record;
 use tempfile::TempDir;
 
 use crate::child::{Finished, Running};

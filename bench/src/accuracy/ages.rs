@@ -1,7 +1,7 @@
 //! The estimated idle-age histogram against the true one.
 
-use lowtide::store::AgeRow;
 use lowtide_model::stats::quantile;
+use lowtide_record::AgeRow;
 use serde::Serialize;
 
 use super::SETTLING_S;

@@ -1,7 +1,7 @@
 //! The map's regions against the ranges that were really in use.
 
-use lowtide::store::{Record, RegionRow};
 use lowtide_model::stats::quantile;
+use lowtide_record::{Record, RegionRow};
 use serde::Serialize;
 
 use super::MAP_SETTLING_S;

@@ -9,7 +9,7 @@ mod working_set;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lowtide::store::Record;
+use lowtide_record::Record;
 use serde::Serialize;
 
 use crate::fits;

@@ -1,10 +1,10 @@
 //! A record written as lowtide writes it, and a log as the pattern program writes it: the clocks and processes of both
 //! must be lined up.
 
-use lowtide::store::{RegionRow, Writer};
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::meta::{End, Meta, Monitor};
 use lowtide_model::usage::Usage;
+use lowtide_record::{RegionRow, Writer};
 
 use super::*;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lowtide::store::Record;
+use lowtide_record::Record;
 use serde::Serialize;
 
 use crate::accuracy::table_bytes;

@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
-use lowtide::store::Record;
 use lowtide_model::interval::Change;
 use lowtide_model::stats::quantile;
+use lowtide_record::Record;
 use serde::Serialize;
 
 use crate::child::Running;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ::lowtide::store::Record;
 use anyhow::Context;
+use lowtide_record::Record;
 
 use super::kdamonds::Kdamonds;
 use super::subject::{Subject, now_s};

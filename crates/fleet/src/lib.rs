@@ -13,6 +13,7 @@
 
 pub mod collect;
 pub mod generate;
+pub mod of_record;
 pub mod replay;
 pub mod store;
 pub mod tally;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use lowtide_record::file::survive;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
@@ -249,16 +249,6 @@ impl Host<'_> {
 /// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
 pub struct Reader(Option<ParquetRecordBatchReader>);
 
-/// Runs a step of the Parquet reader. It is not written for hostile bytes, and a damaged file must cost its own rows and
-/// nothing else.
-///
-/// # Errors
-/// The step's own, or that it panicked.
-pub fn guard<R>(step: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(step))
-        .unwrap_or_else(|_| Err("damaged in a way the reader does not survive".to_owned()))
-}
-
 impl Reader {
     /// Opens a file, with or without its labels.
     ///
@@ -273,7 +263,7 @@ impl Reader {
     /// # Errors
     /// As [`Reader::open`].
     pub fn new(file: impl ChunkReader + 'static, labels: bool) -> Result<Self, String> {
-        guard(|| {
+        survive(|| {
             let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
             let metadata = builder.metadata().file_metadata();
             let told = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
@@ -297,7 +287,7 @@ impl Iterator for Reader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batches = self.0.as_mut()?;
-        let step = guard(|| match batches.next() {
+        let step = survive(|| match batches.next() {
             None => Ok(None),
             Some(Err(error)) => Err(error.to_string()),
             Some(Ok(batch)) => Batch::new(&batch).map(Some).map_err(|foreign| foreign.to_string()),

@@ -1,7 +1,0 @@
-//! `lowtide top`: what the agent shows, in a terminal. [`client`] asks the agent, [`view`] says what is to be seen and what
-//! a key does, and [`screen`] has the terminal.
-
-pub mod client;
-pub mod screen;
-pub mod table;
-pub mod view;

@@ -1,0 +1,174 @@
+//! Options by which commands act on their target: schemes, and swap to page out to.
+
+use std::str::FromStr;
+
+use lowtide_kernel::damon::{Features, Operations};
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::undo::Journal;
+use lowtide_kernel::zram::{self, Zram};
+use lowtide_model::scheme::{Action, Scheme};
+use lowtide_model::units::Size;
+
+use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::monitors::{Map, Wish};
+use lowtide_engine::recorder::Options;
+use lowtide_engine::schemes::acting::SchemePlan;
+use lowtide_engine::schemes::load;
+use lowtide_engine::schemes::means::{self, Ground};
+
+/// Options that `run` and `schemes apply` share.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Acts {
+    /// Swap to a zram device of this size meanwhile; zram:SIZE:COMPRESSOR for another than the fastest there is
+    #[arg(long, value_name = "zram:SIZE")]
+    pub swap: Option<SwapTo>,
+    /// Do nothing by the schemes: count what they would be tried on
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The schemes, read before anything else.
+    #[arg(skip)]
+    pub schemes: Vec<Scheme>,
+}
+
+/// Where to swap to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SwapTo {
+    size: Size,
+    compressor: Option<String>,
+}
+
+impl SwapTo {
+    /// What it holds, uncompressed.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        self.size
+    }
+}
+
+impl std::fmt::Display for SwapTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "zram:{}", self.size)?;
+        self.compressor.as_ref().map_or(Ok(()), |compressor| write!(f, ":{compressor}"))
+    }
+}
+
+impl FromStr for SwapTo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no swap; write for example zram:1G or zram:1G:zstd");
+        let mut parts = text.split(':');
+        let (Some("zram"), Some(size), compressor, None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(wrong());
+        };
+        let size: Size = size.parse().map_err(|error| format!("{error}"))?;
+        if size.0 < 1 << 20 {
+            return Err(format!("{size} of swap is too little to be of use; give 1M or more"));
+        }
+        Ok(Self { size, compressor: compressor.map(str::to_owned) })
+    }
+}
+
+/// Compressors, those that are quick to undo first: what is paged out comes back, and the program waits for it. What one
+/// costs on this machine, `doctor --calibrate` measures.
+const COMPRESSORS: [&str; 4] = ["lz4", "lzo-rle", "lzo", "zstd"];
+
+impl SwapTo {
+    /// Sets it up, to be filled before any other swap, until it is dropped.
+    ///
+    /// # Errors
+    /// If the kernel has no zram, or it may not be set up.
+    pub fn begin(&self, kernel: &Kernel, journal: &Journal) -> Result<Zram, Failure> {
+        let failed = |error: lowtide_kernel::root::Error| {
+            let code = if error.is_permission() { code::PERMISSION } else { code::IMPOSSIBLE };
+            let fix = if error.is_gone() { "modprobe zram" } else { "see `lowtide doctor`, or use swap that is there" };
+            Failure::new(code, format!("--swap zram:{}: {error}; {fix}", self.size))
+        };
+        let offered = zram::algorithms(kernel);
+        let algorithm = match &self.compressor {
+            Some(wanted) => Some(wanted.clone()),
+            None => COMPRESSORS.iter().find(|name| offered.iter().any(|o| o == *name)).map(|name| (*name).to_owned()),
+        };
+        let setup = zram::Setup { bytes: self.size.0, algorithm, priority: 32767 };
+        Zram::swap_on(kernel, journal, &setup).map_err(failed)
+    }
+}
+
+impl Acts {
+    /// Decides who carries out the schemes, writes that into the options, and sets up swap. Before anything is started.
+    ///
+    /// # Errors
+    /// If nobody can carry out one of the schemes, or the swap cannot be had.
+    pub fn prepare(
+        &self,
+        options: &mut Options,
+        kernel: &Kernel,
+        journal: &Journal,
+        system: bool,
+        cgroup: bool,
+    ) -> anyhow::Result<Option<Zram>> {
+        if !self.schemes.is_empty() {
+            let (operations, features) = offered(options, kernel, journal);
+            let ground = Ground { operations, features, system, cgroup, forbidden: means::forbidden(kernel) };
+            let means = means::choose(&self.schemes, &ground).map_err(|why| {
+                Failure::new(code::IMPOSSIBLE, format!("--scheme {why}; see `lowtide schemes check`"))
+            })?;
+            let plan = SchemePlan { schemes: self.schemes.clone(), means, dry_run: self.dry_run };
+            if plan.acts_itself() && matches!(options.monitor, Wish::Mglru | Wish::None) {
+                let message = "--scheme: the monitor asked for tells no addresses; leave --monitor away";
+                return Err(Failure::new(code::USAGE, message).into());
+            }
+            options.plan = Some(plan);
+        }
+        let swap = self.swap.as_ref().map(|swap| swap.begin(kernel, journal)).transpose()?;
+        if self.schemes.iter().any(|scheme| scheme.action == Action::Pageout)
+            && lowtide_kernel::swap::devices(kernel).is_ok_and(|devices| devices.is_empty())
+        {
+            eprintln!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
+        }
+        Ok(swap)
+    }
+}
+
+/// What DAMON offers, as far as the options allow it.
+fn offered(options: &Options, kernel: &Kernel, journal: &Journal) -> (Result<Vec<Operations>, String>, Features) {
+    if !matches!(options.monitor, Wish::Auto | Wish::Damon) {
+        return (Err("another monitor than DAMON was asked for".to_owned()), Features::default());
+    }
+    let wanted = match options.map {
+        Map::Auto => None,
+        Map::Vaddr => Some(Operations::Vaddr),
+        Map::Paddr => Some(Operations::Paddr),
+    };
+    match means::offered(kernel, journal) {
+        Ok((operations, features)) => {
+            let allowed = operations.into_iter().filter(|on| wanted.is_none_or(|wanted| wanted == *on)).collect();
+            (Ok(allowed), features)
+        }
+        Err(error) => (Err(means::why_not_damon(kernel, &error)), Features::default()),
+    }
+}
+
+/// The schemes of several files or names.
+///
+/// # Errors
+/// At the first mistake.
+pub fn load_all(names: &[String]) -> Result<Vec<Scheme>, Failure> {
+    let sets = names.iter().map(|name| load(name)).collect::<Result<Vec<_>, _>>()?;
+    Ok(sets.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swaps_are_read() {
+        assert_eq!("zram:1G".parse(), Ok(SwapTo { size: Size(1 << 30), compressor: None }));
+        assert_eq!("zram:64M:zstd".parse(), Ok(SwapTo { size: Size(64 << 20), compressor: Some("zstd".to_owned()) }));
+        for text in ["1G", "zram", "zram:0", "zram:1X", "file:/swap", "zram:1G:lz4:x"] {
+            assert!(text.parse::<SwapTo>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! What records say of a program's need: one by one, and for the nodes that its ranks ran on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::swap;
+use lowtide_model::bottom_line::BottomLine;
+use lowtide_model::budget::nodes::{self, Node, Rank, Skew};
+use lowtide_model::budget::{Budget, Known, Mechanism, budgets, by};
+use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
+use lowtide_model::meta::{DURATION, Meta};
+use lowtide_model::task::Task;
+use lowtide_model::units::{Share, human_bytes};
+use serde::Serialize;
+
+use crate::verify::{self, Verified};
+use lowtide_engine::failure;
+use lowtide_record::{Record, StoreError};
+
+pub mod emit;
+pub mod tables;
+
+/// Programs that are known by what they are given.
+const INTERPRETERS: [&str; 9] = ["sh", "bash", "python", "perl", "Rscript", "julia", "ruby", "node", "java"];
+
+/// What takes the pages that a budget has no room for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Below {
+    /// Nothing but the files that file pages are of: anonymous memory stays.
+    Nothing,
+    /// Swap of so many bytes.
+    Swap(u64),
+    /// Slower memory; seconds until a page is back from it.
+    Slower(f64),
+}
+
+impl Below {
+    /// With so many bytes of swap, or none.
+    #[must_use]
+    pub fn of_swap(bytes: u64) -> Self {
+        if bytes > 0 { Self::Swap(bytes) } else { Self::Nothing }
+    }
+
+    /// Whether anonymous memory can be paged out to swap.
+    #[must_use]
+    pub fn has_swap(self) -> bool {
+        matches!(self, Self::Swap(_))
+    }
+
+    /// Bytes that can be paged out.
+    fn room(self) -> f64 {
+        match self {
+            Self::Nothing => 0.0,
+            // More than there is of any memory stands for as much as it takes.
+            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+            Self::Swap(bytes) if bytes < u64::MAX => bytes as f64,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// What a page costs that comes back, on a machine with these costs.
+    fn costs(self, measured: &MeasuredCosts) -> RefaultCosts {
+        match self {
+            // File pages are moved there as well.
+            Self::Slower(seconds) => RefaultCosts { swap_s: seconds, disk_s: seconds },
+            _ => measured.or_usual(),
+        }
+    }
+}
+
+/// What is asked of a record.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Question {
+    /// Share of the time that may be lost.
+    pub slowdown: Share,
+    /// What takes the rest.
+    pub below: Below,
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {} slower, ", self.slowdown)?;
+        match self.below {
+            Below::Nothing => f.write_str("without swap"),
+            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+            Below::Swap(bytes) if bytes < u64::MAX => write!(f, "with {} of swap", human_bytes(bytes as f64)),
+            Below::Swap(_) => f.write_str("with swap"),
+            Below::Slower(seconds) => write!(f, "the rest in slower memory, {:.1} us a page", 1e6 * seconds),
+        }
+    }
+}
+
+/// What one record says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// Its folder.
+    pub record: PathBuf,
+    /// What ran.
+    pub argv: Vec<String>,
+    /// When it started, seconds since 1970, and for how many seconds it ran.
+    pub started_s: f64,
+    /// See above.
+    pub runtime_s: f64,
+    /// Which rank it was.
+    pub task: Option<Task>,
+    /// What kind of node it ran on.
+    pub class: String,
+    /// Why it may have needed more, if it had gone on.
+    pub cut_short: Option<String>,
+    /// Its bottom line.
+    pub bottom_line: BottomLine,
+    /// Its budgets.
+    pub budgets: Vec<Budget>,
+}
+
+impl Told {
+    /// The command on a line.
+    #[must_use]
+    pub fn command(&self) -> String {
+        self.argv.join(" ")
+    }
+
+    /// One of its budgets, bytes.
+    #[must_use]
+    pub fn bytes(&self, mechanism: Mechanism) -> Option<u64> {
+        by(mechanism, &self.budgets).map(|budget| budget.bytes)
+    }
+
+    /// The program, whatever it was given to work on.
+    fn program(&self) -> String {
+        let base = |word: &String| Path::new(word).file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = self.argv.first().map(base).unwrap_or_default();
+        let interpreter = INTERPRETERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'));
+        let script = self.argv.iter().skip(1).find(|word| !word.starts_with('-')).filter(|_| interpreter);
+        script.map_or(name.clone(), |script| format!("{name} {}", base(script)))
+    }
+}
+
+/// Records in these folders: each of them, or those in it.
+#[must_use]
+pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = Vec::new();
+    let mut seen = Vec::new();
+    for folder in folders {
+        let mut within: Vec<PathBuf> = match std::fs::read_dir(folder) {
+            Ok(entries) if !lowtide_record::is_record(folder) => {
+                entries.flatten().map(|entry| entry.path()).filter(|path| lowtide_record::is_record(path)).collect()
+            }
+            _ => Vec::new(),
+        };
+        within.sort();
+        if within.is_empty() {
+            within.push(folder.clone());
+        }
+        for record in within {
+            // The same twice would count twice where ranks are added up.
+            let real = record.canonicalize().unwrap_or_else(|_| record.clone());
+            if !seen.contains(&real) {
+                seen.push(real);
+                all.push(record);
+            }
+        }
+    }
+    all
+}
+
+/// Bytes of swap that a number may count on by itself: available when the records were made, and here. Where it is not there, a limit
+/// that counts on it kills.
+///
+/// # Errors
+/// If there is no record.
+pub fn sure_swap(records: &[PathBuf]) -> anyhow::Result<u64> {
+    let kernel = Kernel::default();
+    let own = Cgroup::of(&kernel, std::process::id()).ok().flatten();
+    let mut least = swap::available(&kernel, own.as_ref()).unwrap_or(0);
+    for record in records {
+        least = least.min(Record::open(record)?.meta().host.swap_bytes);
+    }
+    Ok(least)
+}
+
+/// What a record says: what was verified counts for more than what is predicted.
+///
+/// # Errors
+/// If there is no record.
+pub fn tell(dir: &Path, question: Question) -> anyhow::Result<Told> {
+    let mut told = predicted(dir, question)?;
+    let verified = verify::verified(dir);
+    // What held with more swap, or with slower memory, says nothing of less.
+    let enough = |one: &Verified| match question.below {
+        Below::Nothing => !one.swap,
+        Below::Swap(bytes) => one.swap_bytes.is_some_and(|swap| 0 < swap && swap <= bytes),
+        Below::Slower(_) => false,
+    };
+    let same = |one: &&Verified| enough(one) && one.slowdown.total_cmp(&question.slowdown.0).is_eq();
+    let own = told.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
+    if let (Some(own), Some(verified)) = (own, verified.iter().find(same)) {
+        if own.bytes != verified.bytes {
+            // What it is made of was told of another.
+            *own = Budget { heap_bytes: None, file_bytes: None, other_bytes: None, headroom_bytes: None, ..*own };
+            own.interval_bytes = None;
+        }
+        (own.bytes, own.verified) = (verified.bytes, true);
+    }
+    Ok(told)
+}
+
+/// What a record predicts.
+///
+/// # Errors
+/// If there is no record.
+pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
+    match lowtide_record::finish(dir) {
+        Ok(_) | Err(StoreError::Live(_)) => {}
+        Err(error @ StoreError::NotARecord { .. }) => return Err(error.into()),
+        Err(error) => eprintln!("lowtide: the record could not be finished: {error}"),
+    }
+    let record = Record::open(dir)?;
+    let (ages, lives, rows) = (record.ages(), record.lives(), record.usage());
+    let (curve, phases) = (record.curve(&rows, &ages), record.phases(&rows));
+    let meta = record.meta();
+    let known = Known {
+        meta,
+        rows: &rows,
+        ages: &ages,
+        episodes: &lives,
+        curve: curve.as_ref(),
+        tick_s: record.tick_s(),
+        // Ranks share the swap of their node; how many run on it at a time is not known yet.
+        swap_bytes: question.below.room() / f64::from(meta.task.as_ref().map_or(1, |task| task.ranks.max(1))),
+        phases: &phases,
+        costs: question.below.costs(&meta.refault_costs),
+    };
+    let last_s = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
+    let told = Told {
+        record: dir.to_path_buf(),
+        argv: meta.command.clone(),
+        started_s: meta.started_unix_s,
+        runtime_s: meta.end.as_ref().map_or(last_s, |end| end.runtime_s),
+        task: meta.task.clone(),
+        class: class(meta),
+        cut_short: cut_short(meta),
+        // As on the machine of the record, whatever is asked: the report says the same.
+        bottom_line: BottomLine::of(
+            &Known { costs: meta.refault_costs.or_usual(), swap_bytes: Known::of(meta, &rows).swap_bytes, ..known },
+            question.slowdown.0,
+        ),
+        budgets: budgets(&known, question.slowdown.0),
+    };
+    record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
+    Ok(told)
+}
+
+/// The kind of a node: what jobs are sent to it by, and how large it is.
+fn class(meta: &Meta) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
+    let memory = human_bytes(meta.host.memory_bytes as f64);
+    let partition = meta.task.as_ref().and_then(|task| task.partition.as_ref());
+    let partition = partition.map_or_else(String::new, |name| format!("{name}: "));
+    format!("{partition}{} CPUs, {memory}", meta.host.cpus)
+}
+
+fn cut_short(meta: &Meta) -> Option<String> {
+    match &meta.end {
+        None => Some("its record has no end".to_owned()),
+        // It was to be ended then.
+        Some(end) if end.reason == DURATION => None,
+        Some(end) if end.reason == "ended" => failure::ended(end.exit_code.or(Some(0))),
+        Some(end) if end.reason == "disk full" => Some("its record ended when the disk was full".to_owned()),
+        Some(_) => None,
+    }
+}
+
+/// What all records together say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Each of them.
+    pub told: Vec<Told>,
+    /// What each node has to have; a program that ran alone is one of its own.
+    pub nodes: Vec<Node>,
+    /// Of each kind of budget the largest that any node has to have.
+    pub largest: Vec<Budget>,
+    /// What was asked.
+    pub question: Question,
+}
+
+/// The ranks of one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Run {
+    /// What tells it apart.
+    pub run: String,
+    /// How many ranks it had.
+    pub ranks: u32,
+    /// Those that there are no records of.
+    pub missing: Vec<u32>,
+    /// How unevenly they need memory; places are those of the records.
+    pub skew: Option<Skew>,
+}
+
+impl Answer {
+    /// Puts records together.
+    #[must_use]
+    pub fn of(told: Vec<Told>, question: Question) -> Self {
+        let rank = |one| {
+            let Told { task, class, started_s, runtime_s, budgets, .. }: &Told = one;
+            Rank { task: task.as_ref(), class, ran_s: [*started_s, started_s + runtime_s], budgets }
+        };
+        let nodes = nodes::nodes(&told.iter().map(rank).collect::<Vec<_>>());
+        let largest = largest(nodes.iter().flat_map(|node| &node.budgets));
+        Self { told, nodes, largest, question }
+    }
+
+    /// One of the largest.
+    #[must_use]
+    pub fn budget(&self, mechanism: Mechanism) -> Option<&Budget> {
+        by(mechanism, &self.largest)
+    }
+
+    /// Whether several ranks were told of.
+    #[must_use]
+    pub fn has_ranks(&self) -> bool {
+        self.told.iter().any(|one| one.task.as_ref().is_some_and(|task| task.ranks > 1))
+    }
+
+    /// What nodes of each kind have to have.
+    #[must_use]
+    pub fn classes(&self) -> BTreeMap<&str, Vec<Budget>> {
+        let mut all: BTreeMap<&str, Vec<&Budget>> = BTreeMap::new();
+        self.nodes.iter().for_each(|node| all.entry(&node.class).or_default().extend(&node.budgets));
+        all.into_iter().map(|(class, budgets)| (class, largest(budgets.into_iter()))).collect()
+    }
+
+    /// The runs that had several ranks.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run> {
+        let mut all: BTreeMap<&str, Vec<(usize, &Told, &Task)>> = BTreeMap::new();
+        for (place, one) in self.told.iter().enumerate() {
+            if let Some(task) = one.task.as_ref().filter(|task| task.ranks > 1) {
+                all.entry(&task.run).or_default().push((place, one, task));
+            }
+        }
+        let run = |(run, members): (&str, Vec<(usize, &Told, &Task)>)| {
+            let tasks: Vec<&Task> = members.iter().map(|(.., task)| *task).collect();
+            let needs = members.iter().filter_map(|(place, one, _)| Some((*place, one.bytes(Mechanism::Lowtide)?)));
+            let needs: Vec<(usize, u64)> = needs.collect();
+            Run {
+                run: run.to_owned(),
+                ranks: tasks.iter().map(|task| task.ranks).max().unwrap_or(0),
+                missing: nodes::missing(&tasks),
+                skew: nodes::skew(&needs),
+            }
+        };
+        all.into_iter().map(run).collect()
+    }
+
+    /// Why it may be wrong; a sentence each.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let mut doubts = Vec::new();
+        // Ranks of one run may well be of several programs.
+        let mut programs: BTreeMap<String, &str> = BTreeMap::new();
+        for one in &self.told {
+            let run = one.task.as_ref().map_or("", |task| task.run.as_str());
+            let known = programs.values().any(|other| !run.is_empty() && *other == run);
+            if !known {
+                programs.insert(one.program(), run);
+            }
+        }
+        if programs.len() > 1 {
+            let names: Vec<&str> = programs.keys().map(String::as_str).collect();
+            doubts.push(format!("these are records of different programs: {}", names.join("; ")));
+        }
+        for run in self.runs().into_iter().filter(|run| !run.missing.is_empty()) {
+            let missing: Vec<String> = run.missing.iter().take(8).map(ToString::to_string).collect();
+            let more = if run.missing.len() > 8 { ", ..." } else { "" };
+            doubts.push(format!(
+                "{}: no records of {} of its {} ranks ({}{more}): their nodes need more than is told here",
+                run.run,
+                run.missing.len(),
+                run.ranks,
+                missing.join(", ")
+            ));
+        }
+        for one in &self.told {
+            if let Some(why) = &one.cut_short {
+                doubts.push(format!("{}: {why}: had it gone on, it might have needed more", one.record.display()));
+            }
+            doubts.extend(one.bottom_line.doubts.iter().map(|doubt| format!("{}: {doubt}", one.record.display())));
+        }
+        doubts
+    }
+}
+
+/// Of each kind the largest.
+fn largest<'a>(budgets: impl Iterator<Item = &'a Budget>) -> Vec<Budget> {
+    let all: Vec<&Budget> = budgets.collect();
+    let of = |kind: Mechanism| {
+        let these = all.iter().filter(move |budget| budget.mechanism == kind);
+        these.max_by_key(|budget| budget.bytes).map(|budget| **budget)
+    };
+    Mechanism::ALL.into_iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use lowtide_model::budget::Evidence;
+
+    use super::*;
+
+    /// Bytes of a MiB.
+    pub const MIB: u64 = 1 << 20;
+
+    fn budget(mechanism: Mechanism, bytes: u64) -> Budget {
+        Budget {
+            mechanism,
+            bytes,
+            heap_bytes: Some(bytes),
+            file_bytes: Some(0),
+            other_bytes: Some(0),
+            interval_bytes: Some([bytes - MIB, bytes]),
+            headroom_bytes: Some(MIB / 2),
+            set_at_s: Some(3.0),
+            verified: false,
+            machine_wide: false,
+            basis: Evidence::Accounts,
+            predicted_slowdown: None,
+        }
+    }
+
+    /// Within 2 %.
+    pub fn question(swap: bool) -> Question {
+        Question { slowdown: Share(0.02), below: Below::of_swap(if swap { u64::MAX } else { 0 }) }
+    }
+
+    /// A record of a program that asks for so much.
+    pub fn told(bytes: u64) -> Told {
+        Told {
+            record: "a".into(),
+            argv: vec!["solve\nx".to_owned()],
+            started_s: 0.0,
+            runtime_s: 60.0,
+            task: None,
+            class: "2 CPUs, 4 GiB".to_owned(),
+            cut_short: None,
+            bottom_line: BottomLine::default(),
+            budgets: vec![budget(Mechanism::AppMaxrss, 2 * bytes), budget(Mechanism::Lowtide, bytes)],
+        }
+    }
+
+    /// A rank of four.
+    pub fn rank(rank: u32, node: &str, bytes: u64) -> Told {
+        let task = Task { run: "slurm-7.0".to_owned(), rank, ranks: 4, node: node.to_owned(), partition: None };
+        Told { task: Some(task), record: format!("r{rank}").into(), ..told(bytes) }
+    }
+
+    #[test]
+    fn slower_memory_has_its_own_price() {
+        let slower = Question { below: Below::Slower(3e-6), ..question(true) };
+        assert_eq!(slower.to_string(), "at most 2% slower, the rest in slower memory, 3.0 us a page");
+        assert_eq!(slower.below.costs(&MeasuredCosts::default()), RefaultCosts { swap_s: 3e-6, disk_s: 3e-6 });
+        assert_eq!(question(false).to_string(), "at most 2% slower, without swap");
+    }
+
+    #[test]
+    fn the_largest_of_several_counts() {
+        let all = [told(100 * MIB), told(300 * MIB), told(200 * MIB)];
+        let answer = Answer::of(all.to_vec(), question(true));
+        assert_eq!(answer.largest.iter().map(|budget| budget.bytes / MIB).collect::<Vec<_>>(), [600, 300]);
+        assert!(!answer.has_ranks() && answer.runs().is_empty() && answer.doubts().is_empty());
+    }
+
+    #[test]
+    fn ranks_are_added_up_on_their_node_and_what_is_not_known_is_said() {
+        let all = vec![rank(0, "a", 100 * MIB), rank(1, "a", 100 * MIB), rank(2, "b", 150 * MIB)];
+        let answer = Answer::of(all, question(true));
+        // Half a MiB of headroom each: the root of two halves squared for both.
+        let own = answer.budget(Mechanism::Lowtide).unwrap();
+        assert_eq!((own.bytes / MIB, answer.nodes.len()), (199, 2));
+        let runs = answer.runs();
+        assert_eq!((runs[0].missing.as_slice(), runs[0].skew.map(|skew| skew.largest)), (&[3][..], Some(2)));
+        assert!(answer.doubts()[0].contains("no records of 1 of its 4 ranks (3)"), "{:?}", answer.doubts());
+        assert_eq!(answer.classes().len(), 1);
+    }
+
+    #[test]
+    fn programs_are_told_apart_and_their_inputs_are_not() {
+        let with = |argv: &[&str]| Told { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..told(MIB) };
+        let doubts = |all: &[Told]| Answer::of(all.to_vec(), question(true)).doubts();
+        assert_eq!(doubts(&[with(&["/bin/solve", "a"]), with(&["solve", "b"])]), [""; 0]);
+        assert_eq!(doubts(&[with(&["python3", "-u", "x.py", "1"]), with(&["python3.13", "x.py"])]).len(), 1);
+        assert_eq!(doubts(&[with(&["python3", "x.py"]), with(&["python3", "y.py"])]).len(), 1);
+        // One job may have a server and its clients.
+        let mut several = [rank(0, "a", MIB), rank(1, "a", MIB), rank(2, "a", MIB), rank(3, "a", MIB)];
+        several[1].argv = vec!["other".to_owned()];
+        assert_eq!(doubts(&several), [""; 0]);
+    }
+
+    #[test]
+    fn folders_of_records_are_gone_through_and_nothing_is_counted_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["rank-1", "rank-0", "else"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        std::fs::write(at("rank-0").join("meta.json"), "{}").unwrap();
+        std::fs::write(at("rank-1").join("meta.json"), "{}").unwrap();
+        let all = records(&[dir.path().to_path_buf(), at("rank-1"), at("nothing")]);
+        assert_eq!(all, [at("rank-0"), at("rank-1"), at("nothing")]);
+    }
+}

@@ -1,0 +1,94 @@
+//! `lowtide agent`: reclaims from the workloads of this machine what they do not need.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::Signals;
+use lowtide_kernel::undo;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::Signal;
+
+use lowtide_engine::agent::config::Config;
+use lowtide_engine::agent::daemon::Agent;
+use lowtide_engine::agent::{http, ranges};
+use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::recording;
+
+/// `lowtide agent`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What it shall do
+    #[arg(long, value_name = "FILE.toml", default_value = "/etc/lowtide/agent.toml")]
+    config: PathBuf,
+    /// Say whether the file is right, and end
+    #[arg(long)]
+    check: bool,
+    /// Look, decide and log, but take nothing
+    #[arg(long, conflicts_with = "check")]
+    dry_run: bool,
+}
+
+/// Runs until a signal ends it. SIGHUP has it read its file anew.
+///
+/// # Errors
+/// If the file has a mistake, another agent is at work, or this kernel lets nothing be reclaimed.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let kernel = Kernel::default();
+    if args.check {
+        let config = Config::load(&args.config, &kernel)?;
+        println!("{}: right; {} kinds of workloads", args.config.display(), config.workload.len());
+        return Ok(0);
+    }
+    let agent = Agent::new(&kernel, &args.config, args.dry_run)?;
+    if agent.reclaims() {
+        possible(&kernel)?;
+    }
+    work(&kernel, agent, args.dry_run)
+}
+
+/// Has an agent work until a signal ends it.
+///
+/// # Errors
+/// If another one is at work, or something of it cannot be opened.
+pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::Result<i32> {
+    let _lock = lock(&undo::folder())?;
+    if !dry_run {
+        recording::take_back(kernel, &undo::folder())?;
+    }
+    agent.listen()?;
+    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    // After the signals: a thread that was started before would die of them.
+    let (listen, serve, seen) = agent.served();
+    let server = listen.map(|listen| http::start(listen, serve, seen)).transpose()?;
+    if let Some(server) = &server {
+        eprintln!("listening address={}", server.name);
+    }
+    agent.run(&signals)?;
+    Ok(0)
+}
+
+/// Whether there is a way to reclaim at all: from cgroups as a whole, or else by the addresses of their processes.
+fn possible(kernel: &Kernel) -> anyhow::Result<()> {
+    let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
+    let Err(whole) = lowtide_kernel::reclaim::Reclaimer::check(kernel, &root) else { return Ok(()) };
+    let Err(error) = ranges::check(kernel) else { return Ok(()) };
+    if error.is_permission() || whole.is_permission() {
+        return Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into());
+    }
+    let fix = "boot with cgroup version 2 (systemd.unified_cgroup_hierarchy=1) and Linux 5.19 or newer";
+    Err(Failure::new(code::IMPOSSIBLE, format!("agent: {whole}; {error}; {fix}")).into())
+}
+
+/// One agent at a time: held as long as the file is open.
+fn lock(folder: &Path) -> anyhow::Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let path = folder.join("agent.lock");
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = open.with_context(|| path.display().to_string())?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        Failure::new(code::BUSY, format!("agent: another one is at work ({} is locked); end it first", path.display()))
+    })?;
+    Ok(file)
+}

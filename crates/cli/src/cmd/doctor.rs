@@ -1,0 +1,378 @@
+//! `lowtide doctor`: what this machine offers, how to get the rest, and what one refault costs here.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
+use lowtide_kernel::caps::{self, Choice, Purpose};
+use lowtide_kernel::refault::{self, Medium, Refault};
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::swap;
+use lowtide_kernel::sys::Signals;
+use lowtide_kernel::zram::{Setup, Zram};
+use lowtide_model::capability::{Capability, State};
+use lowtide_model::curve::MeasuredCosts;
+use lowtide_model::units::human_bytes;
+use rustix::process::Signal;
+use serde::Serialize;
+
+use super::calibrate::{self, MonitorCost};
+use lowtide_engine::calibration;
+use lowtide_engine::failure::words as reason;
+use lowtide_engine::recording;
+
+/// Bytes of the zram device that is set up for `--with-zram`.
+const ZRAM_BYTES: u64 = 128 << 20;
+/// The highest priority there is: the pages that are measured go to this device and to no other.
+const FILLED_FIRST: u16 = 32_767;
+/// Columns where there is no terminal to ask.
+const WIDTH: u16 = 100;
+/// From so many columns on, what a capability gives and how it was found stand side by side.
+const WIDE: u16 = 140;
+/// Columns of the longest mark, `blocked`, and of the blanks left and right of every cell.
+const MARK_WIDTH: u16 = 7;
+const PADDING: u16 = 2;
+
+/// `lowtide doctor`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also measure: each monitor against a known program (15 s each), and what one refault costs on each swap device
+    /// and on the disk of --dir
+    #[arg(long)]
+    calibrate: bool,
+    /// The disk that holds this folder is measured; takes 64 MiB there for a moment
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Swap to 128 MiB of zram for a moment and measure that too
+    #[arg(
+        long,
+        value_name = "ALGORITHM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        requires = "calibrate"
+    )]
+    with_zram: Option<String>,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// All that is printed.
+#[derive(Debug, Serialize)]
+struct Diagnosis {
+    schema: u32,
+    kernel: String,
+    monitor: Choice,
+    capabilities: Vec<Row>,
+    calibration: Option<Calibration>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    purpose: Option<Purpose>,
+    #[serde(flatten)]
+    capability: Capability,
+}
+
+/// What was measured on this machine.
+#[derive(Debug, Serialize)]
+struct Calibration {
+    monitors: Vec<MonitorCost>,
+    disk: Refault,
+    /// `None`: no swap device is on.
+    swap: Option<Vec<Refault>>,
+    /// `None`: not asked for.
+    zram: Option<Refault>,
+}
+
+/// Looks at everything and prints it. What is missing is the answer, not an error.
+///
+/// # Errors
+/// If the answer cannot be printed, or signals cannot be held back while zram is swapped to.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let kernel = Kernel::default();
+    let capabilities = caps::probe(&kernel);
+    let monitor = caps::auto(&capabilities);
+    let (calibration, signal) = match args.calibrate {
+        true => calibrate(&kernel, &args.dir, args.with_zram.as_deref())?,
+        false => (None, None),
+    };
+    if let Some(signal) = signal {
+        return Ok(128 + signal);
+    }
+    if let Some(calibration) = &calibration {
+        keep(calibration);
+    }
+    let row = |capability: Capability| Row { purpose: caps::purpose(capability.name), capability };
+    let diagnosis = Diagnosis {
+        schema: 1,
+        kernel: kernel.read_text("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        monitor,
+        capabilities: capabilities.into_iter().map(row).collect(),
+        calibration,
+    };
+    let printed = if args.json {
+        serde_json::to_string_pretty(&diagnosis)? + "\n"
+    } else {
+        text(&diagnosis, Table::new().width().unwrap_or(WIDTH))
+    };
+    std::io::stdout().write_all(printed.as_bytes())?;
+    Ok(0)
+}
+
+/// Measures everything that was asked for. With a signal that came meanwhile, instead of an answer that nobody waits for.
+fn calibrate(
+    kernel: &Kernel,
+    dir: &Path,
+    with_zram: Option<&str>,
+) -> anyhow::Result<(Option<Calibration>, Option<i32>)> {
+    let disk = refault::on_disk(kernel, dir)
+        .unwrap_or_else(|error| Refault::unmeasured(Medium::Disk, dir.display().to_string(), error.to_string()));
+    let swap = match swap::devices(kernel) {
+        Ok(devices) if devices.is_empty() => None,
+        _ => Some(refault::on_swap(kernel).unwrap_or_else(|error| {
+            vec![Refault::unmeasured(Medium::Swap, "/proc/swaps".to_owned(), error.to_string())]
+        })),
+    };
+    let monitors = calibrate::monitors(std::io::stderr().is_terminal());
+    let mut answer = Calibration { monitors, disk, swap, zram: None };
+    if let Some(algorithm) = with_zram {
+        // An interrupted lowtide takes its device down like any other; it takes a fraction of a second.
+        let signals = Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))?;
+        let why = |error: anyhow::Error| Refault::unmeasured(Medium::Swap, "zram".to_owned(), reason(&error));
+        answer.zram = Some(on_zram(kernel, algorithm).unwrap_or_else(why));
+        if let Some(signal) = signals.next()? {
+            return Ok((None, Some(signal.number)));
+        }
+    }
+    Ok((Some(answer), None))
+}
+
+/// Keeps the costs for records to come. A calibration that cannot be kept is an answer all the same.
+fn keep(calibration: &Calibration) {
+    let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(Refault::both_ways_s);
+    let costs = MeasuredCosts { swap_s: swap, disk_s: calibration.disk.mean_s };
+    match calibration::save(costs) {
+        Ok(path) => eprintln!("lowtide: kept for records to come in {}", path.display()),
+        Err(error) => eprintln!("lowtide: the costs could not be kept for records to come: {error}"),
+    }
+}
+
+/// Cost of a refault on zram, on a device that is there only for this.
+fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
+    let journal = recording::journal(kernel)?;
+    let algorithm = (!algorithm.is_empty()).then(|| algorithm.to_owned());
+    let zram = Zram::swap_on(kernel, &journal, &Setup { bytes: ZRAM_BYTES, algorithm, priority: FILLED_FIRST })?;
+    let node = zram.node().display().to_string();
+    let measured = refault::on_swap(kernel);
+    zram.take_down()?;
+    let own = measured?.into_iter().find(|refault| refault.device == node);
+    Ok(own.unwrap_or_else(|| Refault::unmeasured(Medium::Swap, node, "the kernel paged nothing out to it".to_owned())))
+}
+
+/// The diagnosis for people, at most `width` columns wide.
+fn text(diagnosis: &Diagnosis, width: u16) -> String {
+    let mut out = String::new();
+    let count = |state| diagnosis.capabilities.iter().filter(|row| row.capability.state == state).count();
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "monitor: auto means {}", diagnosis.monitor.backend);
+    for refusal in &diagnosis.monitor.refused {
+        let _ = writeln!(out, "         not {}: {}", refusal.backend, refusal.why);
+    }
+    let (yes, blocked, no) = (count(State::Yes), count(State::Blocked), count(State::No));
+    let _ = writeln!(out, "kernel:  {}, {yes} capabilities, {blocked} blocked, {no} missing", diagnosis.kernel);
+    let longest = diagnosis.capabilities.iter().map(|row| row.capability.name.len()).max();
+    let name_width = longest.and_then(|columns| u16::try_from(columns).ok()).unwrap_or(0);
+    for purpose in Purpose::ALL {
+        let rows: Vec<&Row> = diagnosis.capabilities.iter().filter(|row| row.purpose == Some(purpose)).collect();
+        let _ = writeln!(out, "\n{}\n{}", purpose.title(), table_of(&rows, width, name_width));
+    }
+    if let Some(calibration) = &diagnosis.calibration {
+        let _ = writeln!(out, "\nmonitors against a known program\n{}", exactness(calibration, width));
+        let _ = writeln!(out, "\ncost of one refault\n{}", costs(calibration, width));
+    }
+    out
+}
+
+fn plain(width: u16) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    table
+}
+
+/// What is there, and what would make the rest be there. `name_width`: the same in all groups.
+fn table_of(rows: &[&Row], width: u16, name_width: u16) -> String {
+    let mut table = plain(width);
+    let fixed = |columns: u16| ColumnConstraint::LowerBoundary(Width::Fixed(columns));
+    table.set_constraints([fixed(MARK_WIDTH + PADDING), fixed(name_width + PADDING)]);
+    for Row { capability, .. } in rows {
+        let mark = match capability.state {
+            State::Yes => "yes",
+            State::Blocked => "blocked",
+            State::No => "no",
+        };
+        let found = match capability.enable.as_str() {
+            "" => capability.how.clone(),
+            enable => format!("{}\nfix: {enable}", capability.how),
+        };
+        if width >= WIDE {
+            table.add_row([mark, capability.name, capability.gives, &found]);
+        } else {
+            table.add_row([mark, capability.name, &format!("{}\n{found}", capability.gives)]);
+        }
+    }
+    table.trim_fmt()
+}
+
+fn exactness(calibration: &Calibration, width: u16) -> String {
+    let mut table = plain(width);
+    table.set_header(["", "known", "measured", "error", "±", "CPU", "memory", ""]);
+    let percent = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"));
+    #[expect(clippy::cast_precision_loss, reason = "sizes for people")]
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| human_bytes(bytes as f64));
+    for cost in &calibration.monitors {
+        table.add_row([
+            cost.monitor.to_owned(),
+            size(Some(cost.known_bytes)),
+            size(cost.measured_bytes),
+            percent(cost.error_percent),
+            percent(cost.ci95_percent),
+            percent(cost.cpu_percent),
+            size(cost.own_peak_rss_bytes),
+            cost.why.clone(),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+fn costs(calibration: &Calibration, width: u16) -> String {
+    let mut table = plain(width);
+    table.set_header(["", "device", "median", "p95", "mean", "page out", "refaults", ""]);
+    let mut add = |medium: &str, refault: &Refault| {
+        let times = [refault.median_s, refault.p95_s, refault.mean_s, refault.out_s].map(latency);
+        let [median, p95, mean, out] = &times;
+        table.add_row([medium, &refault.device, median, p95, mean, out, &refault.samples.to_string(), &refault.note]);
+    };
+    add("disk", &calibration.disk);
+    for refault in calibration.swap.iter().flatten() {
+        add("swap", refault);
+    }
+    if let Some(refault) = &calibration.zram {
+        add("zram", refault);
+    }
+    if calibration.swap.is_none() {
+        table.add_row(["swap", "-", "", "", "", "", "", "no swap device"]);
+    }
+    for column in table.column_iter_mut().skip(2).take(5) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.trim_fmt()
+}
+
+/// Seconds as people say them when they are short: three digits in microseconds or milliseconds.
+fn latency(seconds: Option<f64>) -> String {
+    let Some(seconds) = seconds else { return "-".to_owned() };
+    let (value, unit) = match seconds * 1e6 {
+        us if us < 999.5 => (us, "us"),
+        us => (us / 1e3, "ms"),
+    };
+    let digits = match value {
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_model::meta::Refusal;
+
+    use super::*;
+
+    fn diagnosis() -> Diagnosis {
+        let row = |name, state, enable: &str| Row {
+            purpose: caps::purpose(name),
+            capability: Capability {
+                name,
+                state,
+                how: format!("saw {name}"),
+                gives: "much",
+                enable: enable.to_owned(),
+            },
+        };
+        let disk = Refault {
+            medium: Medium::Disk,
+            device: "/dev/vda (ext4)".to_owned(),
+            median_s: Some(72.1e-6),
+            p95_s: Some(0.0083),
+            mean_s: Some(0.0001),
+            out_s: None,
+            samples: 4000,
+            note: "not read ahead".to_owned(),
+        };
+        Diagnosis {
+            schema: 1,
+            kernel: "6.18.44".to_owned(),
+            monitor: Choice {
+                backend: "smaps",
+                refused: vec![Refusal { backend: "damon".to_owned(), why: "no damon-paddr".to_owned() }],
+            },
+            capabilities: vec![
+                row("psi", State::Blocked, "boot with psi=1"),
+                row("damon-paddr", State::No, "a kernel with CONFIG_DAMON_PADDR=y"),
+                row("swap", State::Yes, ""),
+            ],
+            calibration: Some(Calibration { monitors: Vec::new(), disk, swap: None, zram: None }),
+        }
+    }
+
+    #[test]
+    fn the_monitor_comes_first_and_fixes_below_what_is_missing() {
+        for width in [80, 200] {
+            let text = text(&diagnosis(), width);
+            assert!(text.starts_with("monitor: auto means smaps\n         not damon: no damon-paddr\n"), "{text}");
+            let places: Vec<usize> =
+                ["\nmeasure\n", "fix: a kernel with CONFIG_DAMON_PADDR=y", "\nreclaim\n", "\nprotect\n"]
+                    .iter()
+                    .map(|part| text.find(part).unwrap_or_else(|| panic!("no {part} in {text}")))
+                    .collect();
+            assert!(places.is_sorted(), "{text}");
+            assert!(text.contains("blocked") && text.contains("fix: boot with psi=1"), "{text}");
+            assert!(text.contains("no swap device") && text.contains("72.1 us") && text.contains("8.30 ms"), "{text}");
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(usize::from(width)), "{longest:?} of {width}: {text}");
+        }
+    }
+
+    #[test]
+    fn json_keeps_the_contract() {
+        let value = serde_json::to_value(diagnosis()).unwrap();
+        assert_eq!(value["schema"], 1);
+        assert_eq!(value["capabilities"][0]["state"], "blocked");
+        assert_eq!(value["capabilities"][0]["purpose"], "protect");
+        assert_eq!(value["calibration"]["swap"], serde_json::Value::Null);
+        assert_eq!(value["calibration"]["disk"]["medium"], "disk");
+        let without = serde_json::to_value(Diagnosis { calibration: None, ..diagnosis() }).unwrap();
+        assert!(without.as_object().unwrap().contains_key("calibration"));
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = std::io::Error::other("no such thing");
+        let kernel = lowtide_kernel::root::Error::new("read", "/x", cause);
+        let error = anyhow::Error::from(kernel).context("the journal cannot be kept");
+        assert_eq!(reason(&error), "the journal cannot be kept: cannot read /x: no such thing");
+    }
+
+    #[test]
+    fn short_times() {
+        let table = [(2.877e-6, "2.88 us"), (99.96e-6, "100 us"), (999.6e-6, "1.00 ms"), (0.0123, "12.3 ms")];
+        for (seconds, said) in table {
+            assert_eq!(latency(Some(seconds)), said);
+        }
+        assert_eq!(latency(None), "-");
+    }
+}

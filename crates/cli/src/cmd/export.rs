@@ -1,0 +1,55 @@
+//! `lowtide export`: writes a record in another tool's format.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+
+use super::import::failure;
+use lowtide_engine::failure::{Failure, code};
+use lowtide_record::Record;
+use lowtide_record::interchange::counts::Intervals;
+use lowtide_record::interchange::damo;
+
+/// `--format`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// damon.data, which `damo report` opens
+    Damo,
+}
+
+/// `lowtide export`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Folder of the record
+    record: PathBuf,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Format::Damo)]
+    format: Format,
+    /// Write here
+    #[arg(long, short, value_name = "FILE", default_value = "damon.data")]
+    output: PathBuf,
+}
+
+/// Writes the record's map.
+///
+/// # Errors
+/// If there is no record or it has no map, or the file cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    lowtide_report::conclude(&args.record)?;
+    let record = Record::open(&args.record)?;
+    let shown = args.output.display().to_string();
+    if record.regions().next().is_none() {
+        let why = "the record has no map of regions; only DAMON's monitors make one";
+        return Err(Failure::new(code::OTHER, format!("{}: {why}", args.record.display())).into());
+    }
+    let Format::Damo = args.format;
+    let temporary = args.output.with_extension("tmp");
+    let out = File::create(&temporary).map_err(|error| failure(&shown, error.into()))?;
+    let written = damo::write(record.regions().flatten(), Intervals::of(&record.meta().monitor), BufWriter::new(out));
+    let count = written
+        .and_then(|count| Ok(std::fs::rename(&temporary, &args.output).map(|()| count)?))
+        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        .map_err(|error| failure(&shown, error))?;
+    eprintln!("{count} snapshots: {shown}");
+    Ok(0)
+}

@@ -1,0 +1,89 @@
+//! `lowtide guard`: keeps workloads from stealing each other's memory.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lowtide_kernel::root::Kernel;
+use lowtide_model::units::Span;
+use lowtide_policy::guard::{Detect, Means, Settings};
+use lowtide_policy::policies::Spec;
+
+use super::agent::work;
+use lowtide_engine::agent::config::{By, Config, Workload};
+use lowtide_engine::agent::daemon::Agent;
+use lowtide_engine::agent::listen::Listen;
+use lowtide_engine::failure::{Failure, code};
+
+/// `lowtide guard`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Guard these cgroups: a path below the memory cgroup mount, `*` for one part of it, `**` for any number
+    #[arg(long, value_name = "PATTERN")]
+    cgroup: Vec<String>,
+    /// Leave these alone, with all that is below them
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// What takes turns: cgroups, or the large processes of these cgroups
+    #[arg(long, default_value = "cgroup", value_parser = named::<By>)]
+    by: By,
+    /// How thrashing is told
+    #[arg(long, default_value = "auto", value_parser = named::<Detect>)]
+    detect: Detect,
+    /// What is done about it: one is protected (cgroup version 2), or the others wait
+    #[arg(long, default_value = "auto", value_parser = named::<Means>)]
+    means: Means,
+    /// Serve the live page, JSON and metrics there: 127.0.0.1:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", value_parser = named::<Listen>)]
+    listen: Option<Listen>,
+    /// Look, decide and log, but grant nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What a word of a file means, on the command line.
+fn named<T: serde::de::DeserializeOwned>(word: &str) -> Result<T, String> {
+    let word = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(word);
+    T::deserialize(word).map_err(|error| error.to_string())
+}
+
+/// What is guarded if nothing is said: services, sessions' applications, containers, and whatever else is at the top.
+const USUAL: [&str; 5] = ["system.slice/*", "user.slice/*/*/*", "kubepods*/*/*", "machine.slice/*", "*"];
+
+/// Runs until a signal ends it.
+///
+/// # Errors
+/// If a pattern makes no sense, nothing can be granted here, or another agent is at work.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let kernel = Kernel::default();
+    if !args.dry_run && !rustix::process::geteuid().is_root() {
+        let why = "guard: protecting and pausing others is for root; run it as root, or with --dry-run";
+        return Err(Failure::new(code::PERMISSION, why.to_owned()).into());
+    }
+    let config = config(args);
+    config.check(&kernel).map_err(|why| Failure::new(code::USAGE, format!("guard: {why}")))?;
+    work(&kernel, Agent::with(&kernel, config, args.dry_run)?, args.dry_run)
+}
+
+fn config(args: &Args) -> Config {
+    let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
+    let usual = || USUAL.map(str::to_owned).to_vec();
+    let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
+    let workload = |cgroup| Workload {
+        cgroup,
+        policy: "guard".to_owned(),
+        metric: None,
+        priority: 0,
+        by: args.by,
+        labels: BTreeMap::new(),
+    };
+    Config {
+        every: Span(Duration::from_secs(1)),
+        exclude: args.exclude.clone(),
+        // What it learns is of the minute.
+        state_file: "".into(),
+        listen: args.listen.clone(),
+        policy: BTreeMap::from([("guard".to_owned(), Spec::Guard(settings))]),
+        workload: cgroups.into_iter().map(workload).collect(),
+        ..Config::default()
+    }
+}

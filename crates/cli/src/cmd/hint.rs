@@ -1,0 +1,60 @@
+//! `lowtide hint`: tells the agent what went to the background, and what came back.
+
+use std::path::PathBuf;
+
+use lowtide_engine::agent::config::SOCKET;
+use lowtide_engine::agent::socket::{self, Answer, Hint, Whom};
+use lowtide_engine::failure::{Failure, code};
+
+/// `lowtide hint`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where it is now
+    #[arg(value_enum)]
+    place: Place,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Where the agent listens
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+}
+
+/// Where something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Place {
+    /// Nobody waits for it: what it holds may be paged out
+    Background,
+    /// It is in use again
+    Foreground,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct TargetArgs {
+    /// A process and everything that descends from it
+    #[arg(long, value_name = "N")]
+    pid: Option<u32>,
+    /// A cgroup of the agent's workloads
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+}
+
+/// Gives the hint.
+///
+/// # Errors
+/// If no agent listens, or it does not heed this user's hints about that.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let target = match (&args.target.cgroup, args.target.pid) {
+        (Some(path), _) => Whom::Cgroup(path.clone()),
+        (None, pid) => Whom::Pid(pid.unwrap_or_default()),
+    };
+    let hint = Hint { background: args.place == Place::Background, target };
+    let answer = socket::give(&args.socket, &hint).map_err(|error| {
+        let fix = "is `lowtide agent` running, with [lifecycle] in its file?";
+        Failure::new(code::OTHER, format!("hint: {}: {error}; {fix}", args.socket.display()))
+    })?;
+    match answer {
+        Answer::Heard => Ok(0),
+        Answer::Refused(code, why) => Err(Failure::new(code, format!("hint: {why}")).into()),
+    }
+}

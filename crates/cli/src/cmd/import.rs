@@ -1,0 +1,45 @@
+//! `lowtide import`: makes a record of another tool's recording.
+
+use std::path::PathBuf;
+
+use crate::session;
+use lowtide_engine::failure::{Failure, code};
+use lowtide_record::interchange;
+
+/// `lowtide import`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// damo's damon.data, text of `perf script` with damon_aggregated events, or WMO's CSV
+    file: PathBuf,
+    /// Folder of the record [default: ./lowtide-NAME-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Reads the file, writes the record and draws its report.
+///
+/// # Errors
+/// If the file is no recording, is damaged, or the record cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let shown = args.file.display();
+    let recording = interchange::read(&args.file).map_err(|error| failure(&format!("{shown}"), error))?;
+    let name = args.file.file_stem().map_or_else(|| "import".into(), |stem| stem.to_string_lossy().into_owned());
+    let dir = args.out.clone().unwrap_or_else(|| session::default_folder(&name));
+    let command = vec!["lowtide".to_owned(), "import".to_owned(), shown.to_string()];
+    interchange::to_record(recording, &dir, command).map_err(|error| failure(&format!("{}", dir.display()), error))?;
+    lowtide_report::conclude(&dir)?;
+    eprintln!("record: {}", dir.display());
+    eprintln!("report: {}", dir.join("report.html").display());
+    Ok(0)
+}
+
+/// The failure of reading or writing `what`.
+pub(super) fn failure(what: &str, error: interchange::Error) -> anyhow::Error {
+    match error {
+        interchange::Error::Store(error) => error.into(),
+        interchange::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Failure::new(code::GONE, format!("{what}: {error}; give the path of a recording")).into()
+        }
+        error => Failure::new(code::OTHER, format!("{what}: {error}")).into(),
+    }
+}

@@ -1,0 +1,357 @@
+//! `lowtide record`: record a process tree, a cgroup or the whole system that is already running.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+
+use indicatif::ProgressBar;
+use lowtide_kernel::account::{Accountant, Scope};
+use lowtide_kernel::cgroup::{Cgroup, Selection};
+use lowtide_kernel::proc;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::Signals;
+use lowtide_model::meta::{DURATION, End};
+use lowtide_model::units::{Span, human_bytes};
+use lowtide_model::usage::Usage;
+use rustix::process::Signal;
+
+use super::run::Common;
+use crate::acts::Acts;
+use crate::session;
+use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::recorder::Recorder;
+use lowtide_engine::recording;
+use lowtide_engine::serve::{self, Figures, Shared};
+
+/// `lowtide record`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Stop after this time (default: until Ctrl-C, or until the target is gone)
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Span>,
+    /// Serve the newest figures as OpenMetrics at this address, under /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What is running already.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct TargetArgs {
+    /// A process, its children, and theirs
+    #[arg(long, value_name = "N")]
+    pid: Option<u32>,
+    /// A memory cgroup: its path, or its name below the mount point; with * ? [] all that match, as they come and go
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<String>,
+    /// Everything on this machine
+    #[arg(long)]
+    system: bool,
+}
+
+/// Records until the time is over, the target is gone, or Ctrl-C.
+///
+/// # Errors
+/// If there is no such target, or the record cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    record(&args.target, &args.common, args.duration, args.listen, None)
+}
+
+/// Records, and carries out schemes meanwhile if there are any.
+///
+/// # Errors
+/// As [`run`]; and if nobody can carry out a scheme here.
+pub(super) fn record(
+    target_args: &TargetArgs,
+    common: &Common,
+    duration: Option<Span>,
+    listen: Option<SocketAddr>,
+    acts: Option<&Acts>,
+) -> anyhow::Result<i32> {
+    let kernel = Kernel::default();
+    let (name, accountant, note) = target(&kernel, target_args)?;
+    let mut options = common.options(&name, true)?;
+    let journal = recording::journal(&kernel)?;
+    recording::check_monitor(options.monitor, &kernel)?;
+    let own = accountant.has_own_cgroup();
+    let swap = acts.map(|acts| acts.prepare(&mut options, &kernel, &journal, target_args.system, own)).transpose()?;
+    let verb = if acts.is_some() { "schemes apply" } else { "record" };
+    let command = vec!["lowtide".to_owned(), verb.to_owned(), name];
+    let meta = recording::meta(&kernel, command, &options, &accountant.cgroups);
+    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    // After the signals: a thread that was started before would die of them, and the program with it.
+    let served = listen.map(|address| serve_at(address, target_args)).transpose()?;
+    let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
+    recorder.served = served;
+    if let Some(note) = note {
+        recorder.note(note);
+    }
+    let reason = follow(&mut recorder, &signals, duration)?;
+    let end = End { reason: reason.to_owned(), runtime_s: recorder.now_s(), ..End::default() };
+    let dir = recorder.close(end);
+    drop(swap);
+    drop(journal);
+    session::finish(&dir?, common.json)?;
+    Ok(0)
+}
+
+/// Serves figures of the target.
+fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> {
+    let label = match (target.pid, &target.cgroup) {
+        (Some(pid), _) => ("pid".to_owned(), pid.to_string()),
+        (None, Some(path)) => ("cgroup".to_owned(), path.clone()),
+        (None, None) => ("system".to_owned(), "all".to_owned()),
+    };
+    let shared = Shared::default();
+    shared.with(|figures| *figures = Figures::of(label));
+    let bound = serve::start(address, shared.clone())?;
+    eprintln!("lowtide: metrics at http://{bound}/metrics");
+    Ok(shared)
+}
+
+/// What to record: a name for it, its accounts, and what to say about these.
+fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Accountant, Option<String>)> {
+    if let Some(pid) = args.pid {
+        let stat = proc::stat(kernel, pid).map_err(|error| match error {
+            e if e.is_gone() => Failure::new(code::GONE, format!("--pid {pid}: no such process; see `ps -e`")),
+            e => Failure::new(code::OTHER, format!("--pid {pid}: {e}")),
+        })?;
+        let scope = Scope::Tree { roots: vec![pid], own_children: false };
+        let tree = Accountant::new(kernel, scope.clone(), Vec::new()).pids()?;
+        // A cgroup that holds nothing else tells more than the sum over processes.
+        let own = Cgroup::of(kernel, pid)?.filter(|cgroup| {
+            cgroup.pids(kernel).is_ok_and(|pids| !pids.is_empty() && pids.iter().all(|pid| tree.contains(pid)))
+        });
+        let note = own.is_none().then(|| {
+            "the process shares its cgroup with others: page cache and kernel memory of its own are not known"
+                .to_owned()
+        });
+        let accountant = Accountant::new(kernel, scope, own.into_iter().collect());
+        return Ok((format!("{}-{pid}", stat.comm), accountant, note));
+    }
+    if let Some(path) = &args.cgroup {
+        return Ok((cgroup_name(path), cgroups(kernel, path)?, None));
+    }
+    Ok(("system".to_owned(), Accountant::new(kernel, Scope::System, Vec::new()), None))
+}
+
+/// The accounts of the cgroup at that path, or of all that match.
+fn cgroups(kernel: &Kernel, path: &str) -> anyhow::Result<Accountant> {
+    // A cgroup may have such letters in its name.
+    let exact = Cgroup::named(kernel, path);
+    if Selection::is_pattern(path) && exact.is_err() {
+        let failed = |error| Failure::new(code::USAGE, format!("--cgroup {path}: {error}"));
+        let selection = Selection::new(kernel, path).map_err(failed)?;
+        let accountant = Accountant::following(kernel, selection)?;
+        if accountant.cgroups.is_empty() {
+            let message = format!("--cgroup {path}: no memory cgroup matches; a * stands for one part of a path");
+            return Err(Failure::new(code::GONE, message).into());
+        }
+        return Ok(accountant);
+    }
+    let cgroup = exact.map_err(|error| match error {
+        e if e.is_gone() => {
+            let fix = "give a path below the memory cgroup mount";
+            Failure::new(code::GONE, format!("--cgroup {path}: not found ({e}); {fix}"))
+        }
+        e => Failure::new(code::OTHER, format!("--cgroup {path}: {e}")),
+    })?;
+    Ok(Accountant::new(kernel, Scope::Cgroups, vec![cgroup]))
+}
+
+/// A name for the record of a cgroup: the last part of its path, without wildcards.
+fn cgroup_name(path: &str) -> String {
+    let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let name: String = last.chars().map(|letter| if "*?[]".contains(letter) { '_' } else { letter }).collect();
+    if name.is_empty() { "cgroup".to_owned() } else { name }
+}
+
+/// Ticks until something ends it. Returns what did.
+fn follow(recorder: &mut Recorder, signals: &Signals, duration: Option<Span>) -> anyhow::Result<&'static str> {
+    let progress = Progress::new(std::io::stderr().is_terminal());
+    let stop_s = duration.map_or(f64::INFINITY, |time| time.0.as_secs_f64());
+    let mut last_s = recorder.now_s();
+    loop {
+        let due = recorder.next_tick_s(last_s).min(stop_s);
+        if recorder.wait(signals, due)? && signals.next()?.is_some() {
+            return Ok("interrupted");
+        }
+        let now_s = recorder.now_s();
+        if now_s >= stop_s {
+            return Ok(DURATION);
+        }
+        if recorder.is_due(due) {
+            last_s = now_s;
+            match recorder.tick()? {
+                Some(usage) => progress.show(now_s, &usage),
+                None => return Ok("ended"),
+            }
+        }
+    }
+}
+
+/// A line on a terminal that says how it goes.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new(terminal: bool) -> Self {
+        Self(terminal.then(ProgressBar::new_spinner))
+    }
+
+    fn show(&self, now_s: f64, usage: &Usage) {
+        let Some(bar) = &self.0 else { return };
+        let size = |bytes: Option<f64>| bytes.map_or_else(|| "–".to_owned(), human_bytes);
+        let set = usage.working_set(10).or(usage.working_set(1)).map(|set| set.bytes);
+        bar.set_message(format!(
+            "{now_s:.0} s   resident {}   working set {}   Ctrl-C ends the record",
+            size(usage.rss_bytes.or(usage.cgroup_bytes)),
+            size(set)
+        ));
+        bar.tick();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use lowtide_kernel::clock::TestClock;
+    use lowtide_kernel::undo::Journal;
+    use lowtide_model::meta::Meta;
+
+    use super::*;
+    use lowtide_engine::monitors::{Map, Wish};
+    use lowtide_engine::recorder::Options;
+    use lowtide_record::Record;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A kernel that is a tree of files, with a cgroup of one process, and a clock that the test moves.
+    struct Machine {
+        dir: tempfile::TempDir,
+        clock: TestClock,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            let machine = Self { dir: tempfile::tempdir().unwrap(), clock: TestClock::default() };
+            machine.put("proc/self/mountinfo", "30 29 0:26 / /cg rw - cgroup2 cgroup2 rw\n");
+            machine.put("proc/meminfo", "MemTotal: 4000000 kB\nMemFree: 1000000 kB\nMemAvailable: 1500000 kB\n");
+            machine.put("proc/stat", "cpu  100 0 100 1000 0 0 0 0 0 0\n");
+            machine.put("proc/7/stat", "7 (job) S 1 7 7 0 -1 0 10 0 2 0 3 4 0 0 20 0 1 0 5 0 0\n");
+            machine.put("cg/cgroup.controllers", "memory\n");
+            machine.put("cg/job/cgroup.procs", "7\n");
+            machine.put("cg/job/cgroup.events", "populated 1\n");
+            machine.holds(100 * MIB);
+            machine
+        }
+
+        fn put(&self, path: &str, text: &str) {
+            let path = self.dir.path().join("root").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn holds(&self, bytes: u64) {
+            let kib = bytes / 1024;
+            self.put(
+                "proc/7/status",
+                &format!("Name:\tjob\nVmHWM:\t{kib} kB\nVmRSS:\t{kib} kB\nRssAnon:\t{kib} kB\nThreads:\t1\n"),
+            );
+            self.put("cg/job/memory.current", &format!("{bytes}\n"));
+            self.put(
+                "cg/job/memory.stat",
+                &format!("anon {bytes}\nfile 0\nfile_mapped 0\nshmem 0\npgfault 10\npgmajfault 2\n"),
+            );
+        }
+
+        fn recorder(&self) -> Recorder {
+            let kernel = Kernel::at(self.dir.path().join("root")).with_clock(&self.clock);
+            let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
+            let cgroup = Cgroup::named(&kernel, "/job").unwrap();
+            let options = Options {
+                out: self.dir.path().join("record"),
+                monitor: Wish::None,
+                map: Map::Auto,
+                map_goal: None,
+                windows_s: Vec::new(),
+                interval_s: 1.0,
+                // Work in seconds of a clock that stands still has no price.
+                max_overhead: 1000.0,
+                attached: true,
+                plan: None,
+            };
+            let meta = Meta { schema: lowtide_model::meta::SCHEMA, interval_s: 1.0, attached: true, ..Meta::default() };
+            let accountant = Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]);
+            Recorder::open(&kernel, &journal, options, accountant, meta).unwrap()
+        }
+
+        fn rows(&self) -> Vec<Usage> {
+            Record::open(&self.dir.path().join("record")).unwrap().usage()
+        }
+    }
+
+    fn until(seconds: u64) -> Option<Span> {
+        Some(Span(Duration::from_secs(seconds)))
+    }
+
+    fn signals() -> Signals {
+        Signals::block(&[Signal::HUP.as_raw()]).unwrap()
+    }
+
+    #[test]
+    fn ten_minutes_are_a_row_a_second_and_take_no_time() {
+        let (machine, signals) = (Machine::new(), signals());
+        let mut recorder = machine.recorder();
+        assert_eq!(follow(&mut recorder, &signals, until(300)).unwrap(), DURATION);
+        machine.holds(700 * MIB);
+        assert_eq!(follow(&mut recorder, &signals, until(600)).unwrap(), DURATION);
+        recorder.close(End { runtime_s: 600.0, ..End::default() }).unwrap();
+        let rows = machine.rows();
+        assert!((598..=604).contains(&rows.len()), "{} rows", rows.len());
+        let times: Vec<f64> = rows.iter().filter_map(|row| row.t_s).collect();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        // A second and a part of one where the first call ended.
+        assert_eq!(gaps.filter(|gap| *gap <= 0.0 || *gap >= 2.0).count(), 0);
+        let held =
+            |at: f64| rows.iter().rfind(|row| row.t_s.is_some_and(|t_s| t_s < at)).and_then(|row| row.anon_bytes);
+        assert_eq!((held(299.0), held(599.0)), (Some(100e6 * 1.048576), Some(700e6 * 1.048576)));
+    }
+
+    #[test]
+    fn the_time_of_a_suspend_is_a_gap() {
+        let (machine, signals) = (Machine::new(), signals());
+        let mut recorder = machine.recorder();
+        follow(&mut recorder, &signals, until(10)).unwrap();
+        machine.clock.advance(Duration::from_secs(3600));
+        follow(&mut recorder, &signals, until(3620)).unwrap();
+        recorder.close(End::default()).unwrap();
+        let times: Vec<f64> = machine.rows().iter().filter_map(|row| row.t_s).collect();
+        let gaps = times.windows(2).filter(|pair| pair[1] - pair[0] > 5.0).count();
+        assert_eq!(gaps, 1, "{times:?}");
+    }
+
+    #[test]
+    fn a_target_that_goes_ends_the_record() {
+        let (machine, signals) = (Machine::new(), signals());
+        let mut recorder = machine.recorder();
+        follow(&mut recorder, &signals, until(20)).unwrap();
+        fs::remove_dir_all(machine.dir.path().join("root/cg/job")).unwrap();
+        fs::remove_dir_all(machine.dir.path().join("root/proc/7")).unwrap();
+        assert_eq!(follow(&mut recorder, &signals, until(60)).unwrap(), "ended");
+        recorder.close(End::default()).unwrap();
+        assert!(machine.rows().len() > 18);
+    }
+}

@@ -1,0 +1,107 @@
+//! `lowtide recover`: take back what killed lowtides left in the kernel, and finish a record that was cut short.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::undo;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use lowtide_engine::agent::SILENCE;
+use lowtide_engine::failure::code;
+
+/// `lowtide recover`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Records to finish
+    #[arg(value_name = "RECORD")]
+    records: Vec<PathBuf>,
+    /// Wait until standard input is closed, or silent for 20 s, then take back what the process with this number,
+    /// this one's parent, left: a watchdog
+    #[arg(long, hide = true, value_name = "PID")]
+    when_closed: Option<u32>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Waits until the parent is gone, or hangs; then it is ended, as what it granted can only be taken back from the dead.
+fn watch(pid: u32) {
+    let parent = rustix::process::getppid().filter(|parent| u32::try_from(parent.as_raw_pid()) == Ok(pid));
+    let parent = parent.and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
+    let mut stdin = std::io::stdin();
+    let time = Timespec::try_from(SILENCE).ok();
+    loop {
+        let ready = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], time.as_ref());
+        match ready {
+            Ok(0) => {
+                if let Some(parent) = &parent {
+                    eprintln!("lowtide: {pid} has hung for {} s: ended", SILENCE.as_secs());
+                    let _ = pidfd_send_signal(parent, Signal::KILL);
+                }
+                return;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            _ if matches!(stdin.read(&mut [0; 64]), Ok(0) | Err(_)) => return,
+            _ => {}
+        }
+    }
+}
+
+/// How long a process that is ending may take to let go of its journal.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// Waits until a journal is locked no more, or not there: of a process that ends, one file is closed before another.
+fn wait_for_lock(pid: u32) {
+    let path = undo::folder().join(format!("{pid}.journal"));
+    let start = Instant::now();
+    while start.elapsed() < ENDING {
+        match File::open(&path) {
+            Ok(file) if flock(&file, FlockOperation::NonBlockingLockShared).is_err() => {}
+            _ => return,
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Takes everything back.
+///
+/// # Errors
+/// If the journals cannot be read.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    if let Some(pid) = args.when_closed {
+        watch(pid);
+        wait_for_lock(pid);
+    }
+    let mut lines = Vec::new();
+    let mut failed = false;
+    for recovered in undo::recover(&Kernel::default(), &undo::folder())? {
+        for (undo, result) in recovered.undone {
+            failed |= result.is_err();
+            lines.push(serde_json::json!({
+                "pid": recovered.pid,
+                "command": recovered.command,
+                "change": undo,
+                "error": result.err().map(|error| error.to_string()),
+            }));
+        }
+    }
+    for record in &args.records {
+        let finished = lowtide_record::finish(record)?;
+        lines.push(serde_json::json!({ "record": record, "finished": finished.now, "warnings": finished.warnings }));
+    }
+    if args.json {
+        println!("{}", serde_json::json!({ "schema": 1, "recovered": lines }));
+    } else if lines.is_empty() {
+        println!("Nothing was left in the kernel.");
+    } else {
+        for line in &lines {
+            println!("{line}");
+        }
+    }
+    Ok(if failed { code::OTHER } else { 0 })
+}

@@ -1,0 +1,315 @@
+//! `lowtide run -- CMD`: start a program and record it until its whole tree has ended.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lowtide_kernel::account::{Accountant, Scope};
+use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
+use lowtide_kernel::undo::{Journal, Lease};
+use lowtide_model::WINDOWS_S;
+use lowtide_model::meta::{DURATION, End};
+use lowtide_model::units::{Share, Size, Span};
+use rustix::process::Signal;
+
+use crate::acts::{self, Acts};
+use crate::launch;
+use crate::session;
+use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::monitors::{Map, Wish};
+use lowtide_engine::recorder::{Options, Recorder};
+use lowtide_engine::recording;
+
+/// Options that `run` and `record` share.
+#[derive(Debug, clap::Args)]
+pub struct Common {
+    /// Folder for the record (default: lowtide-NAME-TIME in the current folder)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// How accesses are seen: the best that serves, or one by name
+    #[arg(long, value_enum, default_value = "auto")]
+    pub monitor: Wish,
+    /// Time between two ticks
+    #[arg(long, value_name = "TIME", default_value = "1s")]
+    pub interval: Span,
+    /// Addresses that DAMON's map works on
+    #[arg(long, value_enum, default_value = "auto", hide_possible_values = true, value_name = "auto|vaddr|paddr")]
+    pub map: Map,
+    /// Let the kernel tune the map's intervals until this share of the possible accesses is seen (Linux 6.15)
+    #[arg(long, value_name = "SHARE")]
+    pub map_goal: Option<Share>,
+    /// Make generations only for these windows of the working set, of 1s 5s 10s 30s 60s 120s (mglru)
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',')]
+    pub windows: Vec<Span>,
+    /// Upper bound of the price of monitoring, as a share of one CPU
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    pub max_overhead: Share,
+    /// Print the summary as JSON on stdout instead of as text on stderr
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Common {
+    /// The recorder's options.
+    ///
+    /// # Errors
+    /// If a value makes no sense.
+    pub fn options(&self, name: &str, attached: bool) -> anyhow::Result<Options> {
+        let interval_s = self.interval.0.as_secs_f64();
+        if !(0.05..=3600.0).contains(&interval_s) {
+            let message = format!("--interval {}: out of range; give a time from 50ms to 1h", self.interval);
+            return Err(Failure::new(code::USAGE, message).into());
+        }
+        if !(0.001..=1.0).contains(&self.max_overhead.0) {
+            let message = format!("--max-overhead {}: out of range; give a share from 0.1% to 100%", self.max_overhead);
+            return Err(Failure::new(code::USAGE, message).into());
+        }
+        if let Some(goal) = self.map_goal.filter(|goal| !(0.0001..=1.0).contains(&goal.0)) {
+            let message = format!("--map-goal {goal}: out of range; give a share from 0.01% to 100%, for example 4%");
+            return Err(Failure::new(code::USAGE, message).into());
+        }
+        let windows_s = self.windows.iter().map(|window| {
+            let known = WINDOWS_S.into_iter().find(|known| window.0 == Duration::from_secs(u64::from(*known)));
+            let message = format!("--windows {window}: not a window; there are 1s, 5s, 10s, 30s, 60s and 120s");
+            known.ok_or_else(|| Failure::new(code::USAGE, message))
+        });
+        let windows_s = windows_s.collect::<Result<Vec<u32>, Failure>>()?;
+        let given = |dir: &PathBuf| if attached { dir.clone() } else { session::folder(dir) };
+        let out = self.out.as_ref().map_or_else(|| session::default_folder(name), given);
+        Ok(Options {
+            out,
+            monitor: self.monitor,
+            map: self.map,
+            map_goal: self.map_goal.map(|share| share.0),
+            windows_s,
+            interval_s,
+            max_overhead: self.max_overhead.0,
+            attached,
+            plan: None,
+        })
+    }
+}
+
+/// `lowtide run`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Limit the program's memory (needs a cgroup of its own)
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<Size>,
+    /// End the program after this time (SIGTERM, and SIGKILL ten seconds later)
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Span>,
+    /// Have none of it paged out to swap (needs a cgroup of its own)
+    #[arg(long)]
+    no_swap: bool,
+    /// Make the program's cgroup below this one, which must hand the memory controller down (default: near lowtide's own)
+    #[arg(long, value_name = "CGROUP")]
+    below: Option<String>,
+    /// Do to its memory what these operation schemes say: a file, or one that is built in; see `lowtide schemes check`
+    #[arg(long, value_name = "FILE|NAME")]
+    scheme: Vec<String>,
+    #[command(flatten)]
+    acts: Acts,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// A program under record.
+struct Run {
+    signals: Signals,
+    pid: u32,
+    ended: Option<Ended>,
+    max_rss_bytes: u64,
+    stop: bool,
+    /// When it is to end, seconds since the start of the record, and with which signal.
+    ends: Option<(f64, Signal)>,
+    /// Whether it was told to.
+    told_to_end: bool,
+}
+
+/// How long a program has to end once it was told to, seconds.
+const GRACE_S: f64 = 10.0;
+
+/// Runs the command; returns the program's exit code.
+///
+/// # Errors
+/// If the record cannot be written or the program cannot be started.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let name = Path::new(&args.command[0]).file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    let mut options = args.common.options(&name, false)?;
+    let acts = Acts { schemes: acts::load_all(&args.scheme)?, ..args.acts.clone() };
+    let kernel = Kernel::default();
+    let journal = recording::journal(&kernel)?;
+    recording::check_monitor(options.monitor, &kernel)?;
+    let own = own_cgroup(&kernel, &journal, args.below.as_deref());
+    let (cgroup, lease, missing) = match own {
+        Ok((cgroup, lease)) => (Some(cgroup), Some(lease), None),
+        Err(why) if args.below.is_some() => {
+            let message = format!("--below {}: {why}", args.below.as_deref().unwrap_or_default());
+            return Err(Failure::new(code::IMPOSSIBLE, message).into());
+        }
+        Err(why) => (None, None, Some(why)),
+    };
+    limit(args.limit, &kernel, cgroup.as_ref())?;
+    if args.no_swap {
+        let none = "--no-swap: no memory cgroup can be made here; run as root or without --no-swap";
+        let cgroup = cgroup.as_ref().ok_or_else(|| Failure::new(code::IMPOSSIBLE, none.to_owned()))?;
+        cgroup.forbid_swap(&kernel)?;
+    }
+    let swap = acts.prepare(&mut options, &kernel, &journal, false, cgroup.is_some())?;
+    let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
+    let accountant = Accountant::new(&kernel, scope, cgroup.iter().cloned().collect());
+    let mut meta = recording::meta(&kernel, args.command.clone(), &options, cgroup.as_slice());
+    if args.no_swap {
+        meta.host.swap_bytes = 0;
+    }
+    let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
+    if let Some(why) = missing {
+        recorder.note(format!(
+            "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not seen"
+        ));
+    }
+    let wanted: Vec<i32> = launch::PASSED_ON.iter().copied().chain([Signal::CHILD.as_raw()]).collect();
+    let signals = Signals::block(&wanted)?;
+    let started = recorder.now_s();
+    let procs = cgroup.as_ref().map(|cgroup| kernel.path(cgroup.procs_file()));
+    let pid = match launch::start(&args.command, procs.as_deref(), &signals) {
+        Ok(pid) => pid,
+        Err(error) => {
+            // There is nothing to record; an empty folder of ours would only be in the way.
+            recording::discard(recorder);
+            return Err(error);
+        }
+    };
+    let ends = args.duration.map(|time| (started + time.0.as_secs_f64(), Signal::TERM));
+    let mut run = Run { signals, pid, ended: None, max_rss_bytes: 0, stop: false, ends, told_to_end: false };
+    let reason = run.follow(&mut recorder)?;
+    let end = End {
+        reason: reason.to_owned(),
+        exit_code: run.ended.map(|ended| ended.code()),
+        runtime_s: recorder.now_s() - started,
+        app_max_rss_bytes: (run.max_rss_bytes > 0).then_some(run.max_rss_bytes),
+        ..End::default()
+    };
+    let dir = recorder.close(end);
+    drop(swap);
+    drop(lease);
+    drop(journal);
+    // Scripts count on the program's own code, whatever became of its record.
+    let finished = dir.and_then(|dir| session::finish(&dir, args.common.json));
+    if let Err(error) = finished {
+        lowtide_engine::failure::tell(&error);
+    }
+    Ok(run.ended.map_or(0, |ended| ended.code()))
+}
+
+fn own_cgroup(kernel: &Kernel, journal: &Journal, below: Option<&str>) -> Result<(Cgroup, Lease), String> {
+    let name = format!("lowtide-{}", std::process::id());
+    let made = match below {
+        Some(parent) => {
+            Cgroup::named(kernel, parent).and_then(|parent| parent.create_below(kernel, journal, &name)).map(Some)
+        }
+        None => Cgroup::create_own(kernel, journal, &name),
+    };
+    match made {
+        Ok(Some(own)) => Ok(own),
+        Ok(None) => Err("no memory cgroup is mounted".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn limit(limit: Option<Size>, kernel: &Kernel, cgroup: Option<&Cgroup>) -> anyhow::Result<()> {
+    let Some(size) = limit else { return Ok(()) };
+    let Some(cgroup) = cgroup else {
+        let message = format!("--limit {size}: no memory cgroup can be made here; run as root or without --limit");
+        return Err(Failure::new(code::IMPOSSIBLE, message).into());
+    };
+    Ok(cgroup.set_limit(kernel, size.0)?)
+}
+
+impl Run {
+    /// Ticks and passes signals on until the tree has ended. Returns why recording ended.
+    fn follow(&mut self, recorder: &mut Recorder) -> anyhow::Result<&'static str> {
+        let mut last_s = recorder.now_s();
+        loop {
+            let due = recorder.next_tick_s(last_s);
+            let wake = self.ends.map_or(due, |(at, _)| due.min(at));
+            if recorder.wait(&self.signals, wake)? {
+                self.take_signals()?;
+                if !self.reap()? {
+                    return Ok(if self.told_to_end { DURATION } else { "ended" });
+                }
+            }
+            if self.stop {
+                return Ok("interrupted");
+            }
+            if self.end_in_time(recorder.now_s()) {
+                return Ok(DURATION);
+            }
+            if recorder.is_due(due) {
+                last_s = recorder.now_s();
+                // No process now does not mean the end: one may be between fork and the cgroup.
+                recorder.tick()?;
+            }
+        }
+    }
+
+    /// Ends the program if it is time to. Whether recording ends: what the program left behind is not ours to end.
+    fn end_in_time(&mut self, now_s: f64) -> bool {
+        let Some((at, signal)) = self.ends.filter(|(at, _)| now_s >= *at) else { return false };
+        if self.ended.is_some() {
+            return true;
+        }
+        self.told_to_end = true;
+        self.pass_on(signal.as_raw());
+        // One that does not die of this sleeps in the kernel: it is waited for, as for any that is killed.
+        self.ends = Some((at + GRACE_S, Signal::KILL));
+        false
+    }
+
+    /// Passes signals on. What the terminal sends goes to the whole foreground group, so the program has it already.
+    fn take_signals(&mut self) -> anyhow::Result<()> {
+        while let Some(signal) = self.signals.next()? {
+            if signal.number == Signal::CHILD.as_raw() {
+                continue;
+            }
+            let ends = [Signal::INT, Signal::TERM, Signal::HUP];
+            if self.ended.is_some() && ends.iter().any(|end| end.as_raw() == signal.number) {
+                // Only what the program left behind still runs; that is not ours to end.
+                self.stop = true;
+            } else if signal.from_process && self.ended.is_none() {
+                self.pass_on(signal.number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program has not been collected yet, so its pid is still its own.
+    fn pass_on(&self, number: i32) {
+        let pid = i32::try_from(self.pid).ok().and_then(rustix::process::Pid::from_raw);
+        let signal = Signal::from_named_raw(number);
+        if let (Some(pid), Some(signal)) = (pid, signal) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    /// Collects what ended. False when nothing of the tree is left.
+    fn reap(&mut self) -> anyhow::Result<bool> {
+        loop {
+            match sys::reap()? {
+                Reaped::None => return Ok(false),
+                Reaped::Running => return Ok(true),
+                Reaped::Ended(ended) => {
+                    self.max_rss_bytes = self.max_rss_bytes.max(ended.max_rss_bytes);
+                    if ended.pid == self.pid {
+                        self.ended = Some(ended);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `lowtide top`: what the agent does, in a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use lowtide_kernel::sys::Signals;
+use rustix::process::Signal;
+
+use crate::top::screen;
+use crate::top::view::{self, Sort, View};
+use lowtide_engine::agent::client::Client;
+
+/// `lowtide top`
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where the agent listens
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9465", conflicts_with = "socket")]
+    url: String,
+    /// Unix socket on which the agent listens
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print one table and end; so without a terminal
+    #[arg(long)]
+    once: bool,
+    /// Print what the agent says as JSON, and end
+    #[arg(long)]
+    json: bool,
+    /// By what workloads are ordered
+    #[arg(long, value_enum, default_value = "memory")]
+    sort: Sort,
+    /// File with the token that the agent wants to know
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate of the agent, or of its authority, for an https URL
+    #[arg(long, value_name = "FILE.pem")]
+    certificate: Option<PathBuf>,
+}
+
+/// An agent that looks at thousands of workloads may take a while; somebody who looks on would wait for less.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)];
+
+/// Shows what the agent says.
+///
+/// # Errors
+/// If no agent answers, or the terminal cannot be used.
+pub fn run(args: &Args) -> anyhow::Result<i32> {
+    let watched = !args.once && !args.json && io::stdout().is_terminal() && io::stdin().is_terminal();
+    let patience = PATIENCE[usize::from(watched)];
+    let mut client = match &args.socket {
+        Some(path) => Client::at_socket(path, patience),
+        None => Client::at_url(&args.url, args.certificate.as_deref(), patience)?,
+    };
+    if let Some(path) = &args.token_file {
+        client = client.with_token_of(path)?;
+    }
+    let mut overview = client.overview()?;
+    if watched {
+        let signals = Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))?;
+        screen::run(&client, View::new(overview, args.sort), &signals).context("top: the terminal")?;
+        return Ok(0);
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &overview)?;
+        writeln!(out)?;
+        return Ok(0);
+    }
+    for line in view::about(&overview.agent, overview.workloads.len()) {
+        writeln!(out, "{line}")?;
+    }
+    view::order(&mut overview.workloads, args.sort, false);
+    for line in view::table(&overview.workloads).lines(usize::MAX) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,339 @@
+//! Schemes at work on the target of a record: what is given to the kernel, what lowtide does itself, and what came of it.
+
+use lowtide_kernel::damon::{Operations, Tally};
+use lowtide_kernel::monitor::smaps::{Look, MappingUse};
+use lowtide_kernel::root::Kernel;
+use lowtide_model::meta::SchemeUse;
+use lowtide_model::region::Snapshot;
+use lowtide_model::scheme::{Action, Scheme};
+use lowtide_policy::machine::{self, Block, Candidate, Machine, Observation, turn};
+use lowtide_policy::schemes::{Limits, Operator};
+
+use super::means::{Means, guarded};
+use super::worker::{Job, Report, Turn, Worker};
+use lowtide_record::ActionRow;
+
+/// What shall be done, and by whom.
+#[derive(Debug, Clone)]
+pub struct SchemePlan {
+    /// The schemes.
+    pub schemes: Vec<Scheme>,
+    /// Who carries out each.
+    pub means: Vec<Means>,
+    /// Count only.
+    pub dry_run: bool,
+}
+
+impl SchemePlan {
+    /// Addresses that the map must work on for the kernel to carry out its part.
+    #[must_use]
+    pub fn map_on(&self) -> Option<Operations> {
+        self.means.iter().find_map(|means| match means {
+            Means::Kernel(on) => Some(*on),
+            Means::Own => None,
+        })
+    }
+
+    /// Whether lowtide carries out any of them itself.
+    #[must_use]
+    pub fn acts_itself(&self) -> bool {
+        self.means.contains(&Means::Own)
+    }
+
+    fn own(&self) -> impl Iterator<Item = usize> {
+        self.means.iter().enumerate().filter(|(_, means)| **means == Means::Own).map(|(index, _)| index)
+    }
+}
+
+/// What the tick knows beside candidates.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Facts {
+    /// Seconds since the start.
+    pub now_s: f64,
+    /// Seconds that some task of the target has stalled on memory so far.
+    pub memory_some_s: Option<f64>,
+    /// Anonymous pages of the target that have come back so far.
+    pub refault_anon: Option<f64>,
+    /// Share of the system's memory that is free.
+    pub free: Option<f64>,
+    /// Bytes of swap that are free.
+    pub swap_free: Option<u64>,
+}
+
+/// Schemes at work.
+#[derive(Debug)]
+pub struct Acting {
+    plan: SchemePlan,
+    uses: Vec<SchemeUse>,
+    /// There but while it decides.
+    operator: Option<Operator>,
+    worker: Worker,
+    turn: Turn,
+    /// The tick that is going on.
+    facts: Facts,
+    targets: Vec<u32>,
+    candidates: Vec<Candidate>,
+    /// The mappings behind them, where these were looked at.
+    mappings: Vec<(u32, MappingUse)>,
+    /// Bytes of files that were taken.
+    taken_file: f64,
+    last: Facts,
+    /// CPU seconds of lowtide's own actions so far: they are not monitoring.
+    pub cpu_s: f64,
+    /// The last failure, said once.
+    pub complaint: Option<String>,
+    rows: Vec<ActionRow>,
+}
+
+impl Acting {
+    /// Begins. Threads are made here, so signals must be blocked by then.
+    #[must_use]
+    pub fn new(kernel: &Kernel, plan: SchemePlan, pressure_file: &str, seed: u64) -> Self {
+        let limits = Limits::default();
+        let own: Vec<Scheme> = plan.own().map(|index| plan.schemes[index].clone()).collect();
+        let uses = plan.schemes.iter().zip(&plan.means).map(|(scheme, means)| SchemeUse {
+            scheme: scheme.clone(),
+            by: means.to_string(),
+            dry_run: plan.dry_run,
+            tried_bytes: 0,
+            applied_bytes: 0,
+            refused_bytes: (*means == Means::Own).then_some(0),
+            returned_bytes: (*means == Means::Own).then_some(0),
+            quota_exceeded: None,
+            cpu_s: (*means == Means::Own).then_some(0.0),
+        });
+        Self {
+            uses: uses.collect(),
+            operator: Some(Operator::new(&own, limits, seed)),
+            worker: Worker::new(kernel, pressure_file, limits.pressure),
+            turn: Turn::default(),
+            facts: Facts::default(),
+            targets: Vec::new(),
+            candidates: Vec::new(),
+            mappings: Vec::new(),
+            taken_file: 0.0,
+            last: Facts::default(),
+            cpu_s: 0.0,
+            complaint: None,
+            rows: Vec::new(),
+            plan,
+        }
+    }
+
+    /// What the kernel is given, guarded so that it takes nothing of others.
+    #[must_use]
+    pub fn for_kernel(&self, cgroup: Option<&str>) -> Vec<Scheme> {
+        let given = self.plan.schemes.iter().zip(&self.plan.means).filter_map(|(scheme, means)| match means {
+            Means::Kernel(on) => Some(guarded(scheme, *on, cgroup.map(str::to_owned))),
+            Means::Own => None,
+        });
+        given.map(|scheme| if self.plan.dry_run { Scheme { action: Action::Stat, ..scheme } } else { scheme }).collect()
+    }
+
+    /// Seconds of idleness that lowtide's own schemes want to know of, if there are any.
+    #[must_use]
+    pub fn age_s(&self) -> Option<f64> {
+        let ages = self.plan.own().filter_map(|index| self.plan.schemes[index].age.min);
+        let longest = ages.map(|age| age.0.as_secs_f64()).fold(1.0, f64::max);
+        self.plan.acts_itself().then_some(longest)
+    }
+
+    /// Mappings that were looked at.
+    pub fn saw_mappings(&mut self, look: &Look) {
+        self.candidates = candidates(look);
+        self.mappings.clone_from(&look.mappings);
+    }
+
+    /// Bytes of files that lowtide's own schemes have taken so far; `None` where it does not know what is a file's.
+    #[must_use]
+    pub fn taken_file(&self) -> Option<f64> {
+        (!self.mappings.is_empty()).then_some(self.taken_file)
+    }
+
+    /// Regions of the map.
+    pub fn saw_regions(&mut self, snapshot: &Snapshot) {
+        self.candidates.retain(|candidate| candidate.pid != snapshot.pid);
+        self.candidates.extend(snapshot.regions.iter().map(|region| {
+            #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+            let bytes = (region.end - region.start) as f64;
+            Candidate {
+                pid: snapshot.pid,
+                start: region.start,
+                end: region.end,
+                access_rate: region.access_rate,
+                age_s: region.age_s,
+                resident: bytes,
+                idle: bytes,
+            }
+        }));
+    }
+
+    /// What the kernel says it did.
+    pub fn saw_tallies(&mut self, tallies: &[Tally]) {
+        let kernel = self.uses.iter_mut().zip(&self.plan.means).filter(|(_, means)| **means != Means::Own);
+        for ((used, _), tally) in kernel.zip(tallies) {
+            (used.tried_bytes, used.applied_bytes) = (tally.tried_bytes, tally.applied_bytes);
+            used.quota_exceeded = Some(tally.quota_exceeded);
+        }
+    }
+
+    /// One turn of lowtide's own part: hears what came of the last orders, decides, and gives new ones. `targets` are the
+    /// processes, in the order in which filters count them.
+    pub fn step(&mut self, facts: Facts, targets: &[u32]) {
+        if let Some(turn) = self.worker.turn() {
+            self.hear(facts.now_s, turn);
+        }
+        self.facts = facts;
+        self.targets = targets.to_vec();
+        if let Some(mut operator) = self.operator.take() {
+            turn(self, &mut operator);
+            self.operator = Some(operator);
+        }
+    }
+
+    fn hear(&mut self, now_s: f64, turn: Turn) {
+        self.cpu_s += turn.cpu_s;
+        let own: Vec<usize> = self.plan.own().collect();
+        for report in &turn.reports {
+            let used = &mut self.uses[own[report.order.scheme]];
+            used.tried_bytes += report.tried_bytes;
+            used.applied_bytes += report.applied_bytes;
+            used.refused_bytes = used.refused_bytes.map(|bytes| bytes + report.refused_bytes);
+            used.cpu_s = used.cpu_s.map(|cpu_s| cpu_s + report.done.cpu_s);
+            if let Some(error) = report.error.as_ref().filter(|error| !error.is_gone()) {
+                self.complaint.get_or_insert_with(|| format!("{}: {error}", used.scheme.title()));
+            }
+            self.rows.push(row(now_s, used.scheme.title(), report));
+            if report.order.action == Action::Pageout {
+                gone(&mut self.candidates, report);
+                self.taken_file += of_files(&self.mappings, report);
+            }
+        }
+        self.turn = turn;
+    }
+
+    /// What was done since the last call.
+    pub fn take_rows(&mut self) -> Vec<ActionRow> {
+        std::mem::take(&mut self.rows)
+    }
+
+    /// Ends: no more orders are carried out. What came of each scheme, and the CPU seconds of lowtide's part.
+    #[must_use]
+    pub fn finish(mut self, now_s: f64) -> (Vec<SchemeUse>, Vec<ActionRow>, f64) {
+        if let Some(turn) = self.worker.turn() {
+            self.hear(now_s, turn);
+        }
+        let returned = self.operator.as_ref().map(Operator::returned).unwrap_or_default();
+        for (index, pages) in self.plan.own().collect::<Vec<_>>().into_iter().zip(returned) {
+            self.uses[index].returned_bytes = Some(pages * lowtide_model::PAGE);
+        }
+        (self.uses, self.rows, self.cpu_s)
+    }
+}
+
+impl Machine for Acting {
+    /// `None` while the last orders are being carried out.
+    fn observe(&mut self) -> Option<Observation> {
+        if self.worker.busy {
+            return None;
+        }
+        let facts = self.facts;
+        let elapsed_s = facts.now_s - self.last.now_s;
+        let stalled = facts.memory_some_s.zip(self.last.memory_some_s).map(|(now, before)| now - before);
+        let refaults = facts.refault_anon.zip(self.last.refault_anon).map(|(now, before)| (now - before).max(0.0));
+        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
+        self.last = facts;
+        Some(Observation {
+            now_s: facts.now_s,
+            candidates: self.candidates.clone(),
+            back,
+            done: reports.into_iter().map(|report| report.done).collect(),
+            pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
+            refaults,
+            free: facts.free,
+            swap_free: facts.swap_free,
+            ..Observation::default()
+        })
+    }
+
+    fn act(&mut self, actions: Vec<machine::Action>, watched: Vec<Block>) {
+        // Schemes give advice and nothing else.
+        let orders: Vec<_> = actions
+            .into_iter()
+            .filter_map(|action| if let machine::Action::Advise(order) = action { Some(order) } else { None })
+            .collect();
+        if self.plan.dry_run {
+            let own: Vec<usize> = self.plan.own().collect();
+            for order in orders {
+                let bytes: u64 = order.ranges.iter().map(|(start, end)| end - start).sum();
+                self.uses[own[order.scheme]].tried_bytes += bytes;
+            }
+        } else if !orders.is_empty() || !watched.is_empty() {
+            self.worker.order(Job { orders, look_at: watched, targets: self.targets.clone() });
+        }
+    }
+}
+
+/// Mappings as memory that may be acted on.
+pub fn candidates(look: &Look) -> Vec<Candidate> {
+    let candidate = |(pid, mapping): &(u32, MappingUse)| {
+        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
+        let (resident, used) = (mapping.resident as f64, mapping.referenced as f64);
+        Candidate {
+            pid: *pid,
+            start: mapping.start,
+            end: mapping.end,
+            access_rate: (used / resident).min(1.0),
+            age_s: look.window_s,
+            resident,
+            idle: (resident - used).max(0.0),
+        }
+    };
+    let worthy = look.mappings.iter().filter(|(_, mapping)| !mapping.fixed && mapping.resident > 0);
+    worthy.map(candidate).collect()
+}
+
+/// What has gone is not idle in memory any more, until the next look.
+fn gone(candidates: &mut [Candidate], report: &Report) {
+    for (pid, start, pages) in &report.done.blocks {
+        let holds =
+            |candidate: &&mut Candidate| candidate.pid == *pid && (candidate.start..candidate.end).contains(start);
+        if let Some(candidate) = candidates.iter_mut().find(holds) {
+            #[expect(clippy::cast_precision_loss, reason = "a block")]
+            let bytes = (u64::from(*pages) * lowtide_model::PAGE) as f64;
+            candidate.idle = (candidate.idle - bytes).max(0.0);
+            candidate.resident = (candidate.resident - bytes).max(0.0);
+        }
+    }
+}
+
+/// Bytes of what has gone that were a file's.
+fn of_files(mappings: &[(u32, MappingUse)], report: &Report) -> f64 {
+    let is_file = |pid: u32, at: u64| {
+        mappings.iter().any(|(of, mapping)| *of == pid && mapping.file && (mapping.start..mapping.end).contains(&at))
+    };
+    let pages =
+        report.done.blocks.iter().filter(|(pid, at, _)| is_file(*pid, *at)).map(|(_, _, pages)| f64::from(*pages));
+    #[expect(clippy::cast_precision_loss, reason = "a page")]
+    let page = lowtide_model::PAGE as f64;
+    pages.sum::<f64>() * page
+}
+
+fn row(now_s: f64, title: &str, report: &Report) -> ActionRow {
+    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let result = match &report.error {
+        Some(error) => error.to_string(),
+        None if report.refused_bytes > 0 => {
+            format!("{} of {} B, {} B refused", report.applied_bytes, report.tried_bytes, report.refused_bytes)
+        }
+        None => format!("{} of {} B", report.applied_bytes, report.tried_bytes),
+    };
+    ActionRow {
+        t_s: now_s,
+        action: report.order.action.name().to_owned(),
+        target: format!("pid {}", report.order.pid),
+        bytes: Some(bytes(report.applied_bytes)),
+        result,
+        reason: format!("{title}: {}", report.order.reason),
+    }
+}

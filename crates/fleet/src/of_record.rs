@@ -1,0 +1,63 @@
+//! Telemetry from here: of records, and of what the agent sees.
+
+use crate::collect::Collector;
+use crate::telemetry::Row;
+use lowtide_model::cohort::AgeBin;
+use lowtide_model::usage::Usage;
+use lowtide_policy::machine::{Observation, Target};
+use serde_json::json;
+
+use lowtide_record::Record;
+
+/// A record as telemetry: its host's name where it tells one, and its minutes.
+#[must_use]
+pub fn rows(record: &Record) -> (String, Vec<Row>) {
+    let meta = record.meta();
+    let usage = record.usage();
+    let mut ages = record.ages();
+    if ages.is_empty() {
+        ages = record.ages_of_map();
+    }
+    let labels = json!({ "command": meta.command.join(" "), "backend": meta.monitor.backend }).to_string();
+    let name = meta.command.first().cloned().unwrap_or_default();
+    let mut collector = Collector::default();
+    let mut rows = Vec::new();
+    let mut before = Usage::default();
+    let mut looks = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()).peekable();
+    for now in &usage {
+        let Some(now_s) = now.t_s else { continue };
+        // Ages that were told until now; of several looks the last.
+        let mut bins: Vec<AgeBin> = Vec::new();
+        while let Some(look) = looks.next_if(|look| look[0].t_s <= now_s + 1e-6) {
+            bins = look.iter().map(|row| row.bin).collect();
+        }
+        let targets = vec![target(now, &before, bins)];
+        rows.extend(collector.see(&Observation { now_s, targets, ..Observation::default() }));
+        before = now.clone();
+    }
+    rows.extend(collector.end());
+    let finished = |(_, mut row): (u64, Row)| {
+        row.minute.now_s += meta.started_unix_s;
+        Row { workload: name.clone(), labels: labels.clone(), ..row }
+    };
+    let host = meta.task.as_ref().map(|task| task.node.clone()).unwrap_or_default();
+    (if host.is_empty() { "record".to_owned() } else { host }, rows.into_iter().map(finished).collect())
+}
+
+/// A tick of a record as a policy would have seen it.
+fn target(now: &Usage, before: &Usage, ages: Vec<AgeBin>) -> Target {
+    // Histograms tell what was watched; where nothing else does, they tell how much there is, too.
+    let of_ages = |anon: bool| ages.iter().filter(|bin| bin.anon == anon).map(|bin| bin.size.bytes).sum::<f64>();
+    let since = |get: fn(&Usage) -> Option<f64>| Some((get(now)? - get(before)?).max(0.0));
+    let elapsed_s = since(|usage| usage.t_s).filter(|elapsed_s| *elapsed_s > 0.0);
+    let share = |seconds: Option<f64>| Some((seconds? / elapsed_s?).min(1.0));
+    Target {
+        id: 1,
+        resident: [now.anon_bytes.unwrap_or_else(|| of_ages(true)), now.file_bytes.unwrap_or_else(|| of_ages(false))],
+        swapped: now.swap_bytes.unwrap_or(0.0),
+        pressure: share(since(|usage| usage.memory_some_s)),
+        refaults: [since(|usage| usage.refault_anon).unwrap_or(0.0), since(|usage| usage.refault_file).unwrap_or(0.0)],
+        ages,
+        ..Target::default()
+    }
+}

@@ -1,0 +1,171 @@
+//! Parquet files: how they are encoded, written whole, and read back without trusting them.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::reader::ChunkReader;
+use parquet::schema::types::ColumnPath;
+
+use super::columns::Columns;
+use super::error::{Result, StoreError};
+use super::table::{Table, batch, schema};
+
+/// Rows held at once while reading or rewriting.
+const BATCH_ROWS: usize = 8192;
+
+/// Rows of a row group of a main file: what is buffered, column by column, while finishing.
+const GROUP_ROWS: usize = 65_536;
+
+/// Runs a step of the Parquet reader. It is not written for hostile bytes, and a damaged file must cost its own rows and
+/// nothing else.
+///
+/// # Errors
+/// The step's own, or that it panicked.
+pub fn survive<R>(step: impl FnOnce() -> std::result::Result<R, String>) -> std::result::Result<R, String> {
+    catch_unwind(AssertUnwindSafe(step))
+        .unwrap_or_else(|_| Err("damaged in a way the reader does not survive".to_owned()))
+}
+
+/// zstd levels: the recorder pays for one, the end of the run for the other.
+const PART_LEVEL: i32 = 1;
+const MAIN_LEVEL: i32 = 9;
+
+fn zstd(level: i32) -> Compression {
+    Compression::ZSTD(ZstdLevel::try_new(level).unwrap_or_default())
+}
+
+/// Parts are small and read once or twice: no statistics, no indexes, no embedded Arrow schema.
+fn part_options<T: Table>() -> ArrowWriterOptions {
+    let compression = if T::COMPRESS_PARTS { zstd(PART_LEVEL) } else { Compression::UNCOMPRESSED };
+    let properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .set_offset_index_disabled(true);
+    let properties = T::REPEATED
+        .iter()
+        .filter(|_| T::COMPRESS_PARTS)
+        .fold(properties, |properties, name| properties.set_column_dictionary_enabled(ColumnPath::from(*name), true));
+    ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true)
+}
+
+fn main_options<T: Table>() -> ArrowWriterOptions {
+    let properties = WriterProperties::builder()
+        .set_compression(zstd(MAIN_LEVEL))
+        .set_dictionary_enabled(false)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true)
+        .set_max_row_group_row_count(Some(GROUP_ROWS))
+        .set_created_by(format!("lowtide {}", env!("CARGO_PKG_VERSION")));
+    let properties = T::REPEATED
+        .iter()
+        .fold(properties, |properties, name| properties.set_column_dictionary_enabled(ColumnPath::from(*name), true));
+    ArrowWriterOptions::new().with_properties(properties.build())
+}
+
+/// Rows as a complete Parquet file in memory.
+pub(super) fn encode_part<T: Table>(rows: &[T::Row]) -> std::result::Result<Vec<u8>, ParquetError> {
+    let mut writer = ArrowWriter::try_new_with_options(Vec::new(), schema::<T>(), part_options::<T>())?;
+    writer.write(&batch::<T>(rows)?)?;
+    writer.into_inner()
+}
+
+/// A main file being written; nothing is visible under its name until [`MainFile::commit`].
+pub(super) struct MainFile<'a> {
+    path: &'a Path,
+    writer: ArrowWriter<File>,
+}
+
+impl<'a> MainFile<'a> {
+    pub(super) fn create<T: Table>(path: &'a Path) -> Result<Self> {
+        let temporary = temporary(path);
+        let file = File::create(&temporary).map_err(|error| StoreError::write(&temporary, error))?;
+        let writer = ArrowWriter::try_new_with_options(file, schema::<T>(), main_options::<T>())
+            .map_err(|error| StoreError::parquet(path, error))?;
+        Ok(Self { path, writer })
+    }
+
+    pub(super) fn write<T: Table>(&mut self, rows: &[T::Row]) -> Result<()> {
+        let batch = batch::<T>(rows).map_err(|error| StoreError::malformed(self.path, error))?;
+        self.writer.write(&batch).map_err(|error| StoreError::parquet(self.path, error))
+    }
+
+    /// Takes away what was written so far.
+    pub(super) fn discard(path: &Path) {
+        // What cannot be removed is overwritten by the next try.
+        let _ = fs::remove_file(temporary(path));
+    }
+
+    pub(super) fn commit(self) -> Result<()> {
+        let file = self.writer.into_inner().map_err(|error| StoreError::parquet(self.path, error))?;
+        file.sync_all().map_err(|error| StoreError::write(self.path, error))?;
+        rename(self.path)
+    }
+}
+
+/// Writes a small file whole: under its name there is the old content or the new, never a part.
+pub(super) fn replace(path: &Path, content: &[u8], sync: bool) -> Result<()> {
+    let temporary = temporary(path);
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(content)?;
+        if sync { file.sync_all() } else { Ok(()) }
+    };
+    write().map_err(|error| {
+        // A cut-off temporary file would only hold space that is scarce now.
+        let _ = fs::remove_file(&temporary);
+        StoreError::write(path, error)
+    })?;
+    rename(path)
+}
+
+fn rename(path: &Path) -> Result<()> {
+    fs::rename(temporary(path), path).map_err(|error| StoreError::write(path, error))
+}
+
+/// The name under which a file is written: hidden, so that `*.parquet` does not match it.
+fn temporary(path: &Path) -> std::path::PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.tmp"))
+}
+
+/// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
+pub(super) struct Reader {
+    batches: Option<ParquetRecordBatchReader>,
+}
+
+impl Reader {
+    pub(super) fn open<R: ChunkReader + 'static>(source: R) -> std::result::Result<Self, String> {
+        survive(|| {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(source).map_err(|error| error.to_string())?;
+            let batches = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| error.to_string())?;
+            Ok(Self { batches: Some(batches) })
+        })
+    }
+
+    pub(super) fn next<T: Table>(&mut self) -> Option<std::result::Result<Vec<T::Row>, String>> {
+        let batches = self.batches.as_mut()?;
+        let step = survive(|| match batches.next() {
+            None => Ok(None),
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(batch)) => decode::<T>(&batch).map(Some),
+        });
+        if !matches!(step, Ok(Some(_))) {
+            self.batches = None;
+        }
+        step.transpose()
+    }
+}
+
+fn decode<T: Table>(batch: &RecordBatch) -> std::result::Result<Vec<T::Row>, String> {
+    T::rows(&Columns(batch)).map_err(|missing| missing.to_string())
+}

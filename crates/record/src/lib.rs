@@ -1,0 +1,69 @@
+//! Records on disk. Only this module knows Parquet.
+//!
+//! While recording, rows go out every few seconds as small complete files, `parts/usage-000001.parquet` and so on,
+//! written under a temporary name and then renamed: a recorder that is killed loses what it had not flushed, and
+//! everything before that opens with any Parquet reader. *Finishing* a record streams the parts into one file per
+//! table, writes `summary.json`, and only then takes the parts away:
+//!
+//! 1. `usage.parquet`, `regions.parquet`, ... and `summary.json` are written beside the parts, synced, and renamed;
+//! 2. `parts/` is renamed to `parts.done/`, which is the moment the record counts as finished;
+//! 3. `parts.done/` and the lock file are removed.
+//!
+//! Where `parts/` exists it holds every row, whatever else lies beside it; so finishing may be killed anywhere and
+//! simply begins again. A live recorder holds `recording.lock`, and finishing leaves a locked record alone.
+
+mod actions;
+mod ages;
+mod cgroups;
+mod cohort;
+mod columns;
+mod error;
+pub mod file;
+mod finish;
+mod lock;
+mod nodes;
+mod read;
+mod regions;
+mod table;
+mod usage;
+mod write;
+
+pub mod interchange;
+
+pub use actions::ActionRow;
+pub use ages::{AgeRow, cold_rows};
+pub use cgroups::CgroupRow;
+pub use error::StoreError;
+pub use finish::{Finished, finish};
+pub use read::{Batches, Record};
+pub use regions::RegionRow;
+pub use table::Table;
+pub use write::Writer;
+
+/// The tables of a record, as types for [`Record::read`].
+pub mod tables {
+    pub use super::actions::Actions;
+    pub use super::ages::Ages;
+    pub use super::cgroups::Cgroups;
+    pub use super::cohort::Cohort;
+    pub use super::nodes::Nodes;
+    pub use super::regions::Regions;
+    pub use super::usage::UsageTable;
+}
+
+/// Rows while recording.
+const PARTS: &str = "parts";
+/// Rows that are in the main files and can go.
+const PARTS_DONE: &str = "parts.done";
+/// Held by the recorder while it lives, and by whoever finishes the record.
+const LOCK: &str = "recording.lock";
+/// What was measured, and how it ended.
+const META: &str = "meta.json";
+/// The figures of the whole run.
+const SUMMARY: &str = "summary.json";
+
+/// Whether there is a record in this folder, whatever state it is in.
+#[must_use]
+pub fn is_record(dir: &std::path::Path) -> bool {
+    dir.join(META).is_file()
+}
