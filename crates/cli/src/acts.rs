@@ -10,11 +10,11 @@ use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::Size;
 
 use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::monitors::{Map, Wish};
 use lowtide_engine::recorder::Options;
 use lowtide_engine::schemes::acting::SchemePlan;
 use lowtide_engine::schemes::load;
 use lowtide_engine::schemes::means::{self, Ground};
+use lowtide_engine::source::Map;
 
 /// Options that `run` and `schemes apply` share.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -115,10 +115,12 @@ impl Acts {
                 Failure::new(code::IMPOSSIBLE, format!("--scheme {why}; see `lowtide schemes check`"))
             })?;
             let plan = SchemePlan { schemes: self.schemes.clone(), means, dry_run: self.dry_run };
-            if plan.acts_itself() && matches!(options.monitor, Wish::Mglru | Wish::None) {
-                let message = "--scheme: the monitor asked for tells no addresses; leave --monitor away";
+            if plan.acts_itself() && !options.source.choice.has_addresses() {
+                let message = "--scheme: the monitor asked for reports no addresses; leave --monitor away";
                 return Err(Failure::new(code::USAGE, message).into());
             }
+            options.source.map_for_schemes = plan.map_on();
+            options.source.needs_addresses = plan.acts_itself();
             options.plan = Some(plan);
         }
         let swap = self.swap.as_ref().map(|swap| swap.begin(kernel, journal)).transpose()?;
@@ -133,10 +135,10 @@ impl Acts {
 
 /// What DAMON offers, as far as the options allow it.
 fn offered(options: &Options, kernel: &Kernel, journal: &Journal) -> (Result<Vec<Operations>, String>, Features) {
-    if !matches!(options.monitor, Wish::Auto | Wish::Damon) {
+    if !options.source.choice.admits("damon") {
         return (Err("another monitor than DAMON was asked for".to_owned()), Features::default());
     }
-    let wanted = match options.map {
+    let wanted = match options.source.map {
         Map::Auto => None,
         Map::Vaddr => Some(Operations::Vaddr),
         Map::Paddr => Some(Operations::Paddr),

@@ -4,18 +4,15 @@ use std::path::Path;
 
 use anyhow::Context;
 use lowtide_kernel::cgroup::{Cgroup, Version};
-use lowtide_kernel::idle_bitmap::IdleBitmap;
-use lowtide_kernel::lru_gen::LruGen;
 use lowtide_kernel::pressure;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
-use lowtide_kernel::{damon, swap, system, trace};
+use lowtide_kernel::{swap, system};
 use lowtide_model::meta::{Host, Meta, SCHEMA};
 use lowtide_model::task::Task;
 
 use crate::calibration;
 use crate::failure::{Failure, code};
-use crate::monitors::{self, Wish};
 use crate::recorder::{Options, Recorder};
 
 /// Which rank this process is, if a launcher started it as one of several.
@@ -59,38 +56,6 @@ pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A monitor asked for by name must be able to serve before anything is started.
-///
-/// # Errors
-/// With what is missing.
-pub fn check_monitor(wish: Wish, kernel: &Kernel) -> Result<(), Failure> {
-    if wish == Wish::Mglru {
-        return LruGen::open(kernel)
-            .map(drop)
-            .map_err(|error| monitors::refusal("mglru", &monitors::why_not_mglru(&error), &error));
-    }
-    if wish == Wish::Idle {
-        return IdleBitmap::open(kernel)
-            .map(drop)
-            .map_err(|error| monitors::refusal("idle", &monitors::why_not_idle(&error), &error));
-    }
-    if wish != Wish::Damon {
-        return Ok(());
-    }
-    for (what, result) in [("DAMON", damon::probe(kernel)), ("its tracepoint", trace::probe(kernel))] {
-        if let Err(error) = result {
-            let code = if error.is_permission() { code::PERMISSION } else { code::IMPOSSIBLE };
-            let message = format!("--monitor damon: {what} cannot be used: {error}; use --monitor auto");
-            return Err(Failure::new(code, message));
-        }
-    }
-    if let Some(pid) = damon::running(kernel).first() {
-        let message = format!("--monitor damon: DAMON is held: kdamond {pid} is on; use --monitor auto");
-        return Err(Failure::new(code::BUSY, message));
-    }
-    Ok(())
-}
-
 /// What is known before recording starts.
 #[must_use]
 pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &[Cgroup]) -> Meta {
@@ -113,7 +78,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &
         schema: SCHEMA,
         lowtide: env!("CARGO_PKG_VERSION").to_owned(),
         command,
-        attached: options.attached,
+        attached: options.source.attached,
         interval_s: options.interval_s,
         max_overhead_percent: options.max_overhead * 100.0,
         host: Host {

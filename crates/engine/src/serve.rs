@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::event::{Event, Sink};
 use anyhow::Context;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
@@ -88,6 +89,23 @@ impl Shared {
     /// Does something with the figures.
     pub fn with<T>(&self, work: impl FnOnce(&mut Figures) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Sink for Shared {
+    fn take(&mut self, _: f64, event: &Event<'_>) {
+        self.with(|figures| match event {
+            Event::Usage(usage, backend) => figures.take(usage, backend),
+            Event::Frame(frame) => {
+                if let Some((_, picture)) = frame.picture.as_ref().filter(|(_, picture)| !picture.ages.is_empty()) {
+                    figures.take_ages(&picture.ages);
+                }
+                if let Some(cgroups) = &frame.cgroups {
+                    figures.take_cgroups(cgroups);
+                }
+            }
+            Event::Nodes(_) | Event::Actions(_) => {}
+        });
     }
 }
 

@@ -3,7 +3,6 @@
 //! A capability is one function and one line of a registry: [`FILES`] where the kernel's files tell, which also works on
 //! a captured tree, and [`CALLS`] where only the running kernel itself can be asked. Everything is left as it was found.
 
-mod auto;
 mod cgroups;
 mod damon;
 mod mglru;
@@ -15,8 +14,6 @@ use rustix::fs::{Access, AtFlags, CWD};
 use serde::Serialize;
 
 use crate::root::{Error, Kernel, Result};
-
-pub use auto::{Choice, MONITORS, auto};
 
 /// Why this process may not advise the kernel on others' memory, and how it may; `None` if it may.
 #[must_use]

@@ -40,6 +40,20 @@ fn whole(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| value.round() as u64)
 }
 
+/// A count or a number of bytes for arithmetic. Exact below 2^53, which is 8 PiB.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
+pub fn float(count: u64) -> f64 {
+    count as f64
+}
+
+/// A result of arithmetic as a count or a number of bytes: rounded down, 0 where it is negative or none.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+pub fn integer(value: f64) -> u64 {
+    value as u64
+}
+
 impl FromStr for Size {
     type Err = UnitError;
 

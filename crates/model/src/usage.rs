@@ -3,6 +3,7 @@
 
 use crate::WINDOWS_S;
 use crate::cohort::Estimate;
+use crate::units::float;
 
 /// What a figure counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +167,12 @@ impl Usage {
             _ => (None, None),
         };
         Some(Estimate { bytes: bytes?, ci95: ci95.unwrap_or(0.0) })
+    }
+
+    /// Sets what was sampled: working sets of all windows, in the order of [`WINDOWS_S`], and from how many pages.
+    pub fn set_sampled(&mut self, pages: u64, sets: &[Option<Estimate>; WINDOWS_S.len()]) {
+        self.cohort_pages = Some(float(pages));
+        self.set_working_sets(sets);
     }
 
     /// Sets the working sets of all windows, in the order of [`WINDOWS_S`].

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lowtide_kernel::caps::MONITORS;
+use lowtide_engine::source::SOURCES;
 use lowtide_model::PAGE;
 use lowtide_model::summary::Summary;
 use serde::Serialize;
@@ -62,9 +62,10 @@ pub struct MonitorCost {
 /// Runs the program under each monitor, one after the other.
 #[must_use]
 pub fn monitors(terminal: bool) -> Vec<MonitorCost> {
-    MONITORS
-        .into_iter()
-        .map(|(monitor, _)| {
+    SOURCES
+        .iter()
+        .map(|entry| {
+            let monitor = entry.name;
             if terminal {
                 eprintln!("measuring a known program with {monitor}, {SECONDS} s ...");
             }

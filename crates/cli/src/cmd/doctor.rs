@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
-use lowtide_kernel::caps::{self, Choice, Purpose};
+use lowtide_kernel::caps::{self, Purpose};
 use lowtide_kernel::refault::{self, Medium, Refault};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
@@ -21,6 +21,7 @@ use super::calibrate::{self, MonitorCost};
 use lowtide_engine::calibration;
 use lowtide_engine::failure::words as reason;
 use lowtide_engine::recording;
+use lowtide_engine::source;
 
 /// Bytes of the zram device that is set up for `--with-zram`.
 const ZRAM_BYTES: u64 = 128 << 20;
@@ -64,7 +65,7 @@ pub struct Args {
 struct Diagnosis {
     schema: u32,
     kernel: String,
-    monitor: Choice,
+    monitor: source::Expected,
     capabilities: Vec<Row>,
     calibration: Option<Calibration>,
 }
@@ -94,7 +95,7 @@ struct Calibration {
 pub fn run(args: &Args) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     let capabilities = caps::probe(&kernel);
-    let monitor = caps::auto(&capabilities);
+    let monitor = source::expected(&capabilities);
     let (calibration, signal) = match args.calibrate {
         true => calibrate(&kernel, &args.dir, args.with_zram.as_deref())?,
         false => (None, None),
@@ -316,7 +317,7 @@ mod tests {
         Diagnosis {
             schema: 1,
             kernel: "6.18.44".to_owned(),
-            monitor: Choice {
+            monitor: source::Expected {
                 backend: "smaps",
                 refused: vec![Refusal { backend: "damon".to_owned(), why: "no damon-paddr".to_owned() }],
             },

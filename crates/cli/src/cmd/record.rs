@@ -18,9 +18,13 @@ use super::run::Common;
 use crate::acts::Acts;
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::recorder::Recorder;
+use lowtide_engine::recorder::{Recorder, Tick};
 use lowtide_engine::recording;
+use lowtide_engine::scheduler::{self, Reason, Task};
 use lowtide_engine::serve::{self, Figures, Shared};
+use lowtide_engine::source;
+use lowtide_kernel::sys::Signal as Received;
+use rustix::event::{PollFd, PollFlags};
 
 /// `lowtide record`
 #[derive(Debug, clap::Args)]
@@ -75,7 +79,7 @@ pub(super) fn record(
     let (name, accountant, note) = target(&kernel, target_args)?;
     let mut options = common.options(&name, true)?;
     let journal = recording::journal(&kernel)?;
-    recording::check_monitor(options.monitor, &kernel)?;
+    source::check(options.source.choice, &kernel)?;
     let own = accountant.has_own_cgroup();
     let swap = acts.map(|acts| acts.prepare(&mut options, &kernel, &journal, target_args.system, own)).transpose()?;
     let verb = if acts.is_some() { "schemes apply" } else { "record" };
@@ -85,13 +89,16 @@ pub(super) fn record(
     // After the signals: a thread that was started before would die of them, and the program with it.
     let served = listen.map(|address| serve_at(address, target_args)).transpose()?;
     let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
-    recorder.served = served;
+    if let Some(served) = served {
+        recorder.add_sink(Box::new(served));
+    }
     if let Some(note) = note {
         recorder.note(note);
     }
-    let reason = follow(&mut recorder, &signals, duration)?;
-    let end = End { reason: reason.to_owned(), runtime_s: recorder.now_s(), ..End::default() };
-    let dir = recorder.close(end);
+    let mut running = Running::new(recorder, duration);
+    let reason = scheduler::run(&kernel, &signals, &mut running)?;
+    let end = End { reason: reason.to_owned(), runtime_s: running.now_s(), ..End::default() };
+    let dir = running.recorder.close(end);
     drop(swap);
     drop(journal);
     session::finish(&dir?, common.json)?;
@@ -169,27 +176,52 @@ fn cgroup_name(path: &str) -> String {
     if name.is_empty() { "cgroup".to_owned() } else { name }
 }
 
-/// Ticks until something ends it. Returns what did.
-fn follow(recorder: &mut Recorder, signals: &Signals, duration: Option<Span>) -> anyhow::Result<&'static str> {
-    let progress = Progress::new(std::io::stderr().is_terminal());
-    let stop_s = duration.map_or(f64::INFINITY, |time| time.0.as_secs_f64());
-    let mut last_s = recorder.now_s();
-    loop {
-        let due = recorder.next_tick_s(last_s).min(stop_s);
-        if recorder.wait(signals, due)? && signals.next()?.is_some() {
-            return Ok("interrupted");
+/// A record of something that was running before.
+struct Running {
+    recorder: Recorder,
+    progress: Progress,
+    stop_s: f64,
+}
+
+impl Running {
+    fn new(recorder: Recorder, duration: Option<Span>) -> Self {
+        let progress = Progress::new(std::io::stderr().is_terminal());
+        Self { recorder, progress, stop_s: duration.map_or(f64::INFINITY, |time| time.0.as_secs_f64()) }
+    }
+}
+
+impl Task for Running {
+    fn now_s(&self) -> f64 {
+        self.recorder.now_s()
+    }
+
+    fn next_due_s(&self) -> f64 {
+        self.recorder.next_due_s().min(self.stop_s)
+    }
+
+    fn wakers(&self) -> Vec<PollFd<'_>> {
+        self.recorder.wakers()
+    }
+
+    fn woken(&mut self, events: &[PollFlags]) {
+        self.recorder.woken(events);
+    }
+
+    fn signal(&mut self, _: &Received) -> anyhow::Result<Option<Reason>> {
+        Ok(Some("interrupted"))
+    }
+
+    fn turn(&mut self, _: &Signals) -> anyhow::Result<Option<Reason>> {
+        let now_s = self.now_s();
+        if now_s >= self.stop_s {
+            return Ok(Some(DURATION));
         }
-        let now_s = recorder.now_s();
-        if now_s >= stop_s {
-            return Ok(DURATION);
+        match self.recorder.turn()? {
+            Tick::Row(usage) => self.progress.show(now_s, &usage),
+            Tick::Gone => return Ok(Some("ended")),
+            Tick::NotDue => {}
         }
-        if recorder.is_due(due) {
-            last_s = now_s;
-            match recorder.tick()? {
-                Some(usage) => progress.show(now_s, &usage),
-                None => return Ok("ended"),
-            }
-        }
+        Ok(None)
     }
 }
 
@@ -232,8 +264,8 @@ mod tests {
     use lowtide_model::meta::Meta;
 
     use super::*;
-    use lowtide_engine::monitors::{Map, Wish};
     use lowtide_engine::recorder::Options;
+    use lowtide_engine::source::{Choice, Settings};
     use lowtide_record::Record;
 
     const MIB: u64 = 1 << 20;
@@ -277,34 +309,36 @@ mod tests {
             );
         }
 
-        fn recorder(&self) -> Recorder {
-            let kernel = Kernel::at(self.dir.path().join("root")).with_clock(&self.clock);
+        fn kernel(&self) -> Kernel {
+            Kernel::at(self.dir.path().join("root")).with_clock(&self.clock)
+        }
+
+        fn record(&self) -> Running {
+            let kernel = self.kernel();
             let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
             let cgroup = Cgroup::named(&kernel, "/job").unwrap();
             let options = Options {
                 out: self.dir.path().join("record"),
-                monitor: Wish::None,
-                map: Map::Auto,
-                map_goal: None,
-                windows_s: Vec::new(),
+                source: Settings { choice: Choice::None, attached: true, ..Settings::default() },
                 interval_s: 1.0,
                 // Work in seconds of a clock that stands still has no price.
                 max_overhead: 1000.0,
-                attached: true,
                 plan: None,
             };
             let meta = Meta { schema: lowtide_model::meta::SCHEMA, interval_s: 1.0, attached: true, ..Meta::default() };
             let accountant = Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]);
-            Recorder::open(&kernel, &journal, options, accountant, meta).unwrap()
+            Running::new(Recorder::open(&kernel, &journal, options, accountant, meta).unwrap(), None)
+        }
+
+        /// Records until then.
+        fn follow(&self, running: &mut Running, until_s: f64) -> Reason {
+            running.stop_s = until_s;
+            scheduler::run(&self.kernel(), &signals(), running).unwrap()
         }
 
         fn rows(&self) -> Vec<Usage> {
             Record::open(&self.dir.path().join("record")).unwrap().usage()
         }
-    }
-
-    fn until(seconds: u64) -> Option<Span> {
-        Some(Span(Duration::from_secs(seconds)))
     }
 
     fn signals() -> Signals {
@@ -313,12 +347,12 @@ mod tests {
 
     #[test]
     fn ten_minutes_are_a_row_a_second_and_take_no_time() {
-        let (machine, signals) = (Machine::new(), signals());
-        let mut recorder = machine.recorder();
-        assert_eq!(follow(&mut recorder, &signals, until(300)).unwrap(), DURATION);
+        let machine = Machine::new();
+        let mut running = machine.record();
+        assert_eq!(machine.follow(&mut running, 300.0), DURATION);
         machine.holds(700 * MIB);
-        assert_eq!(follow(&mut recorder, &signals, until(600)).unwrap(), DURATION);
-        recorder.close(End { runtime_s: 600.0, ..End::default() }).unwrap();
+        assert_eq!(machine.follow(&mut running, 600.0), DURATION);
+        running.recorder.close(End { runtime_s: 600.0, ..End::default() }).unwrap();
         let rows = machine.rows();
         assert!((598..=604).contains(&rows.len()), "{} rows", rows.len());
         let times: Vec<f64> = rows.iter().filter_map(|row| row.t_s).collect();
@@ -332,12 +366,12 @@ mod tests {
 
     #[test]
     fn the_time_of_a_suspend_is_a_gap() {
-        let (machine, signals) = (Machine::new(), signals());
-        let mut recorder = machine.recorder();
-        follow(&mut recorder, &signals, until(10)).unwrap();
+        let machine = Machine::new();
+        let mut running = machine.record();
+        machine.follow(&mut running, 10.0);
         machine.clock.advance(Duration::from_secs(3600));
-        follow(&mut recorder, &signals, until(3620)).unwrap();
-        recorder.close(End::default()).unwrap();
+        machine.follow(&mut running, 3620.0);
+        running.recorder.close(End::default()).unwrap();
         let times: Vec<f64> = machine.rows().iter().filter_map(|row| row.t_s).collect();
         let gaps = times.windows(2).filter(|pair| pair[1] - pair[0] > 5.0).count();
         assert_eq!(gaps, 1, "{times:?}");
@@ -345,13 +379,13 @@ mod tests {
 
     #[test]
     fn a_target_that_goes_ends_the_record() {
-        let (machine, signals) = (Machine::new(), signals());
-        let mut recorder = machine.recorder();
-        follow(&mut recorder, &signals, until(20)).unwrap();
+        let machine = Machine::new();
+        let mut running = machine.record();
+        machine.follow(&mut running, 20.0);
         fs::remove_dir_all(machine.dir.path().join("root/cg/job")).unwrap();
         fs::remove_dir_all(machine.dir.path().join("root/proc/7")).unwrap();
-        assert_eq!(follow(&mut recorder, &signals, until(60)).unwrap(), "ended");
-        recorder.close(End::default()).unwrap();
+        assert_eq!(machine.follow(&mut running, 60.0), "ended");
+        running.recorder.close(End::default()).unwrap();
         assert!(machine.rows().len() > 18);
     }
 }

@@ -3,23 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lowtide_engine::scheduler::{self, Reason, Task};
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::Signal as Received;
 use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::meta::{DURATION, End};
 use lowtide_model::units::{Share, Size, Span};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::acts::{self, Acts};
 use crate::launch;
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::monitors::{Map, Wish};
 use lowtide_engine::recorder::{Options, Recorder};
 use lowtide_engine::recording;
+use lowtide_engine::source::{self, Choice, Map, Settings};
 
 /// Options that `run` and `record` share.
 #[derive(Debug, clap::Args)]
@@ -28,8 +32,8 @@ pub struct Common {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// How accesses are seen: the best that serves, or one by name
-    #[arg(long, value_enum, default_value = "auto")]
-    pub monitor: Wish,
+    #[arg(long, default_value = "auto", value_parser = choice())]
+    pub monitor: Choice,
     /// Time between two ticks
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub interval: Span,
@@ -48,6 +52,11 @@ pub struct Common {
     /// Print the summary as JSON on stdout instead of as text on stderr
     #[arg(long)]
     pub json: bool,
+}
+
+/// Names of sources, from their registry.
+fn choice() -> impl TypedValueParser<Value = Choice> {
+    PossibleValuesParser::new(Choice::names()).map(|name| name.parse().unwrap_or_default())
 }
 
 impl Common {
@@ -79,13 +88,16 @@ impl Common {
         let out = self.out.as_ref().map_or_else(|| session::default_folder(name), given);
         Ok(Options {
             out,
-            monitor: self.monitor,
-            map: self.map,
-            map_goal: self.map_goal.map(|share| share.0),
-            windows_s,
+            source: Settings {
+                choice: self.monitor,
+                map: self.map,
+                map_goal: self.map_goal.map(|share| share.0),
+                windows_s,
+                attached,
+                ..Settings::default()
+            },
             interval_s,
             max_overhead: self.max_overhead.0,
-            attached,
             plan: None,
         })
     }
@@ -120,15 +132,17 @@ pub struct Args {
 
 /// A program under record.
 struct Run {
-    signals: Signals,
+    recorder: Recorder,
     pid: u32,
     ended: Option<Ended>,
     max_rss_bytes: u64,
     stop: bool,
+    /// Signals came: a child may have ended.
+    signalled: bool,
     /// When it is to end, seconds since the start of the record, and with which signal.
     ends: Option<(f64, Signal)>,
-    /// Whether it was told to.
-    told_to_end: bool,
+    /// It was sent that signal.
+    is_ending: bool,
 }
 
 /// How long a program has to end once it was told to, seconds.
@@ -144,7 +158,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     let acts = Acts { schemes: acts::load_all(&args.scheme)?, ..args.acts.clone() };
     let kernel = Kernel::default();
     let journal = recording::journal(&kernel)?;
-    recording::check_monitor(options.monitor, &kernel)?;
+    source::check(options.source.choice, &kernel)?;
     let own = own_cgroup(&kernel, &journal, args.below.as_deref());
     let (cgroup, lease, missing) = match own {
         Ok((cgroup, lease)) => (Some(cgroup), Some(lease), None),
@@ -186,16 +200,18 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         }
     };
     let ends = args.duration.map(|time| (started + time.0.as_secs_f64(), Signal::TERM));
-    let mut run = Run { signals, pid, ended: None, max_rss_bytes: 0, stop: false, ends, told_to_end: false };
-    let reason = run.follow(&mut recorder)?;
+    let mut run =
+        Run { recorder, pid, ended: None, max_rss_bytes: 0, stop: false, signalled: false, ends, is_ending: false };
+    let reason = scheduler::run(&kernel, &signals, &mut run)?;
     let end = End {
         reason: reason.to_owned(),
         exit_code: run.ended.map(|ended| ended.code()),
-        runtime_s: recorder.now_s() - started,
+        runtime_s: run.now_s() - started,
         app_max_rss_bytes: (run.max_rss_bytes > 0).then_some(run.max_rss_bytes),
         ..End::default()
     };
-    let dir = recorder.close(end);
+    let exit_code = run.ended.map_or(0, |ended| ended.code());
+    let dir = run.recorder.close(end);
     drop(swap);
     drop(lease);
     drop(journal);
@@ -204,7 +220,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     if let Err(error) = finished {
         lowtide_engine::failure::tell(&error);
     }
-    Ok(run.ended.map_or(0, |ended| ended.code()))
+    Ok(exit_code)
 }
 
 fn own_cgroup(kernel: &Kernel, journal: &Journal, below: Option<&str>) -> Result<(Cgroup, Lease), String> {
@@ -231,61 +247,66 @@ fn limit(limit: Option<Size>, kernel: &Kernel, cgroup: Option<&Cgroup>) -> anyho
     Ok(cgroup.set_limit(kernel, size.0)?)
 }
 
-impl Run {
-    /// Ticks and passes signals on until the tree has ended. Returns why recording ended.
-    fn follow(&mut self, recorder: &mut Recorder) -> anyhow::Result<&'static str> {
-        let mut last_s = recorder.now_s();
-        loop {
-            let due = recorder.next_tick_s(last_s);
-            let wake = self.ends.map_or(due, |(at, _)| due.min(at));
-            if recorder.wait(&self.signals, wake)? {
-                self.take_signals()?;
-                if !self.reap()? {
-                    return Ok(if self.told_to_end { DURATION } else { "ended" });
-                }
-            }
-            if self.stop {
-                return Ok("interrupted");
-            }
-            if self.end_in_time(recorder.now_s()) {
-                return Ok(DURATION);
-            }
-            if recorder.is_due(due) {
-                last_s = recorder.now_s();
-                // No process now does not mean the end: one may be between fork and the cgroup.
-                recorder.tick()?;
-            }
-        }
+impl Task for Run {
+    fn now_s(&self) -> f64 {
+        self.recorder.now_s()
     }
 
+    fn next_due_s(&self) -> f64 {
+        let due_s = self.recorder.next_due_s();
+        self.ends.map_or(due_s, |(at_s, _)| due_s.min(at_s))
+    }
+
+    fn wakers(&self) -> Vec<PollFd<'_>> {
+        self.recorder.wakers()
+    }
+
+    fn woken(&mut self, events: &[PollFlags]) {
+        self.recorder.woken(events);
+    }
+
+    /// Passes signals on. What the terminal sends goes to the whole foreground group, so the program has it already.
+    fn signal(&mut self, signal: &Received) -> anyhow::Result<Option<Reason>> {
+        self.signalled = true;
+        let ends = [Signal::INT, Signal::TERM, Signal::HUP];
+        if self.ended.is_some() && ends.iter().any(|end| end.as_raw() == signal.number) {
+            // Only what the program left behind still runs; that is not ours to end.
+            self.stop = true;
+        } else if signal.number != Signal::CHILD.as_raw() && signal.from_process && self.ended.is_none() {
+            self.pass_on(signal.number);
+        }
+        Ok(None)
+    }
+
+    /// Ends once nothing of the tree is left.
+    fn turn(&mut self, _: &Signals) -> anyhow::Result<Option<Reason>> {
+        if std::mem::take(&mut self.signalled) && !self.reap()? {
+            return Ok(Some(if self.is_ending { DURATION } else { "ended" }));
+        }
+        if self.stop {
+            return Ok(Some("interrupted"));
+        }
+        if self.end_in_time(self.now_s()) {
+            return Ok(Some(DURATION));
+        }
+        // No process now does not mean the end: one may be between fork and the cgroup.
+        self.recorder.turn()?;
+        Ok(None)
+    }
+}
+
+impl Run {
     /// Ends the program if it is time to. Whether recording ends: what the program left behind is not ours to end.
     fn end_in_time(&mut self, now_s: f64) -> bool {
         let Some((at, signal)) = self.ends.filter(|(at, _)| now_s >= *at) else { return false };
         if self.ended.is_some() {
             return true;
         }
-        self.told_to_end = true;
+        self.is_ending = true;
         self.pass_on(signal.as_raw());
         // One that does not die of this sleeps in the kernel: it is waited for, as for any that is killed.
         self.ends = Some((at + GRACE_S, Signal::KILL));
         false
-    }
-
-    /// Passes signals on. What the terminal sends goes to the whole foreground group, so the program has it already.
-    fn take_signals(&mut self) -> anyhow::Result<()> {
-        while let Some(signal) = self.signals.next()? {
-            if signal.number == Signal::CHILD.as_raw() {
-                continue;
-            }
-            let ends = [Signal::INT, Signal::TERM, Signal::HUP];
-            if self.ended.is_some() && ends.iter().any(|end| end.as_raw() == signal.number) {
-                // Only what the program left behind still runs; that is not ours to end.
-                self.stop = true;
-            } else if signal.from_process && self.ended.is_none() {
-                self.pass_on(signal.number);
-            }
-        }
-        Ok(())
     }
 
     /// The program has not been collected yet, so its pid is still its own.

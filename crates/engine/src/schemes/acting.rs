@@ -4,14 +4,15 @@ use lowtide_kernel::damon::{Operations, Tally};
 use lowtide_kernel::monitor::smaps::{Look, MappingUse};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::meta::SchemeUse;
-use lowtide_model::region::Snapshot;
 use lowtide_model::scheme::{Action, Scheme};
 use lowtide_policy::machine::{self, Block, Candidate, Machine, Observation, turn};
 use lowtide_policy::schemes::{Limits, Operator};
 
 use super::means::{Means, guarded};
 use super::worker::{Job, Report, Turn, Worker};
-use lowtide_record::ActionRow;
+use crate::source::Frame;
+use lowtide_model::units::float;
+use lowtide_record::{ActionRow, RegionRow};
 
 /// What shall be done, and by whom.
 #[derive(Debug, Clone)]
@@ -80,7 +81,9 @@ pub struct Acting {
     last: Facts,
     /// CPU seconds of lowtide's own actions so far: they are not monitoring.
     pub cpu_s: f64,
-    /// The last failure, said once.
+    /// CPU seconds that the kernel spent on its part.
+    pub kernel_cpu_s: f64,
+    /// The last failure, reported once.
     pub complaint: Option<String>,
     rows: Vec<ActionRow>,
 }
@@ -114,6 +117,7 @@ impl Acting {
             taken_file: 0.0,
             last: Facts::default(),
             cpu_s: 0.0,
+            kernel_cpu_s: 0.0,
             complaint: None,
             rows: Vec::new(),
             plan,
@@ -138,10 +142,17 @@ impl Acting {
         self.plan.acts_itself().then_some(longest)
     }
 
-    /// Mappings that were looked at.
-    pub fn saw_mappings(&mut self, look: &Look) {
-        self.candidates = candidates(look);
-        self.mappings.clone_from(&look.mappings);
+    /// What a source read: mappings, regions of the map, and what the kernel has done by schemes.
+    pub fn observe(&mut self, frame: &Frame) {
+        if let Some(mappings) = &frame.mappings {
+            self.candidates = candidates(mappings);
+            self.mappings.clone_from(&mappings.mappings);
+        }
+        for snapshot in frame.regions.chunk_by(|a, b| (a.pid, a.t_s.to_bits()) == (b.pid, b.t_s.to_bits())) {
+            self.candidates.retain(|candidate| candidate.pid != snapshot[0].pid);
+            self.candidates.extend(snapshot.iter().map(candidate));
+        }
+        self.count(&frame.tallies);
     }
 
     /// Bytes of files that lowtide's own schemes have taken so far; `None` where it does not know what is a file's.
@@ -150,26 +161,8 @@ impl Acting {
         (!self.mappings.is_empty()).then_some(self.taken_file)
     }
 
-    /// Regions of the map.
-    pub fn saw_regions(&mut self, snapshot: &Snapshot) {
-        self.candidates.retain(|candidate| candidate.pid != snapshot.pid);
-        self.candidates.extend(snapshot.regions.iter().map(|region| {
-            #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-            let bytes = (region.end - region.start) as f64;
-            Candidate {
-                pid: snapshot.pid,
-                start: region.start,
-                end: region.end,
-                access_rate: region.access_rate,
-                age_s: region.age_s,
-                resident: bytes,
-                idle: bytes,
-            }
-        }));
-    }
-
-    /// What the kernel says it did.
-    pub fn saw_tallies(&mut self, tallies: &[Tally]) {
+    /// What the kernel reports it did.
+    fn count(&mut self, tallies: &[Tally]) {
         let kernel = self.uses.iter_mut().zip(&self.plan.means).filter(|(_, means)| **means != Means::Own);
         for ((used, _), tally) in kernel.zip(tallies) {
             (used.tried_bytes, used.applied_bytes) = (tally.tried_bytes, tally.applied_bytes);
@@ -271,6 +264,20 @@ impl Machine for Acting {
         } else if !orders.is_empty() || !watched.is_empty() {
             self.worker.order(Job { orders, look_at: watched, targets: self.targets.clone() });
         }
+    }
+}
+
+/// A region of the map as memory that may be acted on.
+fn candidate(region: &RegionRow) -> Candidate {
+    let bytes = float(region.end - region.start);
+    Candidate {
+        pid: region.pid,
+        start: region.start,
+        end: region.end,
+        access_rate: f64::from(region.access_rate),
+        age_s: f64::from(region.age_s),
+        resident: bytes,
+        idle: bytes,
     }
 }
 

@@ -1,0 +1,81 @@
+//! `clear_refs` and smaps: bytes of each mapping that were referenced since they were cleared.
+
+use lowtide_kernel::monitor::Target;
+use lowtide_kernel::monitor::smaps::SmapsMonitor;
+use lowtide_kernel::root::{Error, Result};
+use lowtide_model::scheme::Scheme;
+
+use super::{Entry, Frame, Opening, Source};
+use crate::price::{Price, Work};
+
+/// The last resort: every reading is a walk over all pages of the target's processes.
+pub const ENTRY: Entry = Entry {
+    name: "smaps",
+    needs: &["referenced"],
+    has_addresses: true,
+    backend: |_| ("smaps", None),
+    open,
+    check: |_| Ok(()),
+    why_not: |_, error| error.to_string(),
+};
+
+fn open(opening: &Opening<'_>) -> Result<Box<dyn Source>> {
+    if opening.target.system {
+        let why = std::io::Error::other("it reads processes, not the whole system; give --pid or --cgroup");
+        return Err(Error::new("read accessed bits of", "the whole system", why));
+    }
+    let monitor = SmapsMonitor::new(opening.kernel, opening.target)?;
+    Ok(Box::new(AccessedBits { monitor, step: Work::default(), at_s: 0.0 }))
+}
+
+#[derive(Debug)]
+struct AccessedBits {
+    monitor: SmapsMonitor,
+    step: Work,
+    /// The last time it was read.
+    at_s: f64,
+}
+
+impl Source for AccessedBits {
+    fn backend(&self) -> &'static str {
+        "smaps"
+    }
+
+    fn next_due_s(&self) -> f64 {
+        self.monitor.due_s()
+    }
+
+    fn read(&mut self, now_s: f64, target: &Target, price: &mut Price) -> Result<Frame> {
+        self.at_s = now_s;
+        self.monitor.follow(now_s, target);
+        if !self.monitor.is_due(now_s) || !price.allows(&self.step, now_s) {
+            return Ok(Frame::default());
+        }
+        let size = target.totals.iter().sum();
+        let picture = price.pay(&mut self.step, (now_s, size), || self.monitor.step(now_s, target))?;
+        price.reserve_s = self.step.cost_s;
+        let picture = picture.map(|picture| (now_s, picture));
+        Ok(Frame { picture, mappings: self.monitor.take_look(), ..Frame::default() })
+    }
+
+    fn finish(&mut self, _: &mut Price) -> Frame {
+        let picture = self.monitor.finish().map(|(read_s, ages)| {
+            let picture = lowtide_model::cohort::Picture { ages_read_s: Some(read_s), ages, ..Default::default() };
+            (self.at_s, picture)
+        });
+        Frame { picture, ..Frame::default() }
+    }
+
+    fn carry_out(&mut self, schemes: Vec<Scheme>) -> bool {
+        schemes.is_empty()
+    }
+
+    fn read_mappings_after(&mut self, idle_s: f64) -> bool {
+        self.monitor.look_after(idle_s);
+        true
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
