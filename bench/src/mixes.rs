@@ -2,7 +2,7 @@
 
 use lowtide_model::random::Random;
 use lowtide_policy::guard::{Guard, Means, Settings};
-use lowtide_policy::machine::{Action, Observation, Policy, turn};
+use lowtide_policy::machine::{Action, Observation, Policy};
 use lowtide_policy::sim::load::{Load, Part, Use};
 use lowtide_policy::sim::memory::{Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
@@ -130,7 +130,7 @@ fn finish(setup: Setup, means: Option<Means>) -> Finished {
     let mut before = clocks(&machine);
     while machine.loads().iter().any(|load| load.done_s.is_none() && !load.gone) && machine.step() {
         if let Some(guard) = guard.as_mut().filter(|_| machine.is_due()) {
-            turn(&mut machine, guard);
+            machine.workload_turn(guard);
             granted |= guard.whole().is_some();
         }
         if machine.now_s() >= minute_s {
@@ -190,6 +190,9 @@ fn compared(name: &str, means: Means, mixes: u64) -> Vec<String> {
 struct Counting(Guard, u64);
 
 impl Policy for Counting {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         let actions = self.0.decide(seen);
         self.1 += actions.len() as u64;
@@ -217,7 +220,7 @@ fn healthy(hours: u32) -> u64 {
         let mut guard = Counting(Guard::new(Settings::default()), 0);
         while machine.step() {
             if machine.is_due() {
-                turn(&mut machine, &mut guard);
+                machine.workload_turn(&mut guard);
             }
         }
         granted += guard.1;

@@ -7,6 +7,7 @@ use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::{Curve, MeasuredCosts};
 use lowtide_model::random::Random;
+use lowtide_policy::policies::AnyPolicy;
 use lowtide_policy::policies::Spec;
 use lowtide_policy::reclaim::Reclaimer;
 use lowtide_policy::reclaim::age::Settings;
@@ -185,7 +186,7 @@ fn growth(days: u32) {
     let churn = Churn { stay: 4, come: 120, turn_s: 10.0 };
     let mut rows = Vec::new();
     for name in ["auto", "promotion", "pressure"] {
-        let built = Spec::built_in(name).and_then(|spec| spec.build(1).ok());
+        let built = Spec::built_in(name).and_then(|spec| spec.build(1).ok()?.into_workloads());
         let Some(mut policy) = built else { continue };
         churn.run(policy.as_mut(), 24 * days, |hour, stand| {
             if hour % 24 == 23 {
@@ -215,7 +216,8 @@ fn scale(counts: &[u64], hours: f64) {
         let loads: Vec<Load> = (1..=*count).map(|id| workload(id, mib * 0.9, 12, &mut random)).collect();
         let machine = Simulated::new(setup(1, loads, 1024.0 * 1024.0 * MIB, 10.0, hours * 3600.0));
         let start = Instant::now();
-        let outcome = sim::run(machine, Some(Box::new(Reclaimer::new(Settings::default(), Brakes::default()))));
+        let outcome =
+            sim::run(machine, Some(AnyPolicy::workloads(Reclaimer::new(Settings::default(), Brakes::default()))));
         let seconds = start.elapsed().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a count")]
         let each = 1e6 * seconds / (*count as f64 * hours);

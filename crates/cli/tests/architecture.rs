@@ -48,16 +48,7 @@ fn policies_are_asked_in_one_place_for_real_and_simulated_machines() {
         names
     };
     assert_eq!(with(".decide("), ["machine.rs"]);
-    assert_eq!(with("impl Machine for "), ["acting.rs", "node.rs", "obeying.rs", "site.rs"]);
-    // Both are asked by it, and nothing goes around it.
-    assert_eq!(with("turn(self, &mut "), ["acting.rs"]);
-    assert_eq!(with("turn(&mut machine, "), ["sim.rs"]);
-    assert_eq!(with("turn(&mut node, "), ["daemon.rs"]);
-    assert_eq!(with("turn(&mut site, "), ["ranges.rs", "schemed.rs"]);
-    assert!(
-        files
-            .iter()
-            .filter(|(path, _)| path.ends_with("engine/src/schemes/acting.rs"))
-            .all(|(_, text)| { !product(text).contains(".orders(") })
-    );
+    assert_eq!(with("impl Actuator<Action> for "), ["node.rs", "obeying.rs"]);
+    assert_eq!(with("impl Actuator<RegionAction> for "), ["acting.rs", "obeying.rs", "site.rs"]);
+    assert_eq!(with("carry_out(policy.decide("), ["machine.rs"]);
 }

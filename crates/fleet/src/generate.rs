@@ -9,7 +9,6 @@
 use std::path::{Path, PathBuf};
 
 use lowtide_model::random::Random;
-use lowtide_policy::machine::Machine;
 use lowtide_policy::sim::load::{Foreground, Load, Part, Use};
 use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;

@@ -14,7 +14,6 @@ use lowtide_fleet::store::{self, Fleet, Reader};
 use lowtide_fleet::telemetry::{self, Batch, Row, VERSION_KEY, columns};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::curve::RefaultCosts;
-use lowtide_policy::machine::Machine;
 use lowtide_policy::policies::Spec;
 use lowtide_policy::reclaim::returns::Told;
 use lowtide_policy::replay::{Minute, Replay};

@@ -155,6 +155,9 @@ impl Guard {
 }
 
 impl Policy for Guard {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         let Some(fared) = self.detector.see(seen) else { return Vec::new() };
         if self.round.is_some() { self.go_on(&fared, seen) } else { self.begin(&fared, seen) }

@@ -10,6 +10,7 @@ pub mod lifecycle;
 pub mod machine;
 pub mod policies;
 pub mod reclaim;
+pub mod region;
 pub mod replay;
 pub mod saved;
 pub mod schemes;

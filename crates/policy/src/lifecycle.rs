@@ -151,6 +151,9 @@ impl Lifecycle {
 }
 
 impl Policy for Lifecycle {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         let free = seen.swap_free.unwrap_or(0).saturating_sub(self.settings.swap_free.0);
         (self.swap_left, self.now_s) = (bytes(Size(free)), seen.now_s);

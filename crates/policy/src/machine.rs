@@ -1,32 +1,13 @@
-//! Where policies work: what they see, what they may ask for, and the one turn in which they decide.
+//! What policies decide from, what they may ask for, and the one turn in which they do.
 //!
-//! A real machine and the simulated one ([`crate::sim`]) both are a [`Machine`], and [`turn`] is the only place where a
+//! A real machine and the simulated one ([`crate::sim`]) both are an [`Actuator`], and [`turn`] is the only place where a
 //! policy is asked. So what was tried on the one is what runs on the other.
 
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
-use lowtide_model::scheme::{Action as Advice, Filter};
 
+pub use crate::region::{Block, Candidate, Done, Order, RegionAction, RegionObservation};
 use crate::saved::Saved;
-
-/// Memory of a process that may be acted on.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Candidate {
-    /// The process.
-    pub pid: u32,
-    /// First byte.
-    pub start: u64,
-    /// One past the last byte.
-    pub end: u64,
-    /// Share of the looks, or of the memory, that was seen in use.
-    pub access_rate: f64,
-    /// Seconds for which it has been like this.
-    pub age_s: f64,
-    /// Bytes in memory.
-    pub resident: f64,
-    /// Bytes of them that were idle for all of that time. Less than `resident`: where they are is not known.
-    pub idle: f64,
-}
 
 /// A workload that may be acted on as a whole: a cgroup, or a process tree.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,17 +41,6 @@ pub struct Target {
     pub priority: i32,
 }
 
-/// What became of one order.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Done {
-    /// Which scheme's.
-    pub scheme: usize,
-    /// CPU seconds that it took.
-    pub cpu_s: f64,
-    /// For each block of the order: where it begins, and how many of its pages went.
-    pub blocks: Vec<(u32, u64, u32)>,
-}
-
 /// What became of one request to reclaim.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reclaimed {
@@ -91,9 +61,6 @@ impl Observation {
     }
 }
 
-/// A range of a process' memory that a policy wants to hear of.
-pub type Block = (u32, (u64, u64));
-
 /// What is known at one time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
@@ -101,18 +68,10 @@ pub struct Observation {
     pub now_s: f64,
     /// Workloads, where they are known by their histograms.
     pub targets: Vec<Target>,
-    /// Memory of processes, as it was last looked at.
-    pub candidates: Vec<Candidate>,
-    /// Pages in memory, of each block that was asked for, by its process and where it begins.
-    pub back: Vec<(u32, u64, u32)>,
-    /// What became of the orders of before.
-    pub done: Vec<Done>,
     /// What became of requests to reclaim.
     pub reclaimed: Vec<Reclaimed>,
     /// Share of the time since the last observation that some task stalled on memory.
     pub pressure: Option<f64>,
-    /// Pages that came back since the last observation, whoever took them: anonymous memory of all that is observed.
-    pub refaults: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,
     /// Bytes of swap that are free.
@@ -127,23 +86,6 @@ pub struct Observation {
     pub cpu_busy: Option<f64>,
     /// Memory of a target can be protected from reclaim.
     pub can_protect: bool,
-}
-
-/// Advice on a process' memory.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    /// Whose scheme it is.
-    pub scheme: usize,
-    /// What.
-    pub action: Advice,
-    /// To which process.
-    pub pid: u32,
-    /// To which addresses: blocks, ascending.
-    pub ranges: Vec<(u64, u64)>,
-    /// Of them, to which pages.
-    pub filters: Vec<Filter>,
-    /// Why.
-    pub reason: String,
 }
 
 /// Memory of a target to be evicted, coldest first.
@@ -162,8 +104,6 @@ pub struct Reclaim {
 /// What a policy asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Advice on ranges of a process.
-    Advise(Order),
     /// Reclaim from a workload.
     Reclaim(Reclaim),
     /// Page out a workload's anonymous memory, and have its files go first when memory is short: it is in the background.
@@ -247,15 +187,15 @@ impl Brake {
     }
 }
 
-/// What decides.
+/// Decides from frames of one kind, and asks for actions of one kind.
 pub trait Policy {
-    /// What shall be done now.
-    fn decide(&mut self, seen: &Observation) -> Vec<Action>;
+    /// What it decides from.
+    type Frame;
+    /// What it may ask for.
+    type Action;
 
-    /// Blocks whose pages may come back, to be looked at before the next decision.
-    fn watched(&self) -> Vec<Block> {
-        Vec::new()
-    }
+    /// What to do now.
+    fn decide(&mut self, frame: &Self::Frame) -> Vec<Self::Action>;
 
     /// What holds it back now, and from which target; `None` = from all.
     fn held(&self) -> Vec<(Option<u64>, Brake)> {
@@ -274,19 +214,18 @@ pub trait Policy {
     }
 }
 
-/// What is decided about.
-pub trait Machine {
-    /// What is known now; `None` while it is not to be disturbed, or cannot be read.
-    fn observe(&mut self) -> Option<Observation>;
+/// A policy of workloads.
+pub type WorkloadPolicy = dyn Policy<Frame = Observation, Action = Action>;
+/// A policy of ranges of processes' memory.
+pub type RegionPolicy = dyn Policy<Frame = RegionObservation, Action = RegionAction>;
 
-    /// Takes what shall be done, and what shall be looked at. What came of it is in an observation to come.
-    fn act(&mut self, actions: Vec<Action>, watched: Vec<Block>);
+/// Carries out actions of one kind: on a real machine, or on the simulated one.
+pub trait Actuator<A> {
+    /// Carries them out. What came of it is in a frame to come.
+    fn carry_out(&mut self, actions: Vec<A>);
 }
 
-/// One turn: the policy sees the machine, and the machine takes what the policy asks for.
-pub fn turn(machine: &mut impl Machine, policy: &mut dyn Policy) {
-    if let Some(seen) = machine.observe() {
-        let actions = policy.decide(&seen);
-        machine.act(actions, policy.watched());
-    }
+/// One turn: the only place where a policy is asked.
+pub fn turn<P: Policy + ?Sized>(policy: &mut P, frame: &P::Frame, actuator: &mut impl Actuator<P::Action>) {
+    actuator.carry_out(policy.decide(frame));
 }

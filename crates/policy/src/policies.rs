@@ -18,7 +18,9 @@ use serde::Deserialize;
 
 use crate::guard::{self, Guard};
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::Policy;
+use crate::machine::{
+    Action as WorkloadAction, Observation, Policy, RegionAction, RegionObservation, RegionPolicy, WorkloadPolicy,
+};
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
 use crate::schemes::{Limits, Operator};
 
@@ -71,6 +73,35 @@ pub struct Regions {
     pub limits: Limits,
 }
 
+/// A policy of either kind.
+pub enum AnyPolicy {
+    /// Of workloads.
+    Workloads(Box<WorkloadPolicy>),
+    /// Of ranges of processes' memory.
+    Regions(Box<RegionPolicy>),
+}
+
+impl AnyPolicy {
+    /// A policy of workloads.
+    pub fn workloads(policy: impl Policy<Frame = Observation, Action = WorkloadAction> + 'static) -> Self {
+        Self::Workloads(Box::new(policy))
+    }
+
+    /// A policy of ranges.
+    pub fn regions(policy: impl Policy<Frame = RegionObservation, Action = RegionAction> + 'static) -> Self {
+        Self::Regions(Box::new(policy))
+    }
+
+    /// The policy of workloads, if it is one.
+    #[must_use]
+    pub fn into_workloads(self) -> Option<Box<WorkloadPolicy>> {
+        match self {
+            Self::Workloads(policy) => Some(policy),
+            Self::Regions(_) => None,
+        }
+    }
+}
+
 /// Why a policy cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -104,7 +135,7 @@ impl Spec {
     ///
     /// # Errors
     /// What makes no sense in its settings.
-    pub fn build(&self, seed: u64) -> Result<Box<dyn Policy>, PolicyError> {
+    pub fn build(&self, seed: u64) -> Result<AnyPolicy, PolicyError> {
         Ok(match self {
             Self::Age(settings) => {
                 often(settings.every)?;
@@ -116,17 +147,19 @@ impl Spec {
                 if settings.anon.is_none() && settings.file.is_none() {
                     return Err(PolicyError("neither anon nor file has an age; give at least one".to_owned()));
                 }
-                Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone()))
+                AnyPolicy::workloads(Reclaimer::new(settings.clone(), settings.brakes.clone()))
             }
-            Self::Promotion(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
+            Self::Promotion(settings) => {
+                AnyPolicy::workloads(Reclaimer::new(settings.clone(), settings.brakes.clone()))
+            }
             Self::Pressure(settings) => {
                 often(settings.every)?;
-                Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone()))
+                AnyPolicy::workloads(Reclaimer::new(settings.clone(), settings.brakes.clone()))
             }
-            Self::Auto(settings) => Box::new(Reclaimer::new(settings.clone(), settings.brakes.clone())),
-            Self::Lifecycle(settings) => Box::new(Lifecycle::new(settings.clone())),
-            Self::Guard(settings) => Box::new(Guard::new(settings.clone())),
-            Self::Schemes(schemes) => Box::new(Operator::new(&schemes.simulated()?, schemes.limits(), seed)),
+            Self::Auto(settings) => AnyPolicy::workloads(Reclaimer::new(settings.clone(), settings.brakes.clone())),
+            Self::Lifecycle(settings) => AnyPolicy::workloads(Lifecycle::new(settings.clone())),
+            Self::Guard(settings) => AnyPolicy::workloads(Guard::new(settings.clone())),
+            Self::Schemes(schemes) => AnyPolicy::regions(Operator::new(&schemes.simulated()?, schemes.limits(), seed)),
         })
     }
 

@@ -110,6 +110,9 @@ impl<R: Rule> Reclaimer<R> {
 }
 
 impl<R: Rule> Policy for Reclaimer<R> {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         self.whole.begin(&self.brakes, seen);
         self.now_s = seen.now_s;

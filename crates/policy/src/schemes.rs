@@ -10,7 +10,7 @@ use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::Span;
 
 use self::blocks::Blocks;
-use crate::machine::{self, Block, Candidate, Observation, Order, Policy};
+use crate::machine::{Block, Candidate, Order, Policy, RegionAction, RegionObservation};
 
 /// Bounds that hold for all schemes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,9 +101,14 @@ impl Operator {
         self.states.iter().map(|state| state.returned).collect()
     }
 
+    /// Blocks whose pages may come back.
+    fn watched(&self) -> Vec<Block> {
+        self.states.iter().flat_map(|state| state.blocks.watched()).collect()
+    }
+
     /// What shall be done now.
     #[must_use]
-    pub fn orders(&mut self, seen: &Observation) -> Vec<Order> {
+    pub fn orders(&mut self, seen: &RegionObservation) -> Vec<Order> {
         let elapsed_s = (seen.now_s - self.last_s).max(0.0);
         self.last_s = seen.now_s;
         let mut orders = Vec::new();
@@ -135,12 +140,13 @@ impl Operator {
 }
 
 impl Policy for Operator {
-    fn decide(&mut self, seen: &Observation) -> Vec<machine::Action> {
-        self.orders(seen).into_iter().map(machine::Action::Advise).collect()
-    }
+    type Frame = RegionObservation;
+    type Action = RegionAction;
 
-    fn watched(&self) -> Vec<Block> {
-        self.states.iter().flat_map(|state| state.blocks.watched()).collect()
+    fn decide(&mut self, frame: &RegionObservation) -> Vec<RegionAction> {
+        let orders = self.orders(frame).into_iter().map(RegionAction::Advise);
+        let orders: Vec<RegionAction> = orders.collect();
+        orders.into_iter().chain(self.watched().into_iter().map(RegionAction::Count)).collect()
     }
 }
 
@@ -167,7 +173,7 @@ impl State {
     }
 
     /// Whether the scheme is active at all, by its interval, its watermarks and the limits.
-    fn may_act(&mut self, seen: &Observation, limits: &Limits) -> bool {
+    fn may_act(&mut self, seen: &RegionObservation, limits: &Limits) -> bool {
         let now_s = seen.now_s;
         if let (Some(marks), Some(free)) = (self.scheme.watermarks, seen.free)
             && self.looked_s.is_none_or(|looked| now_s - looked >= marks.every.0.as_secs_f64())
@@ -220,7 +226,7 @@ impl State {
             + f64::from(weights.age) * part(candidate.age_s, most.1)
     }
 
-    fn orders(&mut self, index: usize, seen: &Observation) -> Vec<Order> {
+    fn orders(&mut self, index: usize, seen: &RegionObservation) -> Vec<Order> {
         let mut left = self.quota_left(seen.now_s).min(self.bite);
         let mut wanted: Vec<(Candidate, f64)> =
             seen.candidates.iter().map(|candidate| (*candidate, self.wanted(candidate))).collect();

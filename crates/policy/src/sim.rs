@@ -26,27 +26,53 @@ pub use outcome::{Outcome, Sample, WorkloadOutcome};
 pub use scenario::Scenario;
 pub use simulated::Simulated;
 
-use crate::machine::{Policy, turn};
+use crate::machine::{Action, Observation, Policy, WorkloadPolicy, turn};
+use crate::policies::AnyPolicy;
 
 /// Runs a machine to its end under a policy, or under none.
 #[must_use]
-pub fn run(mut machine: Simulated, policy: Option<Box<dyn Policy>>) -> Outcome {
-    if let Some(mut policy) = policy {
-        return under(machine, policy.as_mut());
+pub fn run(mut machine: Simulated, mut policy: Option<AnyPolicy>) -> Outcome {
+    while machine.step() {
+        if let Some(policy) = policy.as_mut().filter(|_| machine.is_due()) {
+            machine.turn(policy);
+        }
     }
-    while machine.step() {}
     machine.outcome()
 }
 
 /// Runs a machine to its end under a policy that may have run before.
 #[must_use]
-pub fn under(mut machine: Simulated, policy: &mut dyn Policy) -> Outcome {
+pub fn under(mut machine: Simulated, policy: &mut WorkloadPolicy) -> Outcome {
     while machine.step() {
         if machine.is_due() {
-            turn(&mut machine, policy);
+            machine.workload_turn(policy);
         }
     }
     machine.outcome()
+}
+
+impl Simulated {
+    /// A turn of a policy.
+    pub fn turn(&mut self, policy: &mut AnyPolicy) {
+        match policy {
+            AnyPolicy::Workloads(policy) => self.workload_turn(policy.as_mut()),
+            AnyPolicy::Regions(policy) => {
+                if let Some(frame) = self.observe_regions() {
+                    turn(policy.as_mut(), &frame, self);
+                }
+            }
+        }
+    }
+
+    /// A turn of a policy of workloads.
+    pub fn workload_turn<P>(&mut self, policy: &mut P)
+    where
+        P: Policy<Frame = Observation, Action = Action> + ?Sized,
+    {
+        if let Some(frame) = self.observe() {
+            turn(policy, &frame, self);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use lowtide_kernel::undo;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::scheme::Scheme;
 use lowtide_model::units::Span;
-use lowtide_policy::machine::Policy;
+use lowtide_policy::machine::WorkloadPolicy;
 use lowtide_policy::policies::{Policies, Regions, Spec};
 use serde::Deserialize;
 
@@ -273,11 +273,11 @@ fn check_regions(regions: &Regions) -> Result<(), String> {
 ///
 /// # Errors
 /// What makes no sense in its settings, or that the agent cannot carry it out.
-pub fn build(name: &str, spec: &Spec, seed: u64) -> Result<Box<dyn Policy>, String> {
-    if spec.wants_regions() {
-        return Err(format!("{name}: schemes are carried out for each workload, not for all together"));
-    }
-    spec.build(seed).map_err(|error| error.to_string())
+pub fn build(name: &str, spec: &Spec, seed: u64) -> Result<Box<WorkloadPolicy>, String> {
+    let policy = spec.build(seed).map_err(|error| error.to_string())?;
+    policy
+        .into_workloads()
+        .ok_or_else(|| format!("{name}: schemes are carried out for each workload, not for all together"))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
-use lowtide_policy::machine::{Brake, Observation, Policy, Reclaimed, Target, turn};
+use lowtide_policy::machine::{Brake, Observation, Reclaimed, Target, WorkloadPolicy, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -39,7 +39,7 @@ struct Group {
     /// What held it at the last turn.
     held: Vec<(Option<u64>, Brake)>,
     spec: Spec,
-    policy: Box<dyn Policy>,
+    policy: Box<WorkloadPolicy>,
     reclaimed: Vec<Reclaimed>,
 }
 
@@ -49,9 +49,9 @@ impl Group {
         Ok(Self { held: Vec::new(), spec, policy, reclaimed: Vec::new() })
     }
 
-    /// Asks the policy, under this name, about the machine as it sees it; keeps what came of it and what holds it.
-    fn turn(&mut self, name: &str, mut node: Node<'_>) {
-        turn(&mut node, self.policy.as_mut());
+    /// Has the policy decide, under this name; keeps what came of it and what holds it.
+    fn turn(&mut self, name: &str, frame: &Observation, mut node: Node<'_>) {
+        turn(self.policy.as_mut(), frame, &mut node);
         let held = self.policy.held();
         log::brakes(name, &self.held, &held, node.watch.found());
         (self.held, self.reclaimed) = (held, node.reclaimed);
@@ -407,7 +407,6 @@ impl Agent {
             let swap_free = self.watch.swap_free();
             let node = Node {
                 now_s,
-                seen: Some(Observation { targets, reclaimed, swap_free, ..seen.clone() }),
                 watch: &mut self.watch,
                 actor: &mut self.actor,
                 phases: &mut self.phases,
@@ -416,7 +415,7 @@ impl Agent {
                 shared: &self.shared,
                 told: &self.seen,
             };
-            group.turn(name, node);
+            group.turn(name, &Observation { targets, reclaimed, swap_free, ..seen.clone() }, node);
         }
         let groups = self.groups.iter().map(|(name, group)| (name.as_str(), group));
         let groups = groups.chain(self.lifecycle.as_ref().map(|group| (LIFECYCLE, group)));
@@ -437,7 +436,6 @@ impl Agent {
         let targets = seen.targets.iter().cloned().chain(trees).collect();
         let node = Node {
             now_s: seen.now_s,
-            seen: Some(Observation { targets, ..seen.clone() }),
             watch: &mut self.watch,
             actor: &mut self.actor,
             phases: &mut self.phases,
@@ -446,7 +444,7 @@ impl Agent {
             shared: &self.shared,
             told: &self.seen,
         };
-        group.turn(LIFECYCLE, node);
+        group.turn(LIFECYCLE, &Observation { targets, ..seen.clone() }, node);
     }
 
     /// Makes the newest figures known.

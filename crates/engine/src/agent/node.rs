@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use lowtide_kernel::sys;
-use lowtide_policy::machine::{Action, Block, Machine, Observation, Reclaimed};
+use lowtide_policy::machine::{Action, Actuator, Reclaimed};
 
 use super::act::Actor;
 use super::figures::Shared;
@@ -16,7 +16,6 @@ use super::watch::{Watch, bytes};
 /// The machine as one policy sees it.
 pub(super) struct Node<'a> {
     pub now_s: f64,
-    pub seen: Option<Observation>,
     pub watch: &'a mut Watch,
     pub actor: &'a mut Actor,
     pub phases: &'a mut Phases,
@@ -26,12 +25,8 @@ pub(super) struct Node<'a> {
     pub told: &'a Seen,
 }
 
-impl Machine for Node<'_> {
-    fn observe(&mut self) -> Option<Observation> {
-        self.seen.take()
-    }
-
-    fn act(&mut self, actions: Vec<Action>, _: Vec<Block>) {
+impl Actuator<Action> for Node<'_> {
+    fn carry_out(&mut self, actions: Vec<Action>) {
         for action in actions {
             let wanted = match action {
                 Action::Reclaim(wanted) => wanted,
@@ -47,8 +42,6 @@ impl Machine for Node<'_> {
                     self.grant(target, &action);
                     continue;
                 }
-                // Only schemes ask for it, and these are not for the agent.
-                Action::Advise(_) => continue,
             };
             let dry_run = self.actor.is_dry_run();
             if let Some(ranges) = self.watch.ranges().filter(|ranges| !dry_run && ranges.evicts(wanted.target)) {

@@ -19,7 +19,7 @@ use lowtide_model::curve::SIDES;
 use lowtide_model::scheme::{Action as Advice, Bounds, Filter, Kind, Quota, Scheme};
 use lowtide_model::units::{Share, Size, Span};
 use lowtide_model::{PAGE, WINDOWS_S};
-use lowtide_policy::machine::{Done, Observation, Reclaim, Reclaimed, turn};
+use lowtide_policy::machine::{Done, Reclaim, Reclaimed, RegionObservation, turn};
 use lowtide_policy::policies::Regions;
 use lowtide_policy::schemes::{Limits, Operator};
 
@@ -189,7 +189,6 @@ impl Ranges {
                 cgroup: &walk.cgroup,
                 adviser: &mut walk.adviser,
                 brake: brake(&self.kernel, stop_file),
-                seen: None,
                 turn: Turn::default(),
             };
             all.push((*id, schemed.step(site, (f64::from(*window), look), now_s, facts)));
@@ -331,7 +330,7 @@ impl Walk {
             seen.iter_mut().for_each(|candidate| candidate.age_s = f64::from(*window));
             self.operators[side].set(0, scheme(side, f64::from(*window), goal.left[side]));
             let Turn { reports, back: watched, .. } = std::mem::take(&mut self.turns[side]);
-            let observation = Observation {
+            let frame = RegionObservation {
                 now_s,
                 candidates: seen,
                 back: watched,
@@ -339,17 +338,16 @@ impl Walk {
                 pressure: facts.pressure,
                 refaults: back.filter(|_| side == 0),
                 swap_free: facts.swap_free,
-                ..Observation::default()
+                ..RegionObservation::default()
             };
             let mut site = Site {
                 kernel,
                 cgroup: &self.cgroup,
                 adviser: &mut self.adviser,
                 brake: brake(kernel, stop_file),
-                seen: Some(observation),
                 turn: Turn::default(),
             };
-            turn(&mut site, &mut self.operators[side]);
+            turn(&mut self.operators[side], &frame, &mut site);
             let done = site.turn;
             reclaimed.cpu_s += done.cpu_s;
             for report in &done.reports {

@@ -1,21 +1,19 @@
 //! Operation schemes as a workload's policy: huge pages where they are used, and what they waste.
 
-use lowtide_kernel::huge::zero_share;
-use lowtide_kernel::monitor::smaps::{Look, MappingUse};
-use lowtide_kernel::root::Kernel;
-use lowtide_model::PAGE;
-use lowtide_policy::machine::{Observation, turn};
+use lowtide_kernel::monitor::smaps::Look;
+use lowtide_policy::machine::{RegionObservation, turn};
 use lowtide_policy::policies::Regions;
 use lowtide_policy::schemes::Operator;
 
 use super::ranges::Facts;
 use super::site::Site;
 use super::watch::bytes;
+use crate::huge_zeros::ZeroSampler;
 use crate::schemes::acting::candidates;
 use crate::schemes::worker::Turn;
 
 /// Huge pages are looked into so often, seconds: what is looked at counts as used.
-const WASTE_EVERY_S: f64 = 60.0;
+const ZEROS_EVERY_S: f64 = 60.0;
 
 /// Huge pages of a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -41,9 +39,7 @@ pub struct Schemed {
     regions: Regions,
     operator: Operator,
     turn: Turn,
-    /// The share of huge pages that held nothing when it was looked into, and when that was.
-    wasted: Option<(f64, f64)>,
-    seed: u64,
+    zeros: ZeroSampler,
 }
 
 impl Schemed {
@@ -51,7 +47,7 @@ impl Schemed {
     #[must_use]
     pub fn new(regions: &Regions, seed: u64) -> Self {
         let operator = Operator::new(&regions.schemes, regions.limits, seed);
-        Self { regions: regions.clone(), operator, turn: Turn::default(), wasted: None, seed }
+        Self { regions: regions.clone(), operator, turn: Turn::default(), zeros: ZeroSampler::new(seed, ZEROS_EVERY_S) }
     }
 
     /// The schemes.
@@ -72,17 +68,17 @@ impl Schemed {
         // A look comes a little early or late.
         seen.iter_mut().for_each(|candidate| candidate.age_s = window_s);
         let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
-        site.seen = Some(Observation {
+        let frame = RegionObservation {
             now_s,
             candidates: seen,
             back,
             done: reports.into_iter().map(|report| report.done).collect(),
             pressure: facts.pressure,
             swap_free: facts.swap_free,
-            ..Observation::default()
-        });
+            ..RegionObservation::default()
+        };
         let kernel = site.kernel.clone();
-        turn(&mut site, &mut self.operator);
+        turn(&mut self.operator, &frame, &mut site);
         let mut advised = Advised::default();
         for (index, scheme) in self.regions.schemes.iter().enumerate() {
             let of = site.turn.reports.iter().filter(|report| report.order.scheme == index);
@@ -93,27 +89,10 @@ impl Schemed {
         }
         self.turn = site.turn;
         let huge = bytes(look.mappings.iter().map(|(_, mapping)| mapping.huge).sum());
-        let is_fresh = |(_, at_s): &(f64, f64)| (*at_s..at_s + WASTE_EVERY_S).contains(&now_s);
-        if huge > 0.0 && self.wasted.filter(is_fresh).is_none() {
-            self.wasted = Some((waste(&kernel, look, self.seed), now_s));
+        if huge > 0.0 && self.zeros.is_due(now_s) {
+            self.zeros.sample(&kernel, now_s, &look.mappings);
         }
-        advised.huge = Huge { bytes: huge, zero: self.wasted.map_or(0.0, |(share, _)| share * huge) };
+        advised.huge = Huge { bytes: huge, zero: self.zeros.share().map_or(0.0, |share| share * huge) };
         advised
     }
-}
-
-/// The share of the huge pages of all its processes that holds nothing.
-fn waste(kernel: &Kernel, look: &Look, seed: u64) -> f64 {
-    let mut huge = Huge::default();
-    for same in look.mappings.chunk_by(|a, b| a.0 == b.0) {
-        let mappings: Vec<MappingUse> =
-            same.iter().filter(|(_, mapping)| mapping.huge >= PAGE).map(|(_, mapping)| *mapping).collect();
-        let size = bytes(mappings.iter().map(|mapping| mapping.huge).sum());
-        // A process that ended meanwhile says nothing.
-        if let Ok(Some(share)) = zero_share(kernel, same[0].0, &mappings, seed) {
-            huge.zero += share * size;
-        }
-        huge.bytes += size;
-    }
-    if huge.bytes > 0.0 { huge.zero / huge.bytes } else { 0.0 }
 }

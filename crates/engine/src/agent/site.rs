@@ -3,7 +3,7 @@
 use lowtide_kernel::advise::Adviser;
 use lowtide_kernel::cgroup::{Cgroup, is_below};
 use lowtide_kernel::root::Kernel;
-use lowtide_policy::machine::{Action, Block, Machine, Observation, Order};
+use lowtide_policy::machine::{Actuator, RegionAction};
 
 use crate::schemes::worker::{Brake, Job, Turn, work};
 
@@ -13,7 +13,6 @@ pub(super) struct Site<'a> {
     pub cgroup: &'a Cgroup,
     pub adviser: &'a mut Adviser,
     pub brake: Brake,
-    pub seen: Option<Observation>,
     pub turn: Turn,
 }
 
@@ -28,21 +27,16 @@ impl Site<'_> {
     }
 }
 
-impl Machine for Site<'_> {
-    fn observe(&mut self) -> Option<Observation> {
-        self.seen.take()
-    }
-
-    fn act(&mut self, actions: Vec<Action>, look_at: Vec<Block>) {
-        let mut orders: Vec<Order> = Vec::new();
+impl Actuator<RegionAction> for Site<'_> {
+    fn carry_out(&mut self, actions: Vec<RegionAction>) {
+        let mut job = Job::default();
         for action in actions {
-            // An operator gives advice and nothing else.
-            if let Action::Advise(order) = action
-                && self.is_own(order.pid)
-            {
-                orders.push(order);
+            match action {
+                RegionAction::Advise(order) if self.is_own(order.pid) => job.orders.push(order),
+                RegionAction::Advise(_) => {}
+                RegionAction::Count(block) => job.count.push(block),
             }
         }
-        self.turn = work(self.adviser, Job { orders, look_at, targets: Vec::new() }, &mut self.brake);
+        self.turn = work(self.adviser, job, &mut self.brake);
     }
 }

@@ -5,7 +5,7 @@ use lowtide_kernel::monitor::smaps::{Look, MappingUse};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::meta::SchemeUse;
 use lowtide_model::scheme::{Action, Scheme};
-use lowtide_policy::machine::{self, Block, Candidate, Machine, Observation, turn};
+use lowtide_policy::machine::{Actuator, Candidate, RegionAction, RegionObservation, turn};
 use lowtide_policy::schemes::{Limits, Operator};
 
 use super::means::{Means, guarded};
@@ -178,9 +178,32 @@ impl Acting {
         }
         self.facts = facts;
         self.targets = targets.to_vec();
-        if let Some(mut operator) = self.operator.take() {
-            turn(self, &mut operator);
+        // While the last orders are being carried out, there is nothing new to decide from.
+        if !self.worker.busy
+            && let Some(mut operator) = self.operator.take()
+        {
+            let frame = self.frame();
+            turn(&mut operator, &frame, self);
             self.operator = Some(operator);
+        }
+    }
+
+    fn frame(&mut self) -> RegionObservation {
+        let facts = self.facts;
+        let elapsed_s = facts.now_s - self.last.now_s;
+        let stalled = facts.memory_some_s.zip(self.last.memory_some_s).map(|(now, before)| now - before);
+        let refaults = facts.refault_anon.zip(self.last.refault_anon).map(|(now, before)| (now - before).max(0.0));
+        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
+        self.last = facts;
+        RegionObservation {
+            now_s: facts.now_s,
+            candidates: self.candidates.clone(),
+            back,
+            done: reports.into_iter().map(|report| report.done).collect(),
+            pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
+            refaults,
+            free: facts.free,
+            swap_free: facts.swap_free,
         }
     }
 
@@ -224,45 +247,23 @@ impl Acting {
     }
 }
 
-impl Machine for Acting {
-    /// `None` while the last orders are being carried out.
-    fn observe(&mut self) -> Option<Observation> {
-        if self.worker.busy {
-            return None;
+impl Actuator<RegionAction> for Acting {
+    fn carry_out(&mut self, actions: Vec<RegionAction>) {
+        let (mut orders, mut count) = (Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                RegionAction::Advise(order) => orders.push(order),
+                RegionAction::Count(block) => count.push(block),
+            }
         }
-        let facts = self.facts;
-        let elapsed_s = facts.now_s - self.last.now_s;
-        let stalled = facts.memory_some_s.zip(self.last.memory_some_s).map(|(now, before)| now - before);
-        let refaults = facts.refault_anon.zip(self.last.refault_anon).map(|(now, before)| (now - before).max(0.0));
-        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
-        self.last = facts;
-        Some(Observation {
-            now_s: facts.now_s,
-            candidates: self.candidates.clone(),
-            back,
-            done: reports.into_iter().map(|report| report.done).collect(),
-            pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
-            refaults,
-            free: facts.free,
-            swap_free: facts.swap_free,
-            ..Observation::default()
-        })
-    }
-
-    fn act(&mut self, actions: Vec<machine::Action>, watched: Vec<Block>) {
-        // Schemes give advice and nothing else.
-        let orders: Vec<_> = actions
-            .into_iter()
-            .filter_map(|action| if let machine::Action::Advise(order) = action { Some(order) } else { None })
-            .collect();
         if self.plan.dry_run {
             let own: Vec<usize> = self.plan.own().collect();
             for order in orders {
                 let bytes: u64 = order.ranges.iter().map(|(start, end)| end - start).sum();
                 self.uses[own[order.scheme]].tried_bytes += bytes;
             }
-        } else if !orders.is_empty() || !watched.is_empty() {
-            self.worker.order(Job { orders, look_at: watched, targets: self.targets.clone() });
+        } else if !orders.is_empty() || !count.is_empty() {
+            self.worker.order(Job { orders, count, targets: self.targets.clone() });
         }
     }
 }

@@ -47,8 +47,8 @@ pub struct Turn {
 pub struct Job {
     /// What shall be done.
     pub orders: Vec<Order>,
-    /// Blocks to look at before: the process, first byte, one past the last.
-    pub look_at: Vec<(u32, (u64, u64))>,
+    /// Blocks whose resident pages are counted before: the process, first byte, one past the last.
+    pub count: Vec<(u32, (u64, u64))>,
     /// The processes of the target, in their order.
     pub targets: Vec<u32>,
 }
@@ -147,7 +147,7 @@ pub fn work(adviser: &mut Adviser, job: Job, brake: &mut Brake) -> Turn {
     let before = lowtide_kernel::sys::thread_cpu_s();
     adviser.forget_ended();
     let mut turn = Turn::default();
-    for (pid, range) in job.look_at {
+    for (pid, range) in job.count {
         // Of a process that is gone, nothing came back.
         let pages = adviser.resident(pid, range).unwrap_or(0);
         turn.back.push((pid, range.0, pages));

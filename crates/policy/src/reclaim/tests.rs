@@ -3,7 +3,7 @@ use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::units::Size;
 
 use super::*;
-use crate::machine::{Brake, Reclaimed};
+use crate::machine::{Brake, Reclaimed, WorkloadPolicy};
 use crate::reclaim::brakes::seconds;
 
 const MIB: f64 = 1_048_576.0;
@@ -230,7 +230,7 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
 }
 
 /// The next life of a policy, after so many seconds; its clock begins at 0.
-fn reborn(old: &dyn Policy, now_s: f64, away_s: f64, mut new: Box<dyn Policy>) -> Box<dyn Policy> {
+fn reborn(old: &WorkloadPolicy, now_s: f64, away_s: f64, mut new: Box<WorkloadPolicy>) -> Box<WorkloadPolicy> {
     let file = serde_json::to_string(&old.save(now_s)).unwrap();
     assert_eq!(new.restore(&serde_json::from_str(&file).unwrap(), 0.0, away_s), 1, "{file}");
     new
@@ -239,7 +239,7 @@ fn reborn(old: &dyn Policy, now_s: f64, away_s: f64, mut new: Box<dyn Policy>) -
 #[test]
 fn what_was_learnt_and_what_holds_outlives_a_restart() {
     let fresh = || Reclaimer::new(auto::Settings::default(), Brakes::default());
-    let age = |policy: &mut dyn Policy, now_s: f64, target: Target| {
+    let age = |policy: &mut WorkloadPolicy, now_s: f64, target: Target| {
         policy.decide(&seen(now_s, target)).into_iter().find_map(|action| match action {
             Action::Reclaim(reclaim) => reclaim.older_s[0],
             _ => None,

@@ -71,14 +71,20 @@ impl Process {
 }
 
 /// Lets an operator work on a process for so many seconds; the orders' bytes of each second.
-fn run(process: &mut Process, operator: &mut Operator, seconds: u32, change: impl Fn(&mut Observation)) -> Vec<u64> {
+fn run(
+    process: &mut Process,
+    operator: &mut Operator,
+    seconds: u32,
+    change: impl Fn(&mut RegionObservation),
+) -> Vec<u64> {
     let mut done = Vec::new();
     let mut bytes = Vec::new();
     for second in 1..=seconds {
         process.live();
         let back = process.back(operator);
         let candidates = vec![process.candidate(3.0)];
-        let mut seen = Observation { now_s: f64::from(second), candidates, back, done, ..Observation::default() };
+        let mut seen =
+            RegionObservation { now_s: f64::from(second), candidates, back, done, ..RegionObservation::default() };
         change(&mut seen);
         let orders = operator.orders(&seen);
         bytes.push(orders.iter().flat_map(|order| &order.ranges).map(|(start, end)| end - start).sum());
@@ -145,7 +151,7 @@ fn a_process_that_uses_all_of_its_memory_is_left_alone() {
 fn a_mistaken_monitor_costs_little() {
     let mut process = Process::new(vec![true; 4000]);
     let mut operator = Operator::new(&prcl(), Limits::default(), 1);
-    let lie = |seen: &mut Observation| {
+    let lie = |seen: &mut RegionObservation| {
         for candidate in &mut seen.candidates {
             (candidate.idle, candidate.access_rate) = (candidate.resident, 0.0);
         }
@@ -161,8 +167,12 @@ fn watermarks_begin_below_mid_and_end_above_high() {
     let mut operator = Operator::new(&file::parse(text).unwrap(), Limits::default(), 1);
     let mut active = |now_s: f64, free: f64| {
         let process = Process::new(vec![false; 4000]);
-        let seen =
-            Observation { now_s, candidates: vec![process.candidate(3.0)], free: Some(free), ..Observation::default() };
+        let seen = RegionObservation {
+            now_s,
+            candidates: vec![process.candidate(3.0)],
+            free: Some(free),
+            ..RegionObservation::default()
+        };
         !operator.orders(&seen).is_empty()
     };
     assert_eq!(
@@ -186,7 +196,7 @@ fn colder_and_older_regions_go_first() {
         idle: 1048576.0,
     };
     let candidates = vec![region(1, 0.1, 5.0), region(2, 0.0, 50.0), region(3, 0.0, 5.0)];
-    let orders = operator.orders(&Observation { now_s: 1.0, candidates, ..Observation::default() });
+    let orders = operator.orders(&RegionObservation { now_s: 1.0, candidates, ..RegionObservation::default() });
     let first: Vec<u64> = orders.iter().flat_map(|order| &order.ranges).map(|range| range.0 >> 30).collect();
     assert_eq!(first, [2, 3, 1]);
 }
@@ -206,7 +216,7 @@ fn huge_pages_are_made_once_of_what_is_in_use() {
             idle: (1.0 - access_rate) * 67_108_864.0,
         };
         let candidates = vec![region(0.9, 1 << 30), region(0.1, 1 << 31)];
-        let seen = Observation { now_s: f64::from(second), candidates, ..Observation::default() };
+        let seen = RegionObservation { now_s: f64::from(second), candidates, ..RegionObservation::default() };
         for order in operator.orders(&seen) {
             assert!(order.action == Action::Collapse && order.ranges.iter().all(|range| range.0 < 1 << 31));
             made += order.ranges.len();

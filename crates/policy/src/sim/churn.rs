@@ -5,7 +5,7 @@ use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::{Setup, Simulated};
 use super::{Faults, under};
-use crate::machine::Policy;
+use crate::machine::WorkloadPolicy;
 use crate::saved::Saved;
 
 /// An hour of it.
@@ -38,11 +38,11 @@ pub struct Stand {
 
 impl Churn {
     /// Runs a policy for so many hours, and tells how it stands at the end of each.
-    pub fn run(&self, policy: &mut dyn Policy, hours: u32, mut tell: impl FnMut(u32, Stand)) {
+    pub fn run(&self, policy: &mut WorkloadPolicy, hours: u32, mut tell: impl FnMut(u32, Stand)) {
         (0..hours).for_each(|hour| tell(hour, self.hour(policy, hour)));
     }
 
-    fn hour(&self, policy: &mut dyn Policy, hour: u32) -> Stand {
+    fn hour(&self, policy: &mut WorkloadPolicy, hour: u32) -> Stand {
         let from_s = f64::from(hour) * HOUR_S;
         let first = self.stay + 1 + u64::from(hour) * self.come;
         let mut loads: Vec<Load> = (1..=self.stay).map(load).collect();

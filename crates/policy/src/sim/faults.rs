@@ -4,7 +4,7 @@ use lowtide_model::random::Random;
 use lowtide_model::units::{Share, Span};
 use serde::Deserialize;
 
-use crate::machine::{Action, Done, Observation, Reclaimed};
+use crate::machine::{Action, Done, Observation, Order, Reclaimed, RegionObservation};
 
 /// How often what goes wrong. Nothing does, unless asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -30,6 +30,20 @@ pub struct Faults {
     pub swap_fills: Option<Span>,
 }
 
+/// What is known of the machine at one time, for policies of either kind.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sensed {
+    pub workloads: Observation,
+    pub regions: RegionObservation,
+}
+
+/// An action of either kind.
+#[derive(Debug, Clone)]
+pub(super) enum Ask {
+    Workload(Action),
+    Region(Order),
+}
+
 /// What becomes of an action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fate {
@@ -46,13 +60,13 @@ pub(super) enum Fate {
 pub(super) struct Misfortune {
     faults: Faults,
     random: Random,
-    last: Option<Observation>,
+    last: Option<Sensed>,
     /// What came of actions, while nothing could be seen.
     done: Vec<Done>,
     reclaimed: Vec<Reclaimed>,
     /// Seconds by which the clock is off.
     off_s: f64,
-    late: Vec<Action>,
+    late: Vec<Ask>,
 }
 
 impl Misfortune {
@@ -85,30 +99,28 @@ impl Misfortune {
         self.random.index(len)
     }
 
-    /// What is seen instead of the truth.
-    pub(super) fn seen(&mut self, mut truth: Observation, since_s: f64) -> Option<Observation> {
+    /// What is read instead of the truth.
+    pub(super) fn sensed(&mut self, mut truth: Sensed, since_s: f64) -> Option<Sensed> {
         if self.happens(self.faults.clock, since_s) {
             let by_s = self.faults.clock.map_or(0.0, |clock| clock.0.as_secs_f64());
             self.off_s += if self.random.chance() < 0.5 { by_s } else { -by_s };
         }
-        let now_s = truth.now_s + self.off_s;
+        let now_s = truth.workloads.now_s + self.off_s;
         // What came of actions is lowtide's own knowledge, and no reading that could fail or be stale.
-        self.done.append(&mut truth.done);
-        self.reclaimed.append(&mut truth.reclaimed);
+        self.done.append(&mut truth.regions.done);
+        self.reclaimed.append(&mut truth.workloads.reclaimed);
         if self.strikes(self.faults.unreadable) {
             return None;
         }
-        let (done, reclaimed) = (std::mem::take(&mut self.done), std::mem::take(&mut self.reclaimed));
-        if self.strikes(self.faults.stale)
-            && let Some(last) = &self.last
-        {
-            return Some(Observation { now_s, done, reclaimed, ..last.clone() });
+        let is_stale = self.strikes(self.faults.stale);
+        let mut sensed = self.last.clone().filter(|_| is_stale).unwrap_or_else(|| truth.clone());
+        if !is_stale && self.faults.stale.is_some() {
+            self.last = Some(truth);
         }
-        let seen = Observation { now_s, done, reclaimed, ..truth };
-        if self.faults.stale.is_some() {
-            self.last = Some(Observation { done: Vec::new(), reclaimed: Vec::new(), ..seen.clone() });
-        }
-        Some(seen)
+        (sensed.workloads.now_s, sensed.regions.now_s) = (now_s, now_s);
+        sensed.regions.done = std::mem::take(&mut self.done);
+        sensed.workloads.reclaimed = std::mem::take(&mut self.reclaimed);
+        Some(sensed)
     }
 
     /// What becomes of the next action.
@@ -127,12 +139,12 @@ impl Misfortune {
     }
 
     /// Keeps an action for the next turn.
-    pub(super) fn delay(&mut self, action: Action) {
-        self.late.push(action);
+    pub(super) fn delay(&mut self, ask: Ask) {
+        self.late.push(ask);
     }
 
     /// Actions of the turn before that are due now.
-    pub(super) fn overdue(&mut self) -> Vec<Action> {
+    pub(super) fn overdue(&mut self) -> Vec<Ask> {
         std::mem::take(&mut self.late)
     }
 }

@@ -7,7 +7,8 @@ use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 use super::*;
-use crate::machine::{Action, Machine};
+use crate::machine::{Action, Actuator, Policy, RegionAction, RegionPolicy, WorkloadPolicy};
+use crate::policies::AnyPolicy;
 use crate::reclaim::Reclaimer;
 use crate::reclaim::age::Settings;
 use crate::reclaim::brakes::Brakes;
@@ -39,9 +40,9 @@ fn part(mib: u32, uses: Use) -> Part {
     Part::new(true, uses, 256, mib)
 }
 
-fn age(seconds: f64) -> Box<dyn Policy> {
+fn age(seconds: f64) -> AnyPolicy {
     let span = Some(Span(std::time::Duration::from_secs_f64(seconds)));
-    Box::new(Reclaimer::new(Settings { anon: span, file: span, ..Settings::default() }, Brakes::default()))
+    AnyPolicy::workloads(Reclaimer::new(Settings { anon: span, file: span, ..Settings::default() }, Brakes::default()))
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn a_process_id_that_was_given_to_another_is_not_acted_on() {
         filters: Vec::new(),
         reason: String::new(),
     };
-    machine.act(vec![Action::Advise(order)], Vec::new());
+    machine.carry_out(vec![RegionAction::Advise(order)]);
     assert_eq!(machine.loads()[1].out, [0, 0]);
 }
 

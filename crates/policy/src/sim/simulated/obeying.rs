@@ -5,8 +5,11 @@ use lowtide_model::curve::RefaultCosts;
 use lowtide_model::scheme::Action as Advice;
 
 use super::Simulated;
-use crate::machine::{Action, Block, Done, Machine, Observation, Order, Reclaim, Reclaimed, Target};
+use crate::machine::{
+    Action, Actuator, Block, Done, Observation, Order, Reclaim, Reclaimed, RegionAction, RegionObservation, Target,
+};
 use crate::sim::faults::Fate;
+use crate::sim::faults::{Ask, Sensed};
 use crate::sim::load::PAGE_F;
 use crate::sim::memory::{Taken, evict_older, pages_f, pages_of};
 use crate::sim::monitor::{candidates, target};
@@ -110,29 +113,49 @@ impl Simulated {
     }
 }
 
-impl Machine for Simulated {
-    fn observe(&mut self) -> Option<Observation> {
+impl Simulated {
+    /// What is known of workloads now; `None` while it cannot be read.
+    pub fn observe(&mut self) -> Option<Observation> {
+        self.sense().map(|sensed| sensed.workloads)
+    }
+
+    /// What is known of processes' memory now; `None` while it cannot be read.
+    pub fn observe_regions(&mut self) -> Option<RegionObservation> {
+        self.sense().map(|sensed| sensed.regions)
+    }
+
+    fn sense(&mut self) -> Option<Sensed> {
         let since_s = self.now_s - self.turn_s;
         self.turn_s = self.now_s;
         let waited: Vec<f64> = self.waited_s.iter_mut().map(std::mem::take).collect();
         let refaults: Vec<[f64; 2]> = self.refaults.iter_mut().map(|back| std::mem::take(back).map(pages_f)).collect();
         let may_touch = self.loads.iter().zip(&refaults).filter(|(load, _)| !load.protected);
-        let pressure = |waited_s: f64| if since_s > 0.0 { (waited_s / since_s).min(1.0) } else { 0.0 };
+        let stalled = |waited_s: f64| if since_s > 0.0 { (waited_s / since_s).min(1.0) } else { 0.0 };
         let monitors = self.setup.monitors;
-        let mut seen = Observation {
+        // Some task stalls unless none does.
+        let pressure = Some(1.0 - waited.iter().map(|waited_s| 1.0 - stalled(*waited_s)).product::<f64>());
+        let (free, swap_free) = (self.memory.free() / self.memory.total, self.memory.swap_free() * PAGE);
+        let (free, swap_free) = (Some(free.clamp(0.0, 1.0)), Some(swap_free));
+        let mut regions = RegionObservation {
             now_s: self.now_s,
             back: self.watched.iter().filter_map(|block| self.in_memory(block)).collect(),
             done: std::mem::take(&mut self.done),
-            // Some task stalls unless none does.
-            pressure: Some(1.0 - waited.iter().map(|waited_s| 1.0 - pressure(*waited_s)).product::<f64>()),
             refaults: Some(may_touch.map(|(_, back)| back[0]).sum()),
+            pressure,
+            free,
+            swap_free,
+            ..RegionObservation::default()
+        };
+        let busy_cpu_s = std::mem::take(&mut self.busy_cpu_s);
+        let mut workloads = Observation {
+            now_s: self.now_s,
             reclaimed: std::mem::take(&mut self.reclaimed),
-            free: Some((self.memory.free() / self.memory.total).clamp(0.0, 1.0)),
-            swap_free: Some(self.memory.swap_free() * PAGE),
+            pressure,
+            free,
+            swap_free,
             swap_on_disk: !self.memory.swap.zram,
             cpus: Some(self.setup.cpus),
-            cpu_busy: (since_s > 0.0)
-                .then(|| (std::mem::take(&mut self.busy_cpu_s) / (since_s * self.setup.cpus)).min(1.0)),
+            cpu_busy: (since_s > 0.0).then(|| (busy_cpu_s / (since_s * self.setup.cpus)).min(1.0)),
             can_protect: true,
             costs: RefaultCosts { swap_s: self.memory.swap.in_s, disk_s: self.memory.disk_s },
             ..Observation::default()
@@ -144,60 +167,83 @@ impl Machine for Simulated {
             }
             self.known.insert(load.pid, load.id);
             if monitors.histograms {
-                let pressure = Some(pressure(*waited_s));
+                let pressure = Some(stalled(*waited_s));
                 let target = target(load, self.now_s, pressure, &monitors, &mut self.random);
                 let stored = target.stored.filter(|_| self.memory.swap.zram);
-                seen.targets.push(Target { refaults, stored, stalled: pressure, ..target });
+                workloads.targets.push(Target { refaults, stored, stalled: pressure, ..target });
             }
             if monitors.regions > 0 {
-                candidates(load, self.now_s, &monitors, &mut self.random, &mut seen.candidates);
+                candidates(load, self.now_s, &monitors, &mut self.random, &mut regions.candidates);
             }
         }
-        self.misfortune.seen(seen, since_s)
+        self.misfortune.sensed(Sensed { workloads, regions }, since_s)
     }
 
-    fn act(&mut self, actions: Vec<Action>, watched: Vec<Block>) {
-        self.watched = watched;
+    fn obey(&mut self, asked: Vec<Ask>) {
         let overdue = self.misfortune.overdue();
-        let due = overdue.into_iter().map(|action| (action, Fate::Done));
-        let fresh: Vec<_> = actions.into_iter().map(|action| (action, self.misfortune.fate())).collect();
-        for (action, fate) in due.chain(fresh) {
-            let share = match fate {
-                Fate::Done => 1.0,
-                Fate::Partial(share) => share,
-                Fate::Failed => continue,
-                Fate::Late => {
-                    self.misfortune.delay(action);
-                    continue;
-                }
-                Fate::Lied => {
-                    if let Action::Advise(order) = &action {
-                        let went = |range: &(u64, u64)| ((range.1 - range.0) / PAGE).try_into();
-                        let blocks = order.ranges.iter().map(|range| (order.pid, range.0, went(range).unwrap_or(0)));
-                        self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
-                    }
-                    if let Action::Reclaim(reclaim) = action {
-                        let Reclaim { target, bytes, .. } = reclaim;
-                        self.reclaimed.push(Reclaimed { target, bytes, cpu_s: 0.0 });
-                    }
-                    continue;
-                }
-            };
-            match action {
-                Action::Advise(order) => {
-                    let done = self.advise(&order, share);
-                    self.done.push(done);
-                }
-                Action::Reclaim(reclaim) => self.reclaim(&reclaim, share),
-                Action::Stow { target, .. } => self.stow(target, share),
-                Action::Fetch { target, .. } => self.fetch(target, share),
-                Action::Protect { target, bytes, lasts_s, .. } => self.grant(target, Some(bytes), lasts_s),
-                Action::Pause { target, lasts_s, .. } => self.grant(target, None, lasts_s),
-                Action::Release { target, .. } => {
-                    self.grant(target, Some(0.0), 0.0);
-                    self.grant(target, None, 0.0);
-                }
+        let due = overdue.into_iter().map(|ask| (ask, Fate::Done));
+        let fresh: Vec<_> = asked.into_iter().map(|ask| (ask, self.misfortune.fate())).collect();
+        for (ask, fate) in due.chain(fresh) {
+            match fate {
+                Fate::Done => self.carry_out_one(ask, 1.0),
+                Fate::Partial(share) => self.carry_out_one(ask, share),
+                Fate::Failed => {}
+                Fate::Late => self.misfortune.delay(ask),
+                Fate::Lied => self.lie(ask),
             }
         }
+    }
+
+    /// Reports as done what is not.
+    fn lie(&mut self, ask: Ask) {
+        match ask {
+            Ask::Region(order) => {
+                let went = |range: &(u64, u64)| ((range.1 - range.0) / PAGE).try_into();
+                let blocks = order.ranges.iter().map(|range| (order.pid, range.0, went(range).unwrap_or(0)));
+                self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
+            }
+            Ask::Workload(Action::Reclaim(Reclaim { target, bytes, .. })) => {
+                self.reclaimed.push(Reclaimed { target, bytes, cpu_s: 0.0 });
+            }
+            Ask::Workload(_) => {}
+        }
+    }
+
+    fn carry_out_one(&mut self, ask: Ask, share: f64) {
+        match ask {
+            Ask::Region(order) => {
+                let done = self.advise(&order, share);
+                self.done.push(done);
+            }
+            Ask::Workload(Action::Reclaim(reclaim)) => self.reclaim(&reclaim, share),
+            Ask::Workload(Action::Stow { target, .. }) => self.stow(target, share),
+            Ask::Workload(Action::Fetch { target, .. }) => self.fetch(target, share),
+            Ask::Workload(Action::Protect { target, bytes, lasts_s, .. }) => self.grant(target, Some(bytes), lasts_s),
+            Ask::Workload(Action::Pause { target, lasts_s, .. }) => self.grant(target, None, lasts_s),
+            Ask::Workload(Action::Release { target, .. }) => {
+                self.grant(target, Some(0.0), 0.0);
+                self.grant(target, None, 0.0);
+            }
+        }
+    }
+}
+
+impl Actuator<Action> for Simulated {
+    fn carry_out(&mut self, actions: Vec<Action>) {
+        self.obey(actions.into_iter().map(Ask::Workload).collect());
+    }
+}
+
+impl Actuator<RegionAction> for Simulated {
+    fn carry_out(&mut self, actions: Vec<RegionAction>) {
+        self.watched.clear();
+        let mut asked = Vec::new();
+        for action in actions {
+            match action {
+                RegionAction::Advise(order) => asked.push(Ask::Region(order)),
+                RegionAction::Count(block) => self.watched.push(block),
+            }
+        }
+        self.obey(asked);
     }
 }

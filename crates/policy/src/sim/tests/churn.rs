@@ -6,7 +6,7 @@ use crate::policies::Spec;
 fn a_week_of_workloads_leaves_nothing_behind() {
     let churn = Churn { stay: 4, come: 120, turn_s: 60.0 };
     for name in ["auto", "promotion", "pressure"] {
-        let mut policy = Spec::built_in(name).unwrap().build(1).unwrap();
+        let mut policy = Spec::built_in(name).unwrap().build(1).unwrap().into_workloads().unwrap();
         let mut hours = Vec::new();
         churn.run(policy.as_mut(), 7 * 24, |_, stand| hours.push(stand));
         let last = hours[hours.len() - 1];

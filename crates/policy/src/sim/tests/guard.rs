@@ -8,7 +8,7 @@ use proptest::test_runner::RngSeed;
 use super::laws::{conserved, machines};
 use super::*;
 use crate::guard::{Guard, LEASE_S, Means, Settings};
-use crate::machine::{Observation, turn};
+use crate::machine::Observation;
 
 /// A program that is done after so many seconds of running.
 fn program(id: u64, mib: u32, uses: Use, work_s: f64) -> Load {
@@ -50,7 +50,7 @@ fn finish(setup: &Setup, means: Option<Means>) -> Finished {
     let mut minutes = Vec::new();
     while machine.loads().iter().any(|load| load.done_s.is_none() && !load.gone) && machine.step() {
         if let Some(guard) = guard.as_mut().filter(|_| machine.is_due()) {
-            turn(&mut machine, guard);
+            machine.workload_turn(guard);
         }
         if machine.now_s() >= 60.0 * (minutes.len() + 1) as f64 {
             minutes.push(machine.loads().iter().map(|load| load.clock_s).collect());
@@ -87,7 +87,7 @@ fn idle_memory_that_is_paged_out_and_files_that_are_read_are_no_thrashing() {
         let (mut machine, mut guard) = (Simulated::new(setup), Guard::new(Settings::default()));
         while machine.step() {
             if machine.is_due() {
-                turn(&mut machine, &mut guard);
+                machine.workload_turn(&mut guard);
                 assert_eq!(guard.whole(), None, "{} s", machine.now_s());
             }
         }
@@ -103,6 +103,9 @@ struct Leases {
 }
 
 impl Policy for Leases {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         let actions = self.guard.decide(seen);
         let there: f64 = seen.targets.iter().flat_map(|of| of.resident).sum();
@@ -130,7 +133,7 @@ impl Policy for Leases {
                 Action::Fetch { target, .. } => (*target, 0.0),
                 // What is over may be taken back from who has gone.
                 Action::Release { .. } => continue,
-                other => panic!("{other:?}"),
+                Action::Stow { .. } => panic!("{action:?}"),
             };
             if !seen.targets.iter().any(|of| of.id == target) || lasts_s > LEASE_S {
                 wrong.push(format!("{} s: {action:?}", seen.now_s));
@@ -171,7 +174,7 @@ proptest! {
         let mut policy = Leases { guard, wrong: wrong.clone() };
         let mut simulated = Simulated::new(machine);
         while simulated.step() {
-            turn(&mut simulated, &mut policy);
+            simulated.workload_turn(&mut policy);
             conserved(&simulated);
         }
         prop_assert_eq!(&*wrong.lock().unwrap(), &Vec::<String>::new());

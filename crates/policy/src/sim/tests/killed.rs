@@ -1,7 +1,7 @@
 //! An agent that is killed at any instant, over and over, and started again from what it had saved.
 
 use std::cell::Cell;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lowtide_model::random::Random;
 use lowtide_model::units::Size;
@@ -30,11 +30,14 @@ enum Blow {
 
 /// One life of a policy: its clock begins with it.
 struct Life {
-    policy: Box<dyn Policy>,
+    policy: Box<WorkloadPolicy>,
     born_s: f64,
 }
 
 impl Policy for Life {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         self.policy.decide(&Observation { now_s: seen.now_s - self.born_s, ..seen.clone() })
     }
@@ -53,8 +56,8 @@ type File = (f64, Saved);
 
 /// An agent as the real one is, with a machine of its own.
 struct Agent<'a> {
-    checked: Checked,
-    make: &'a dyn Fn() -> Box<dyn Policy>,
+    checked: Checked<WorkloadPolicy>,
+    make: &'a dyn Fn() -> Box<WorkloadPolicy>,
     random: Random,
     file: Vec<u8>,
     /// What held the policy when it was saved.
@@ -69,16 +72,9 @@ struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    fn new(make: &'a dyn Fn() -> Box<dyn Policy>, quota: Option<(f64, f64)>, seed: u64) -> Self {
+    fn new(make: &'a dyn Fn() -> Box<WorkloadPolicy>, quota: Option<(f64, f64)>, seed: u64) -> Self {
         let life = Life { policy: make(), born_s: 0.0 };
-        let checked = Checked {
-            policy: Box::new(life),
-            pressure: 0.1,
-            quota,
-            spent: (f64::MIN, 0.0),
-            wrong: Arc::default(),
-            log: Arc::new(Mutex::new(Vec::new())),
-        };
+        let checked = Checked::<WorkloadPolicy>::new(Box::new(life), quota, &Arc::default(), &Arc::default());
         let random = Random::new(seed ^ 0xdead);
         Self {
             checked,
@@ -139,7 +135,7 @@ impl<'a> Agent<'a> {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
             actions.truncate((share * (actions.len() + 1) as f64) as usize);
         }
-        machine.act(actions, Vec::new());
+        machine.carry_out(actions);
         let now_s = machine.now_s();
         let saves = match blow {
             Some(Blow::Acting(_) | Blow::Acted) => false,
@@ -161,8 +157,14 @@ impl<'a> Agent<'a> {
 }
 
 /// What the agent can run, made anew as often as is wanted.
-fn made(name: &'static str, quota: Option<u64>, seed: u64) -> impl Fn() -> Box<dyn Policy> {
-    move || policies(quota, seed).into_iter().find(|(other, _)| *other == name).unwrap().1
+fn made(name: &'static str, quota: Option<u64>, seed: u64) -> impl Fn() -> Box<WorkloadPolicy> {
+    move || {
+        policies(quota, seed)
+            .into_iter()
+            .find(|(other, _)| *other == name)
+            .and_then(|(_, policy)| policy.into_workloads())
+            .unwrap()
+    }
 }
 
 const NAMES: [&str; 5] = ["age", "promotion", "pressure", "auto", "lifecycle"];
@@ -263,7 +265,7 @@ proptest! {
 #[test]
 fn death_does_not_fill_a_day_anew() {
     let a_day = 4 << 30;
-    let make = || -> Box<dyn Policy> {
+    let make = || -> Box<WorkloadPolicy> {
         Box::new(Reclaimer::new(Settings::default(), Brakes { writes: Some(Size(a_day)), ..Brakes::default() }))
     };
     let part = Part { grow_s: 3000.0, ..part(2000, Use::Idle) };

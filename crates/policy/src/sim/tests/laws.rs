@@ -3,19 +3,19 @@
 use std::sync::{Arc, Mutex};
 
 use lowtide_model::scheme::{Action as Advice, builtin};
-use lowtide_model::units::{Share, Size, Span};
+use lowtide_model::units::{Share, Size, Span, float};
 use proptest::prelude::*;
 
 use super::phone::phone;
 use super::*;
 use crate::lifecycle::{self, Lifecycle};
-use crate::machine::{Block, Observation};
+use crate::machine::{Observation, RegionObservation};
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
 use crate::schemes::{Limits as SchemeLimits, Operator};
 
 /// Holds every decision of a policy against what it saw.
-pub(super) struct Checked {
-    pub policy: Box<dyn Policy>,
+pub(super) struct Checked<P: ?Sized> {
+    pub policy: Box<P>,
     pub pressure: f64,
     pub quota: Option<(f64, f64)>,
     pub spent: (f64, f64),
@@ -23,85 +23,120 @@ pub(super) struct Checked {
     pub log: Arc<Mutex<Vec<(f64, f64)>>>,
 }
 
-impl Policy for Checked {
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
-        let actions = self.policy.decide(seen);
+impl<P: ?Sized> Checked<P> {
+    /// Checks what was asked for in one turn: all bytes, and those that the quota counts.
+    fn check(&mut self, now_s: f64, pressure: Option<f64>, (bytes, counted): (f64, f64)) {
         let mut wrong = self.wrong.lock().unwrap();
-        // A scheme's quota is for all processes together, that of reclaim by age for each target.
-        let (mut bytes, mut advised, mut most) = (0.0, 0.0, 0.0f64);
+        if bytes > 0.0 && pressure.is_some_and(|pressure| pressure > self.pressure) {
+            wrong.push(format!("{now_s} s: under pressure"));
+        }
+        if let Some((quota, every_s)) = self.quota {
+            if !(self.spent.0..self.spent.0 + every_s - 1e-6).contains(&now_s) {
+                self.spent = (now_s, 0.0);
+            }
+            self.spent.1 += counted;
+            if self.spent.1 > quota + 1.0 {
+                wrong.push(format!("{now_s} s: {} B of a quota of {quota}", self.spent.1));
+            }
+        }
+        self.log.lock().unwrap().push((now_s, bytes));
+    }
+}
+
+impl Policy for Checked<RegionPolicy> {
+    type Frame = RegionObservation;
+    type Action = RegionAction;
+
+    /// A scheme's quota is for all processes together.
+    fn decide(&mut self, frame: &RegionObservation) -> Vec<RegionAction> {
+        let actions = self.policy.decide(frame);
+        let mut bytes = 0.0;
         for action in &actions {
+            let RegionAction::Advise(order) = action else { continue };
+            if order.action != Advice::Pageout {
+                continue;
+            }
+            bytes += order.ranges.iter().map(|(start, end)| float(end - start)).sum::<f64>();
+            let offered = |(start, end): &(u64, u64)| {
+                let mut known = frame.candidates.iter().filter(|of| of.pid == order.pid);
+                known.any(|of| of.start < *end && *start < of.end)
+            };
+            if !order.ranges.iter().all(offered) {
+                self.wrong.lock().unwrap().push(format!("{} s: memory that nobody offered", frame.now_s));
+            }
+        }
+        self.check(frame.now_s, frame.pressure, (bytes, bytes));
+        actions
+    }
+}
+
+impl Policy for Checked<WorkloadPolicy> {
+    type Frame = Observation;
+    type Action = Action;
+
+    /// The quota of reclaim is for each target.
+    fn decide(&mut self, frame: &Observation) -> Vec<Action> {
+        let actions = self.policy.decide(frame);
+        let (mut bytes, mut most) = (0.0, 0.0f64);
+        for action in &actions {
+            let wrong = |what: &str| self.wrong.lock().unwrap().push(format!("{} s: {what}", frame.now_s));
             match action {
-                Action::Advise(order) if order.action == Advice::Pageout => {
-                    #[expect(clippy::cast_precision_loss)]
-                    let order_bytes = order.ranges.iter().map(|(start, end)| (end - start) as f64).sum::<f64>();
-                    bytes += order_bytes;
-                    advised += order_bytes;
-                    let offered = |(start, end): &(u64, u64)| {
-                        let mut known = seen.candidates.iter().filter(|of| of.pid == order.pid);
-                        known.any(|of| of.start < *end && *start < of.end)
-                    };
-                    if !order.ranges.iter().all(offered) {
-                        wrong.push(format!("{} s: memory that nobody offered", seen.now_s));
-                    }
-                }
-                Action::Advise(_) | Action::Fetch { .. } => {}
                 // The guard has laws of its own: it acts where there is pressure.
-                Action::Protect { .. } | Action::Pause { .. } | Action::Release { .. } => {}
+                Action::Fetch { .. } | Action::Protect { .. } | Action::Pause { .. } | Action::Release { .. } => {}
                 Action::Stow { target, .. } => {
-                    let target = seen.targets.iter().find(|of| of.id == *target);
+                    let target = frame.targets.iter().find(|of| of.id == *target);
                     bytes += target.map_or(0.0, |target| target.resident[0]);
                     if target.is_some_and(|target| target.resident[1] < target.floor - 1.0) {
-                        wrong.push(format!("{} s: below its floor", seen.now_s));
+                        wrong("below its floor");
                     }
                     if !target.is_some_and(|target| target.background) {
-                        wrong.push(format!("{} s: not in the background", seen.now_s));
+                        wrong("not in the background");
                     }
                     if target.is_some_and(|target| target.pressure.is_some_and(|pressure| pressure > self.pressure)) {
-                        wrong.push(format!("{} s: a target under pressure", seen.now_s));
+                        wrong("a target under pressure");
                     }
                 }
                 Action::Reclaim(reclaim) => {
-                    bytes += reclaim.bytes.iter().sum::<f64>();
-                    most = most.max(reclaim.bytes.iter().sum::<f64>());
-                    let target = seen.targets.iter().find(|target| target.id == reclaim.target);
-                    match target {
-                        None => wrong.push(format!("{} s: a target that nobody offered", seen.now_s)),
-                        Some(target) => {
-                            let left = target.resident.iter().sum::<f64>() - reclaim.bytes.iter().sum::<f64>();
-                            if left < target.floor - 1.0 {
-                                wrong.push(format!("{} s: below its floor", seen.now_s));
-                            }
-                            if target.pressure.is_some_and(|pressure| pressure > self.pressure) {
-                                wrong.push(format!("{} s: a target under pressure", seen.now_s));
-                            }
-                        }
+                    let asked = reclaim.bytes.iter().sum::<f64>();
+                    (bytes, most) = (bytes + asked, most.max(asked));
+                    let Some(target) = frame.targets.iter().find(|target| target.id == reclaim.target) else {
+                        wrong("a target that nobody offered");
+                        continue;
+                    };
+                    if target.resident.iter().sum::<f64>() - asked < target.floor - 1.0 {
+                        wrong("below its floor");
+                    }
+                    if target.pressure.is_some_and(|pressure| pressure > self.pressure) {
+                        wrong("a target under pressure");
                     }
                 }
             }
         }
-        if bytes > 0.0 && seen.pressure.is_some_and(|pressure| pressure > self.pressure) {
-            wrong.push(format!("{} s: under pressure", seen.now_s));
-        }
-        if let Some((quota, every_s)) = self.quota {
-            if !(self.spent.0..self.spent.0 + every_s - 1e-6).contains(&seen.now_s) {
-                self.spent = (seen.now_s, 0.0);
-            }
-            self.spent.1 += advised.max(most);
-            if self.spent.1 > quota + 1.0 {
-                wrong.push(format!("{} s: {} B of a quota of {quota}", seen.now_s, self.spent.1));
-            }
-        }
-        self.log.lock().unwrap().push((seen.now_s, bytes));
+        self.check(frame.now_s, frame.pressure, (bytes, most));
         actions
     }
+}
 
-    fn watched(&self) -> Vec<Block> {
-        self.policy.watched()
+/// What turns found wrong, and bytes asked for in each.
+type Wrong = Arc<Mutex<Vec<String>>>;
+type Log = Arc<Mutex<Vec<(f64, f64)>>>;
+
+impl<P: ?Sized> Checked<P> {
+    pub fn new(policy: Box<P>, quota: Option<(f64, f64)>, wrong: &Wrong, log: &Log) -> Self {
+        Self { policy, pressure: 0.1, quota, spent: (f64::MIN, 0.0), wrong: wrong.clone(), log: log.clone() }
+    }
+}
+
+/// A policy whose decisions are checked.
+fn checked(policy: AnyPolicy, quota: Option<(f64, f64)>, wrong: &Wrong, log: &Log) -> AnyPolicy {
+    match policy {
+        AnyPolicy::Workloads(policy) => AnyPolicy::workloads(Checked::new(policy, quota, wrong, log)),
+        AnyPolicy::Regions(policy) => AnyPolicy::regions(Checked::new(policy, quota, wrong, log)),
     }
 }
 
 /// Every policy that exists, with a quota of so many bytes a second if it shall have one. A new one is one line.
-pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<dyn Policy>)> {
+pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, AnyPolicy)> {
     let mut schemes = builtin::named("prcl-tuned").unwrap();
     if let Some(bytes) = quota {
         for scheme in &mut schemes {
@@ -117,14 +152,17 @@ pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, Box<
     let promotion = promotion::Settings { warm_up: seconds(60), ..promotion::Settings::default() };
     let pressure = pressure::Settings { every: seconds(5), step: Share(0.02), ..pressure::Settings::default() };
     vec![
-        ("schemes", Box::new(Operator::new(&schemes, SchemeLimits::default(), seed))),
-        ("age", Box::new(Reclaimer::new(age, brakes.clone()))),
-        ("promotion", Box::new(Reclaimer::new(promotion, brakes.clone()))),
-        ("pressure", Box::new(Reclaimer::new(pressure, brakes.clone()))),
-        ("auto", Box::new(Reclaimer::new(auto::Settings::default(), brakes))),
+        ("schemes", AnyPolicy::regions(Operator::new(&schemes, SchemeLimits::default(), seed))),
+        ("age", AnyPolicy::workloads(Reclaimer::new(age, brakes.clone()))),
+        ("promotion", AnyPolicy::workloads(Reclaimer::new(promotion, brakes.clone()))),
+        ("pressure", AnyPolicy::workloads(Reclaimer::new(pressure, brakes.clone()))),
+        ("auto", AnyPolicy::workloads(Reclaimer::new(auto::Settings::default(), brakes))),
         (
             "lifecycle",
-            Box::new(Lifecycle::new(lifecycle::Settings { floor: Size(1 << 20), ..lifecycle::Settings::default() })),
+            AnyPolicy::workloads(Lifecycle::new(lifecycle::Settings {
+                floor: Size(1 << 20),
+                ..lifecycle::Settings::default()
+            })),
         ),
     ]
 }
@@ -235,11 +273,11 @@ proptest! {
             #[expect(clippy::cast_precision_loss)]
             let quota = quota.map(|bytes| (bytes as f64, 1.0));
             let log = Arc::default();
-            let mut checked = Checked { policy, pressure: 0.1, quota, spent: (f64::MIN, 0.0), wrong: wrong.clone(), log };
+            let mut checked = checked(policy, quota, &wrong, &log);
             let mut simulated = Simulated::new(machine.clone());
             while simulated.step() {
                 conserved(&simulated);
-                turn(&mut simulated, &mut checked);
+                simulated.turn(&mut checked);
                 conserved(&simulated);
             }
             prop_assert_eq!(&*wrong.lock().unwrap(), &Vec::<String>::new(), "{}", name);
@@ -258,7 +296,7 @@ proptest! {
         let machine = Setup { spare: 0.0, ..phone(apps, mib, total_mib, u64::from(apps * mib), lasts_s) };
         let nothing = run(Simulated::new(machine.clone()), None);
         let policy = Box::new(Lifecycle::new(lifecycle::Settings::default()));
-        let stowed = run(Simulated::new(machine), Some(policy));
+        let stowed = run(Simulated::new(machine), Some(AnyPolicy::Workloads(policy)));
         prop_assert!(stowed.killed() <= nothing.killed(), "{} instead of {}", stowed.killed(), nothing.killed());
         let allowed = nothing.slowdown() + 0.03;
         prop_assert!(stowed.slowdown() < allowed, "{} after {}", stowed.slowdown(), nothing.slowdown());
@@ -277,12 +315,10 @@ proptest! {
             let monitors = Monitors { regions: 40, ..Monitors::default() };
             let machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 400.0) };
             let log = Arc::new(Mutex::new(Vec::new()));
-            let mut checked = Checked {
-                policy, pressure: 0.1, quota: None, spent: (f64::MIN, 0.0), wrong: Arc::default(), log: log.clone(),
-            };
+            let mut checked = checked(policy, None, &Arc::default(), &log);
             let mut simulated = Simulated::new(machine);
             while simulated.step() {
-                turn(&mut simulated, &mut checked);
+                simulated.turn(&mut checked);
             }
             let late = log.lock().unwrap().iter().filter(|(t_s, _)| *t_s > 300.0).map(|(_, bytes)| bytes).sum::<f64>();
             let all = f64::from(hot + idle) * MIB;
@@ -307,7 +343,7 @@ proptest! {
         let mut machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 600.0) };
         machine.memory.swap.in_s = 10e-6;
         let schemes = builtin::named("prcl-tuned").unwrap();
-        let outcome = run(Simulated::new(machine), Some(Box::new(Operator::new(&schemes, SchemeLimits::default(), seed))));
+        let outcome = run(Simulated::new(machine), Some(AnyPolicy::regions(Operator::new(&schemes, SchemeLimits::default(), seed))));
         let slowdown = outcome.workloads[0].slowdown();
         prop_assert!(slowdown < 0.02, "{} of 0.01 allowed", slowdown);
     }
@@ -315,7 +351,7 @@ proptest! {
 
 /// Counts the minutes in which more came back than may.
 struct Minutes {
-    policy: Box<dyn Policy>,
+    policy: Box<WorkloadPolicy>,
     limit: f64,
     from_s: f64,
     back: f64,
@@ -324,6 +360,9 @@ struct Minutes {
 }
 
 impl Policy for Minutes {
+    type Frame = Observation;
+    type Action = Action;
+
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         for target in &seen.targets {
             self.back += target.refaults[0] * 4096.0;
@@ -357,7 +396,7 @@ proptest! {
         let policy = Box::new(Reclaimer::new(settings, Brakes::default()));
         let counts = Arc::new(Mutex::new((0, 0)));
         let minutes = Minutes { policy, limit, from_s: 300.0, back: 0.0, counts: counts.clone() };
-        let outcome = run(Simulated::new(machine), Some(Box::new(minutes)));
+        let outcome = run(Simulated::new(machine), Some(AnyPolicy::workloads(minutes)));
         let (within, beyond) = *counts.lock().unwrap();
         prop_assert!(within + beyond > 100 && beyond * 100 <= within, "{} minutes of {}", beyond, within + beyond);
         // Ages are told up to two minutes: where so much is used again later, nothing may go.
@@ -372,7 +411,7 @@ proptest! {
         let mut machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![load], 1200.0) };
         machine.memory.swap.in_s = 20e-6;
         let policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
-        let outcome = run(Simulated::new(machine), Some(Box::new(policy)));
+        let outcome = run(Simulated::new(machine), Some(AnyPolicy::workloads(policy)));
         let slowdown = outcome.workloads[0].slowdown();
         prop_assert!(slowdown < 0.005, "{} of 0.005 allowed", slowdown);
     }

@@ -22,7 +22,7 @@ fn what_is_stowed_in_the_background_need_not_be_killed() {
     let both = |swap_mib| {
         let phone = || Simulated::new(phone(8, 170, 1024.0, swap_mib, 6.0));
         let policy = Lifecycle::new(lifecycle::Settings::default());
-        (run(phone(), None), run(phone(), Some(Box::new(policy))))
+        (run(phone(), None), run(phone(), Some(AnyPolicy::workloads(policy))))
     };
     // Swap is short: who is stowed is one less to be killed.
     let (nothing, stowed) = both(512);
