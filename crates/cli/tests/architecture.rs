@@ -48,7 +48,9 @@ fn policies_are_asked_in_one_place_for_real_and_simulated_machines() {
         names
     };
     assert_eq!(with(".decide("), ["machine.rs"]);
-    assert_eq!(with("impl Actuator<Action> for "), ["node.rs", "obeying.rs"]);
+    // What carries actions out, on real machines and on the simulated one.
+    assert_eq!(with("impl Actuator<Action> for "), ["actuator.rs", "obeying.rs"]);
     assert_eq!(with("impl Actuator<RegionAction> for "), ["acting.rs", "obeying.rs", "site.rs"]);
-    assert_eq!(with("carry_out(policy.decide("), ["machine.rs"]);
+    // One place waits.
+    assert_eq!(with("kernel.wait("), ["scheduler.rs"]);
 }

@@ -1,10 +1,14 @@
 //! Events: what the loop makes known, and the sinks that take it.
 
+use std::collections::BTreeMap;
+
 use lowtide_model::numa::NodeUse;
 use lowtide_model::usage::Usage;
+use lowtide_policy::machine::{Brake, Observation, Reclaim, Reclaimed, Target};
 use lowtide_record::{ActionRow, Writer};
 
 use crate::source::Frame;
+use crate::workloads::Workload;
 
 /// Something that happened. Every sink is given every event, and takes what concerns it.
 #[derive(Debug)]
@@ -15,8 +19,140 @@ pub enum Event<'a> {
     Nodes(&'a [NodeUse]),
     /// A source was read.
     Frame(&'a Frame),
-    /// Schemes were carried out.
+    /// Schemes were carried out on it.
     Actions(&'a [ActionRow]),
+    /// The agent's workloads were observed.
+    Observed(&'a Observed<'a>),
+    /// Memory of a workload was asked for.
+    Reclaimed(&'a Workload, &'a Reclaim, &'a Outcome),
+    /// A workload was protected or paused, or that was ended.
+    Granted(&'a Workload, &'a Granted, &'a str),
+    /// A workload went to the background, or came back.
+    Moved(&'a Moved<'a>),
+    /// A scheme of a workload's policy was carried out: its title, and bytes that something came of.
+    Advised(&'a Workload, &'a str, f64),
+    /// Brakes that hold policies now, by the policy's name; `None` = from all of its workloads.
+    Brakes(&'a [HeldBrake]),
+    /// A brake of a policy took hold of a workload or of all, or let go.
+    Brake {
+        /// The policy.
+        policy: &'a str,
+        /// The workload's path, or `all`.
+        workload: &'a str,
+        /// Which brake.
+        brake: Brake,
+        /// It holds.
+        holds: bool,
+    },
+    /// Something that could not be done or read, for whoever looks at the agent.
+    Note(&'a str),
+    /// Something failed.
+    Error(&'a str),
+    /// What else a log should have: what happened, and its figures.
+    Logged(&'static str, &'a [(&'a str, String)]),
+}
+
+/// A brake that holds a policy, by its name, back from a target or from all.
+pub type HeldBrake = (String, (Option<u64>, Brake));
+
+/// All workloads as they were just observed.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    /// What policies decide from.
+    pub observation: &'a Observation,
+    /// The workloads.
+    pub workloads: &'a BTreeMap<u64, Workload>,
+    /// Processes that hints were given about, by their names.
+    pub processes: &'a [(String, Target)],
+    /// Idle ages are new.
+    pub are_ages_new: bool,
+    /// Nothing is taken: by a file, and which; or it is a dry run.
+    pub stopped: bool,
+    /// That file.
+    pub stop_file: &'a str,
+    /// Nothing is ever taken.
+    pub dry_run: bool,
+    /// Seconds between two turns.
+    pub every_s: f64,
+    /// CPU seconds so far of measuring and deciding, and of evicting.
+    pub cpu_s: (f64, f64),
+}
+
+/// What came of one request to reclaim.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// For the policy.
+    pub reclaimed: Reclaimed,
+    /// Seconds that it took.
+    pub took_s: f64,
+    /// Why less was done than was asked for.
+    pub stopped: Option<String>,
+}
+
+/// What was done to a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Cold memory was reclaimed.
+    Reclaim,
+    /// It went to the background and was paged out.
+    Stow,
+    /// It came back and was fetched.
+    Fetch,
+    /// Its memory was protected for a time.
+    Protect,
+    /// It was paused for a time.
+    Pause,
+    /// Its protection or pause was ended.
+    Release,
+}
+
+impl Deed {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reclaim => "reclaim",
+            Self::Stow => "stow",
+            Self::Fetch => "fetch",
+            Self::Protect => "protect",
+            Self::Pause => "pause",
+            Self::Release => "release",
+        }
+    }
+}
+
+/// What came of a grant, if it is worth an event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Granted {
+    /// What was done.
+    pub deed: Deed,
+    /// Bytes that are protected.
+    pub bytes: f64,
+    /// Why it was not done.
+    pub stopped: Option<String>,
+}
+
+/// What came of moving a workload's memory out of the way, or back.
+#[derive(Debug, Clone)]
+pub struct Moved<'a> {
+    /// Which workload.
+    pub id: u64,
+    /// Its path, or the process.
+    pub name: &'a str,
+    /// To the background, rather than back.
+    pub away: bool,
+    /// Bytes: anonymous, file.
+    pub bytes: [u64; 2],
+    /// Processes.
+    pub processes: usize,
+    /// Seconds that it took.
+    pub took_s: f64,
+    /// Why.
+    pub reason: &'a str,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Nothing was done: it is a dry run.
+    pub dry_run: bool,
 }
 
 /// Takes events: a record, metrics, a log.
@@ -39,6 +175,7 @@ impl Sink for Writer {
                 self.regions(frame.regions.iter().cloned());
                 self.episodes(frame.episodes.iter().cloned());
             }
+            _ => {}
         }
     }
 }

@@ -110,6 +110,12 @@ impl Kernel {
         self.clock.monotonic_ns()
     }
 
+    /// Seconds since the boot, sleep counted.
+    #[must_use]
+    pub fn boot_s(&self) -> f64 {
+        self.clock.boot_s()
+    }
+
     /// Seconds since that time.
     #[must_use]
     pub fn seconds_since(&self, monotonic_ns: u64) -> f64 {

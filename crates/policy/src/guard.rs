@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use lowtide_model::units::{Share, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use self::detect::{Detector, Fared};
 use self::round::Round;
@@ -19,7 +19,7 @@ pub mod detect;
 pub mod round;
 
 /// How thrashing is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detect {
     /// By the time that is lost, where one after the other would get more done.
@@ -29,7 +29,7 @@ pub enum Detect {
 }
 
 /// What is done about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Means {
     /// Protection where the machine can, else pauses.
@@ -41,7 +41,7 @@ pub enum Means {
 }
 
 /// Settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// How thrashing is told.

@@ -8,11 +8,11 @@ use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Action, Brake, Observation, Policy, Target};
-use crate::saved::{self, Kept, ROUNDED_S, Saved, moved};
+use crate::saved::{self, Resume, Saved, is_past};
 use crate::schemes::Limits;
 
 /// Settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// A workload with less anonymous memory is not worth it.
@@ -66,14 +66,9 @@ struct State {
     held: Option<Brake>,
 }
 
-impl Kept for State {
-    fn shift(&mut self, by_s: f64) {
-        self.taken_s = self.taken_s.map(|taken_s| moved(taken_s, by_s));
-        self.seen_s = moved(self.seen_s, by_s);
-    }
-
+impl Resume for State {
     fn resume(&mut self, now_s: f64) -> bool {
-        let past = |at_s: f64| at_s <= now_s + ROUNDED_S;
+        let past = |at_s: f64| is_past(at_s, now_s);
         self.taken_s.is_none_or(past)
             && past(self.seen_s)
             && (0.0..=LONGEST).contains(&self.waits)
@@ -167,14 +162,14 @@ impl Policy for Lifecycle {
         there.filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
     }
 
-    fn save(&self, now_s: f64) -> Saved {
-        let targets = self.states.iter().map(|(id, state)| (*id, saved::save(state, now_s)));
+    fn save(&self) -> Saved {
+        let targets = self.states.iter().map(|(id, state)| (*id, saved::save(state)));
         Saved { targets: targets.collect(), ..Saved::default() }
     }
 
-    fn restore(&mut self, saved: &Saved, now_s: f64, away_s: f64) -> usize {
+    fn restore(&mut self, saved: &Saved, now_s: f64) -> usize {
         let each = saved.targets.iter();
-        self.states = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s, away_s)?))).collect();
+        self.states = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s)?))).collect();
         self.states.len()
     }
 }

@@ -64,7 +64,7 @@ impl Observation {
 /// What is known at one time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observation {
-    /// Seconds since the start.
+    /// Seconds since the boot.
     pub now_s: f64,
     /// Workloads, where they are known by their histograms.
     pub targets: Vec<Target>,
@@ -202,14 +202,14 @@ pub trait Policy {
         Vec::new()
     }
 
-    /// What it remembers at this time, for one that comes after it.
-    fn save(&self, _now_s: f64) -> Saved {
+    /// What it remembers, for one that comes after it.
+    fn save(&self) -> Saved {
         Saved::default()
     }
 
-    /// Goes on, at this time, from what another with the same settings remembered `away_s` seconds ago. What makes no sense
-    /// is left out. Of how many targets it remembers something now.
-    fn restore(&mut self, _saved: &Saved, _now_s: f64, _away_s: f64) -> usize {
+    /// Goes on, at this time, from what another with the same settings remembered. What makes no sense is left out. Of how many
+    /// targets it remembers something now.
+    fn restore(&mut self, _saved: &Saved, _now_s: f64) -> usize {
         0
     }
 }

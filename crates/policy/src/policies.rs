@@ -14,7 +14,7 @@ use std::time::Duration;
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::scheme::{Action, Scheme, builtin, line};
 use lowtide_model::units::{Share, Size, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::guard::{self, Guard};
 use crate::lifecycle::{self, Lifecycle};
@@ -28,7 +28,7 @@ use crate::schemes::{Limits, Operator};
 pub type Policies = BTreeMap<String, Spec>;
 
 /// A policy with its settings. A new one is a line here and one in [`Spec::build`].
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spec {
     /// Everything colder than a threshold.
@@ -48,7 +48,7 @@ pub enum Spec {
 }
 
 /// Operation schemes, and the bounds that hold for all of them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schemes {
     /// Names of schemes that are built in, or schemes of one line.

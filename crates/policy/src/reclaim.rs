@@ -18,7 +18,7 @@ use lowtide_model::curve::{RefaultCosts, SIDES};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Action, Brake, Observation, Policy, Reclaim, Target};
-use crate::saved::{self, Kept, Saved, moved};
+use crate::saved::{self, Resume, Saved};
 use brakes::{Brakes, Held, Whole};
 pub use threshold::Terms;
 
@@ -36,7 +36,7 @@ pub struct Want {
 /// What of a workload may go.
 pub trait Rule {
     /// What it remembers of one target.
-    type Past: Kept;
+    type Past: Resume;
 
     /// Looks at a target of what is seen, as it does at every turn, and says what of it shall go.
     fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want>;
@@ -62,15 +62,9 @@ struct State<P> {
     seen_s: f64,
 }
 
-impl<P: Kept> Kept for State<P> {
-    fn shift(&mut self, by_s: f64) {
-        self.past.shift(by_s);
-        self.held.shift(by_s);
-        self.seen_s = moved(self.seen_s, by_s);
-    }
-
+impl<P: Resume> Resume for State<P> {
     fn resume(&mut self, now_s: f64) -> bool {
-        self.past.resume(now_s) && self.held.resume(now_s) && self.seen_s <= now_s + saved::ROUNDED_S
+        self.past.resume(now_s) && self.held.resume(now_s) && saved::is_past(self.seen_s, now_s)
     }
 }
 
@@ -130,15 +124,15 @@ impl<R: Rule> Policy for Reclaimer<R> {
         self.whole.by.or(self.whole.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
     }
 
-    fn save(&self, now_s: f64) -> Saved {
-        let targets = self.targets.iter().map(|(id, state)| (*id, saved::save(state, now_s)));
-        Saved { whole: saved::save(&self.whole, now_s), targets: targets.collect() }
+    fn save(&self) -> Saved {
+        let targets = self.targets.iter().map(|(id, state)| (*id, saved::save(state)));
+        Saved { whole: saved::save(&self.whole), targets: targets.collect() }
     }
 
-    fn restore(&mut self, saved: &Saved, now_s: f64, away_s: f64) -> usize {
-        self.whole = saved::restore(&saved.whole, now_s, away_s).unwrap_or_default();
+    fn restore(&mut self, saved: &Saved, now_s: f64) -> usize {
+        self.whole = saved::restore(&saved.whole, now_s).unwrap_or_default();
         let each = saved.targets.iter();
-        self.targets = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s, away_s)?))).collect();
+        self.targets = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s)?))).collect();
         self.targets.len()
     }
 }

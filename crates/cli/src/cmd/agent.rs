@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use lowtide_engine::agent::config::Config;
 use lowtide_engine::agent::daemon::Agent;
-use lowtide_engine::agent::{http, ranges};
+use lowtide_engine::agent::{address, serve::http};
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 
@@ -73,7 +73,7 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
 fn possible(kernel: &Kernel) -> anyhow::Result<()> {
     let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
     let Err(whole) = lowtide_kernel::reclaim::Reclaimer::check(kernel, &root) else { return Ok(()) };
-    let Err(error) = ranges::check(kernel) else { return Ok(()) };
+    let Err(error) = address::check(kernel) else { return Ok(()) };
     if error.is_permission() || whole.is_permission() {
         return Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into());
     }

@@ -9,10 +9,11 @@ use lowtide_policy::guard::{Detect, Means, Settings};
 use lowtide_policy::policies::Spec;
 
 use super::agent::work;
-use lowtide_engine::agent::config::{By, Config, Workload};
+use lowtide_engine::agent::config::Config;
 use lowtide_engine::agent::daemon::Agent;
-use lowtide_engine::agent::listen::Listen;
+use lowtide_engine::agent::serve::listen::Listen;
 use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::workloads::{By, WorkloadRule};
 
 /// `lowtide guard`
 #[derive(Debug, clap::Args)]
@@ -68,7 +69,7 @@ fn config(args: &Args) -> Config {
     let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
-    let workload = |cgroup| Workload {
+    let workload = |cgroup| WorkloadRule {
         cgroup,
         policy: "guard".to_owned(),
         metric: None,

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         Failure::new(code::OTHER, format!("hint: {}: {error}; {fix}", args.socket.display()))
     })?;
     match answer {
-        Answer::Heard => Ok(0),
+        Answer::Taken => Ok(0),
         Answer::Refused(code, why) => Err(Failure::new(code, format!("hint: {why}")).into()),
     }
 }

@@ -18,10 +18,10 @@ use super::run::Common;
 use crate::acts::Acts;
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::metrics::{self, Figures, Shared};
 use lowtide_engine::recorder::{Recorder, Tick};
 use lowtide_engine::recording;
 use lowtide_engine::scheduler::{self, Reason, Task};
-use lowtide_engine::serve::{self, Figures, Shared};
 use lowtide_engine::source;
 use lowtide_kernel::sys::Signal as Received;
 use rustix::event::{PollFd, PollFlags};
@@ -114,7 +114,7 @@ fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> 
     };
     let shared = Shared::default();
     shared.with(|figures| *figures = Figures::of(label));
-    let bound = serve::start(address, shared.clone())?;
+    let bound = metrics::start(address, shared.clone())?;
     eprintln!("lowtide: metrics at http://{bound}/metrics");
     Ok(shared)
 }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::top::screen;
 use crate::top::view::{self, Sort, View};
-use lowtide_engine::agent::client::Client;
+use lowtide_engine::agent::serve::client::Client;
 
 /// `lowtide top`
 #[derive(Debug, clap::Args)]

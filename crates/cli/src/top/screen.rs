@@ -14,7 +14,7 @@ use crossterm::{execute, queue};
 use lowtide_kernel::sys::Signals;
 
 use super::view::{Key, Look, Next, View};
-use lowtide_engine::agent::client::Client;
+use lowtide_engine::agent::serve::client::Client;
 
 /// The agent is asked so often.
 const EVERY: Duration = Duration::from_secs(2);

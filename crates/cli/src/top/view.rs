@@ -5,7 +5,7 @@ use lowtide_model::units::{Span, human_bytes};
 use unicode_width::UnicodeWidthStr;
 
 use super::table::{Table, fit};
-use lowtide_engine::agent::api::{Action, Detail, Overview, Row, Status};
+use lowtide_engine::agent::serve::api::{Action, Detail, Overview, Row, Status};
 use lowtide_report::text::{bytes, figure, printable, wrap};
 
 /// By what rows are ordered.
@@ -121,7 +121,7 @@ fn curve(detail: &Detail) -> Vec<String> {
         return vec![format!("no tide curve: {}", detail.curve_missing.as_deref().unwrap_or("too little was seen"))];
     };
     let head = ["idle for", "anonymous", "file", "kept", "anonymous back", "file back", "slowdown", "from", "to"];
-    let row = |point: &lowtide_engine::agent::api::Point| {
+    let row = |point: &lowtide_engine::agent::serve::api::Point| {
         let sizes = [point.anon_cold_bytes, point.file_cold_bytes, point.kept_bytes].map(human_bytes);
         let back = [point.anon_back_bytes_per_s, point.file_back_bytes_per_s].map(|rate| human_bytes(rate) + "/s");
         let slowdown = [point.slowdown_percent, point.slowdown_low_percent, point.slowdown_high_percent];

@@ -1,6 +1,6 @@
 //! What the agent shall do, as it stands in its file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lowtide_kernel::cgroup::Selection;
@@ -13,10 +13,11 @@ use lowtide_policy::machine::WorkloadPolicy;
 use lowtide_policy::policies::{Policies, Regions, Spec};
 use serde::Deserialize;
 
-use super::listen::{Listen, Serve};
 use super::metric::Measure;
-use super::telemetry;
+use super::serve::listen::{Listen, Serve};
+use super::sinks::telemetry;
 use crate::failure::{self, Failure, code};
+use crate::workloads::{By, NONE, Rules, WorkloadRule};
 
 /// The file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -39,7 +40,7 @@ pub struct Config {
     /// Policies, by name.
     pub policy: Policies,
     /// Workloads. The first that matches a cgroup counts.
-    pub workload: Vec<Workload>,
+    pub workload: Vec<WorkloadRule>,
     /// What is done to workloads in the background; nothing if not given.
     pub lifecycle: Option<LifeCycle>,
     /// What is written down for the fleet; nothing if not given.
@@ -65,46 +66,6 @@ impl Default for LifeCycle {
     fn default() -> Self {
         Self { policy: "lifecycle".to_owned(), idle_after: None, socket: SOCKET.into() }
     }
-}
-
-/// Cgroups, and what is done to them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Workload {
-    /// Path below the memory cgroup mount; `*` stands for one part of it, `**` for any number.
-    pub cgroup: String,
-    /// Name of a policy of the file, or one that is built in; or [`NONE`].
-    #[serde(default = "auto")]
-    pub policy: String,
-    /// How it fares; what goes is less where that gets worse.
-    pub metric: Option<Measure>,
-    /// Of workloads that thrash the guard lets those with a higher one be whole first.
-    #[serde(default)]
-    pub priority: i32,
-    /// What a workload is; the guard can look at each process of a cgroup.
-    #[serde(default)]
-    pub by: By,
-    /// What telemetry tells of it beside its figures; of those that `[telemetry]` gives to all, the same names are its own.
-    #[serde(default)]
-    pub labels: BTreeMap<String, String>,
-}
-
-/// What a workload is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum By {
-    /// A cgroup, with all that is in it.
-    #[default]
-    Cgroup,
-    /// A large process of a cgroup.
-    Process,
-}
-
-/// The policy of workloads that are watched and not reclaimed from: only what holds in the background is done to them.
-pub const NONE: &str = "none";
-
-fn auto() -> String {
-    "auto".to_owned()
 }
 
 impl Default for Config {
@@ -162,7 +123,7 @@ impl Config {
             if self.lifecycle.as_ref().is_some_and(is_same) {
                 return Err(format!("listen = \"{listen}\": hints are heard there; give another path"));
             }
-            self.serve.terms(listen)?;
+            self.serve.check(listen)?;
         }
         if let Some(telemetry) = &self.telemetry {
             telemetry.check().map_err(|why| format!("telemetry: {why}"))?;
@@ -236,19 +197,28 @@ impl Config {
         named.collect()
     }
 
-    /// Policies that need to know of no idle ages: they do without looking, which has its price.
-    #[must_use]
-    pub fn ageless(&self) -> BTreeSet<String> {
+    /// Policies of workloads that are guards.
+    fn guard_names(&self) -> impl Iterator<Item = String> {
         let names = self.workload.iter().map(|workload| workload.policy.clone());
-        let guards = names.filter(|name| self.policy(name).is_ok_and(|spec| matches!(spec, Spec::Guard(_))));
-        // Telemetry is of little use without them.
-        guards.chain(self.telemetry.is_none().then(|| NONE.to_owned())).collect()
+        names.filter(|name| self.policy(name).is_ok_and(|spec| matches!(spec, Spec::Guard(_))))
+    }
+
+    /// Which cgroups are workloads.
+    ///
+    /// # Errors
+    /// If a pattern makes no sense.
+    pub fn rules(&self, kernel: &Kernel) -> lowtide_kernel::root::Result<Rules> {
+        // Telemetry is of little use without idle ages.
+        let unaged = self.telemetry.is_none().then(|| NONE.to_owned());
+        let without_ages = self.guard_names().chain(unaged).collect();
+        let every_s = self.every.0.as_secs_f64();
+        Ok(Rules { without_ages, every_s, ..Rules::new(kernel, &self.workload, &self.exclude)? })
     }
 
     /// Whether a workload has a guard.
     #[must_use]
     pub fn guards(&self) -> bool {
-        self.ageless().iter().any(|name| name != NONE)
+        self.guard_names().next().is_some()
     }
 
     /// Idle ages in whole seconds.

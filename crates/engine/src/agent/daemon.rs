@@ -1,4 +1,4 @@
-//! The agent's loop: look, let policies decide, act, tell.
+//! The agent's configuration of the loop: observe, let policies decide, act, make it known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,33 +6,42 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::{self, Signals};
+use lowtide_kernel::sys::{self, Signal as Received, Signals};
 use lowtide_policy::machine::{Brake, Observation, Reclaimed, Target, WorkloadPolicy, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 
-use super::act::Actor;
-use super::api::LIFECYCLE;
-use super::config::{Config, NONE, build};
-use super::figures::{Row, Shared};
-use super::granting::{self, Granting, SILENCE};
-use super::heed;
-use super::lifecycle::Phases;
-use super::listen::{Listen, Serve};
-use super::log;
+use super::actuator::Hands;
+use super::background::Background;
+use super::config::{Config, build};
+use super::grants::{self, Granting, SILENCE};
 use super::metric::Metrics;
-use super::node::Node;
-use super::seen::{Seen, Turn};
+use super::reclaim::CgroupReclaim;
+use super::sampling::Sampling;
+use super::serve::api::LIFECYCLE;
+use super::serve::listen::{Listen, Serve};
+use super::sinks::metrics::AgentMetrics;
+use super::sinks::view::LiveView;
 use super::socket::{Answer, Socket};
-use super::telemetry::{Known, Telemetry};
-use super::watch::{Watch, pause_s};
+use super::{Sinks, hints};
 use crate::calibration;
-use keeping::Keeper;
+use crate::event::{Event, HeldBrake, Observed};
+use crate::failure;
+use crate::scheduler::{self, Reason, Task};
+use crate::workloads::{NONE, Workloads};
+use saving::Saver;
 
-mod finding;
-mod keeping;
+mod saving;
+mod search;
+
+/// Measuring and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
+const MOST_CPU: f64 = 0.02;
+/// Peers that are answered before anything else is done again.
+const PEERS: usize = 4;
+/// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn observes everything.
+const SOON_S: f64 = 0.5;
 
 /// A policy with the workloads that are its own.
 struct Group {
@@ -49,47 +58,50 @@ impl Group {
         Ok(Self { held: Vec::new(), spec, policy, reclaimed: Vec::new() })
     }
 
-    /// Has the policy decide, under this name; keeps what came of it and what holds it.
-    fn turn(&mut self, name: &str, frame: &Observation, mut node: Node<'_>) {
-        turn(self.policy.as_mut(), frame, &mut node);
+    fn is_guard(&self) -> bool {
+        matches!(self.spec, Spec::Guard(_))
+    }
+
+    /// Has the policy decide; what came of it, and what holds it, is kept, and what changed of that reported under this name.
+    fn turn(&mut self, name: &str, frame: &Observation, mut hands: Hands<'_>) {
+        turn(self.policy.as_mut(), frame, &mut hands);
         let held = self.policy.held();
-        log::brakes(name, &self.held, &held, node.watch.found());
-        (self.held, self.reclaimed) = (held, node.reclaimed);
+        for (holds, some, others) in [(true, &held, &self.held), (false, &self.held, &held)] {
+            for (target, brake) in some.iter().filter(|one| !others.contains(one)) {
+                let path = |id: u64| hands.workloads.all().get(&id).map(|workload| workload.path.clone());
+                let Some(workload) = target.map_or(Some("all".to_owned()), path) else { continue };
+                let event = Event::Brake { policy: name, workload: &workload, brake: *brake, holds };
+                hands.sinks.publish(frame.now_s, &event);
+            }
+        }
+        (self.held, self.reclaimed) = (held, hands.reclaimed);
     }
 }
 
 /// The agent.
 pub struct Agent {
     kernel: Kernel,
-    /// Where that stands; `None` = nowhere.
+    /// Where its configuration stands; `None` = nowhere.
     file: Option<PathBuf>,
     config: Config,
-    watch: Watch,
-    actor: Actor,
+    dry_run: bool,
+    workloads: Workloads,
+    sampling: Sampling,
     groups: BTreeMap<String, Group>,
-    /// What is done to what is in the background, and who that is.
+    /// What is done to what is in the background, and which that is.
     lifecycle: Option<Group>,
-    phases: Phases,
+    background: Background,
+    reclaim: CgroupReclaim,
     granting: Granting,
     socket: Option<Socket>,
     metrics: Metrics,
-    telemetry: Option<Telemetry>,
-    shared: Shared,
-    seen: Seen,
-    /// On the kernel's monotonic clock.
-    start_ns: u64,
-    /// When the next turn is due, seconds since the start.
+    sinks: Sinks,
+    /// When the next turn is due, seconds.
     next_s: f64,
-    cpu_s: f64,
-    dry_run: bool,
+    cpu_at_start_s: f64,
     was_stopped: bool,
-    keeper: Keeper,
+    saver: Saver,
 }
-
-/// Peers that are heard before anything else is done again.
-const PEERS: usize = 4;
-/// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn looks at everything.
-const SOON_S: f64 = 0.5;
 
 impl Agent {
     /// An agent that does what a file says.
@@ -106,36 +118,35 @@ impl Agent {
     /// # Errors
     /// If a pattern or a policy makes no sense.
     pub fn with(kernel: &Kernel, config: Config, dry_run: bool) -> anyhow::Result<Self> {
-        let shared = Shared::default();
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        let measured = if config.guards() { calibration::load_or_measure(kernel) } else { calibration::load() };
         let costs = calibration::load().or_usual();
+        let view = LiveView::new(kernel, AgentMetrics::default(), costs, (kernel.boot_s(), started_unix_s));
         let mut agent = Self {
             kernel: kernel.clone(),
             file: None,
-            watch: Watch::new(kernel, &config)?,
-            actor: Actor::new(kernel, config.stop_file.clone(), dry_run),
+            workloads: Workloads::new(kernel, config.rules(kernel)?, measured),
+            sampling: Sampling::new(kernel, config.schemes(), config.windows_s()),
             groups: BTreeMap::new(),
             lifecycle: None,
-            phases: Phases::new(kernel, None),
+            background: Background::new(kernel, None),
+            reclaim: CgroupReclaim::new(kernel, config.stop_file.clone(), dry_run),
             granting: Granting::new(kernel, dry_run),
             socket: None,
-            seen: Seen::new(kernel, shared.clone(), costs, started_unix_s, dry_run),
             metrics: Metrics::default(),
-            telemetry: config.telemetry.clone().map(Telemetry::new),
-            shared,
-            start_ns: kernel.monotonic_ns(),
-            next_s: 0.0,
-            cpu_s: sys::own_cpu_s(),
+            sinks: Sinks::new(view, config.telemetry.clone()),
+            next_s: kernel.boot_s(),
+            cpu_at_start_s: sys::own_cpu_s(),
             dry_run,
             was_stopped: false,
-            keeper: Keeper::default(),
+            saver: Saver::default(),
             config,
         };
-        agent.group()?;
+        agent.make_groups()?;
         Ok(agent)
     }
 
-    /// Whether it reclaims from cgroups, and not only stows what is in the background.
+    /// Whether it reclaims from cgroups, and not only from what is in the background.
     #[must_use]
     pub fn reclaims(&self) -> bool {
         self.config.workload.iter().any(|workload| workload.policy != NONE)
@@ -143,12 +154,12 @@ impl Agent {
 
     /// What others may see, and where it is to be served.
     #[must_use]
-    pub fn served(&self) -> (Option<&Listen>, &Serve, Seen) {
-        (self.config.listen.as_ref(), &self.config.serve, self.seen.clone())
+    pub fn served(&self) -> (Option<&Listen>, &Serve, LiveView) {
+        (self.config.listen.as_ref(), &self.config.serve, self.sinks.view.clone())
     }
 
     /// Makes the policies that workloads ask for. One whose settings are as they were goes on as it was.
-    fn group(&mut self) -> anyhow::Result<()> {
+    fn make_groups(&mut self) -> anyhow::Result<()> {
         let mut before = std::mem::take(&mut self.groups);
         for name in self.config.workload.iter().map(|workload| &workload.policy).filter(|name| *name != NONE) {
             if self.groups.contains_key(name) {
@@ -171,9 +182,9 @@ impl Agent {
             self.lifecycle = Some(same.map_or_else(|| Group::new(&lifecycle.policy, spec), Ok)?);
         }
         let idle_after = self.config.lifecycle.as_ref().and_then(|lifecycle| lifecycle.idle_after);
-        self.phases.set_idle_after(idle_after.map(|time| time.0.as_secs_f64()));
-        if self.groups.values().any(|group| matches!(group.spec, Spec::Guard(_))) {
-            granting::stay_in_memory();
+        self.background.set_idle_after(idle_after.map(|time| time.0.as_secs_f64()));
+        if self.groups.values().any(Group::is_guard) {
+            grants::stay_in_memory();
         }
         Ok(())
     }
@@ -195,65 +206,61 @@ impl Agent {
         Ok(())
     }
 
-    /// Hears hints, a few at a time: whoever speaks without end must not keep the agent from its work. True if one was heeded.
-    fn hear(&mut self) -> bool {
+    /// Takes hints, a few at a time: a peer that speaks without end must not keep the agent from its work. True if one was
+    /// taken.
+    fn take_hints(&mut self, now_s: f64) -> bool {
         let Some(socket) = &self.socket else { return false };
-        let (kernel, watch, phases) = (&self.kernel, &self.watch, &mut self.phases);
-        let mut heeded = false;
+        let (kernel, workloads, background) = (&self.kernel, &self.workloads, &mut self.background);
+        let sinks = &mut self.sinks;
+        let mut taken = false;
         for _ in 0..PEERS {
-            let heard = socket.hear(|uid, hint| {
-                let answer = heed::heed(kernel, watch, phases, uid, hint);
-                heeded |= answer == Answer::Heard;
-                log::hint(uid, hint, &answer);
+            let answered = socket.answer(|uid, hint| {
+                let answer = hints::take(kernel, workloads, background, (uid, hint));
+                taken |= answer == Answer::Taken;
+                sinks.log(now_s, "hint", &hints::figures(uid, hint, &answer));
                 answer
             });
-            match heard {
+            match answered {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {
-                    log::line("error", &[("text", format!("hints cannot be heard any more: {error}"))]);
+                    sinks.publish(now_s, &Event::Error(&format!("hints cannot be taken any more: {error}")));
                     self.socket = None;
                     break;
                 }
             }
         }
-        heeded
+        taken
     }
 
     /// Reads the file anew. With a mistake in it, all stays as it was.
-    fn reload(&mut self) {
+    fn reload(&mut self, now_s: f64) {
         let Some(file) = self.file.clone() else {
-            log::line("note", &[("text", "there is no file to read anew".to_owned())]);
+            self.sinks.publish(now_s, &Event::Note("there is no file to read anew"));
             return;
         };
         if let Ok(now) = NotifyState::monotonic_usec_now() {
             let _ = sd_notify::notify(&[NotifyState::Reloading, now]);
         }
-        let loaded =
-            Config::load(&file, &self.kernel).and_then(|config| Ok((Watch::new(&self.kernel, &config)?, config)));
-        match loaded {
-            Ok((watch, config)) => {
+        let loaded = Config::load(&file, &self.kernel).and_then(|config| Ok((config.rules(&self.kernel)?, config)));
+        let result = loaded.map_err(|error| format!("nothing was changed: {}", failure::words(&error))).and_then(
+            |(rules, config)| {
                 if config.listen != self.config.listen {
-                    log::line("note", &[("text", "listen is heeded at the next start only".to_owned())]);
+                    self.sinks.publish(now_s, &Event::Note("another listen takes effect at the next start only"));
                 }
-                self.watch = watch.succeeding(std::mem::replace(&mut self.watch, Watch::empty(&self.kernel)));
-                self.actor = Actor::new(&self.kernel, config.stop_file.clone(), self.dry_run);
-                self.replace_telemetry(&config);
+                self.workloads.set_rules(rules);
+                self.sampling.set(config.schemes(), config.windows_s());
+                self.reclaim = CgroupReclaim::new(&self.kernel, config.stop_file.clone(), self.dry_run);
+                self.sinks.set_telemetry(now_s, config.telemetry.as_ref());
                 self.config = config;
-                match self.group().and_then(|()| self.listen()) {
-                    Ok(()) => log::line("reloaded", &[("file", file.display().to_string())]),
-                    Err(error) => log::line("error", &[("text", error.to_string())]),
-                }
-            }
-            Err(error) => {
-                log::line("error", &[("text", format!("nothing was changed: {}", crate::failure::words(&error)))])
-            }
+                self.make_groups().and_then(|()| self.listen()).map_err(|error| error.to_string())
+            },
+        );
+        match result {
+            Ok(()) => self.sinks.log(now_s, "reloaded", &[("file", file.display().to_string())]),
+            Err(text) => self.sinks.publish(now_s, &Event::Error(&text)),
         }
         let _ = sd_notify::notify(&[NotifyState::Ready]);
-    }
-
-    fn now_s(&self) -> f64 {
-        self.kernel.seconds_since(self.start_ns)
     }
 
     /// Runs until a signal ends it.
@@ -263,222 +270,213 @@ impl Agent {
     pub fn run(&mut self, signals: &Signals) -> anyhow::Result<()> {
         let mode = if self.dry_run { "dry run" } else { "acting" };
         let file = self.file.as_ref().map_or_else(|| "none".to_owned(), |file| file.display().to_string());
-        log::line("started", &[("file", file), ("mode", mode.to_owned())]);
+        self.sinks.log(self.now_s(), "started", &[("file", file), ("mode", mode.to_owned())]);
         let _ = sd_notify::notify(&[NotifyState::Ready]);
-        while self.step(signals)? {}
-        Ok(())
+        let kernel = self.kernel.clone();
+        scheduler::run(&kernel, signals, self).map(drop)
     }
 
-    /// Waits for what is due next, and does it. False if a signal ended the agent.
-    fn step(&mut self, signals: &Signals) -> anyhow::Result<bool> {
-        let mut due_s = f64::min(self.next_s, self.watch.due_s().max(self.now_s()));
-        if !self.granting.is_empty() {
-            due_s = due_s.min(self.now_s() + 0.3 * SILENCE.as_secs_f64());
-        }
-        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-        fds.extend(self.socket.as_ref().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)));
-        self.kernel.wait(&mut fds, due_s - self.now_s())?;
-        drop(fds);
-        self.granting.beat();
-        while let Some(signal) = signals.next()? {
-            if signal.number != Signal::HUP.as_raw() {
-                let _ = sd_notify::notify(&[NotifyState::Stopping]);
-                self.granting.end();
-                self.keep(true);
-                self.end_telemetry();
-                log::line("ended", &[("signal", signal.number.to_string())]);
-                return Ok(false);
-            }
-            self.reload();
-        }
-        let now_s = self.now_s();
-        let hinted = self.hear();
-        if hinted {
-            self.keep_hints();
-        }
-        let before_s = self.watching_cpu_s();
-        let fresh = self.watch.look(now_s);
-        self.find(now_s);
-        let due = now_s >= self.next_s;
-        if due && !fresh && self.only_guards() && self.granting.is_empty() && self.watch.is_quiet(now_s) {
-            self.next_s = now_s + self.config.every.0.as_secs_f64();
-            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-        } else if fresh || due {
-            self.watch.measure(now_s, &mut self.metrics, signals);
-            self.turn(now_s);
-            self.next_s = now_s + pause_s(self.config.every.0.as_secs_f64(), self.watching_cpu_s() - before_s);
-            let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-        } else if hinted {
-            self.next_s = self.next_s.min(now_s + SOON_S);
-        }
-        Ok(true)
-    }
-
-    /// Writes down for the fleet what was seen.
-    fn write_down(&mut self, seen: &Observation) {
-        let Some(telemetry) = &mut self.telemetry else { return };
-        let found = self.watch.found();
-        let policy = |policy: &str| if policy == NONE { String::new() } else { policy.to_owned() };
-        let known = |id: u64| {
-            let watched = found.get(&id)?;
-            Some(Known {
-                workload: watched.path.clone(),
-                policy: policy(&watched.policy),
-                labels: watched.labels.clone(),
-            })
-        };
-        telemetry.see(seen, known);
-        if let Some(text) = telemetry.take_trouble() {
-            self.seen.note(&text);
-            log::line("error", &[("text", text)]);
-        }
-    }
-
-    fn end_telemetry(&mut self) {
-        let now_s = self.now_s();
-        let trouble = self.telemetry.take().and_then(|mut telemetry| telemetry.end(now_s));
-        if let Some(text) = trouble {
-            log::line("error", &[("text", text)]);
-        }
-    }
-
-    /// Has telemetry go on as it was where the file says the same of it.
-    fn replace_telemetry(&mut self, config: &Config) {
-        if self.telemetry.as_ref().map(Telemetry::settings) != config.telemetry.as_ref() {
-            self.end_telemetry();
-            self.telemetry = config.telemetry.clone().map(Telemetry::new);
-        }
-    }
-
-    /// Whether there is nothing to do but to see that nobody thrashes, and nothing to write down.
+    /// Whether there is nothing to do but to see that nobody thrashes.
     fn only_guards(&self) -> bool {
-        let guards = |name: &String| self.groups.get(name).is_some_and(|group| matches!(group.spec, Spec::Guard(_)));
-        let idle = self.lifecycle.is_none() && self.telemetry.is_none();
+        let guards = |name: &String| self.groups.get(name).is_some_and(Group::is_guard);
+        let idle = self.lifecycle.is_none() && !self.sinks.has_telemetry();
         idle && self.config.workload.iter().all(|workload| guards(&workload.policy))
     }
 
-    /// CPU seconds of looking and deciding so far.
-    fn watching_cpu_s(&self) -> f64 {
-        sys::own_cpu_s() - self.actor.cpu_s
+    /// CPU seconds of measuring and deciding so far.
+    fn measuring_cpu_s(&self) -> f64 {
+        sys::own_cpu_s() - self.reclaim.cpu_s
+    }
+
+    /// Observes the workloads.
+    fn observe(&mut self, now_s: f64, signals: &Signals) -> Observation {
+        for text in self.metrics.run(now_s, signals, &mut self.workloads) {
+            self.workloads.note(text);
+        }
+        let mut observation = self.workloads.observe(now_s);
+        if self.workloads.take_searched() {
+            self.sampling.follow(now_s, &mut self.workloads);
+        }
+        for (id, workload) in self.workloads.iter_mut() {
+            workload.granted = self.granting.of(*id);
+        }
+        let groups = self.groups.values_mut().chain(&mut self.lifecycle);
+        observation.reclaimed = groups.flat_map(|group| std::mem::take(&mut group.reclaimed)).collect();
+        observation
     }
 
     /// One turn of all policies.
-    fn turn(&mut self, now_s: f64) {
-        let mut seen = self.watch.observe(now_s);
-        let groups = self.groups.values_mut().chain(&mut self.lifecycle);
-        seen.reclaimed = groups.flat_map(|group| std::mem::take(&mut group.reclaimed)).collect();
-        self.write_down(&seen);
-        // Whose ages are told anew: its policy says anew what is to go, or that nothing is.
-        let told: BTreeSet<u64> =
-            seen.targets.iter().filter(|target| !target.ages.is_empty()).map(|target| target.id).collect();
-        let given_up = self.watch.ranges().map(|ranges| ranges.give_up(|id| told.contains(&id))).unwrap_or_default();
-        given_up.into_iter().for_each(|ended| self.ended(Some(ended)));
-        for text in self.watch.take_notes() {
-            self.seen.note(&text);
-            log::line("note", &[("text", text)]);
+    fn run_policies(&mut self, now_s: f64, signals: &Signals) {
+        let mut observation = self.observe(now_s, signals);
+        // Whose ages are new: its policy says anew what is to go, or that nothing is.
+        let fresh: BTreeSet<u64> =
+            observation.targets.iter().filter(|target| !target.ages.is_empty()).map(|target| target.id).collect();
+        let outdated = self.sampling.address().map(|address| address.give_up(|id| fresh.contains(&id)));
+        outdated.into_iter().flatten().for_each(|ended| self.ended(now_s, Some(ended)));
+        for text in self.workloads.take_notes() {
+            self.sinks.publish(now_s, &Event::Note(&text));
         }
-        let stopped = self.actor.is_stopped();
-        if stopped != self.was_stopped {
-            let file = self.config.stop_file.display().to_string();
-            log::line(if stopped { "stopped" } else { "going on" }, &[("file", file)]);
-            self.was_stopped = stopped;
-        }
-        let first = self.recall(now_s);
-        let trees = self.phases.trees();
-        self.tell(stopped);
-        self.show(now_s, !told.is_empty(), stopped, &trees);
-        // Of the time before the first turn nothing is known, pressure neither: it only looks.
+        let stopped = self.note_stop(now_s);
+        let first = self.restore(now_s);
+        let processes = self.background.trees();
+        self.publish_observation(&observation, &processes, (!fresh.is_empty(), stopped));
+        // Of the time before the first turn nothing is known, pressure neither: it only observes.
         if stopped || first {
             self.granting.end();
             if !first {
-                self.keep(false);
+                self.save(now_s, false);
             }
             return;
         }
-        self.actor.begin();
-        self.stow(&mut seen, trees);
-        let mut all = std::mem::take(&mut seen.targets);
-        for (name, group) in &mut self.groups {
-            let own = |id: u64| self.watch.found().get(&id).is_some_and(|of| of.policy == *name);
-            let (targets, others) = all.into_iter().partition(|target| own(target.id));
-            all = others;
-            let reclaimed = seen.reclaimed.iter().filter(|of| own(of.target)).copied().collect();
-            // What those before have filled is not free any more.
-            let swap_free = self.watch.swap_free();
-            let node = Node {
-                now_s,
-                watch: &mut self.watch,
-                actor: &mut self.actor,
-                phases: &mut self.phases,
-                granting: &mut self.granting,
-                reclaimed: Vec::new(),
-                shared: &self.shared,
-                told: &self.seen,
-            };
-            group.turn(name, &Observation { targets, reclaimed, swap_free, ..seen.clone() }, node);
-        }
+        self.reclaim.begin();
+        self.background_turn(&mut observation, processes);
+        self.workload_turns(observation);
         let groups = self.groups.iter().map(|(name, group)| (name.as_str(), group));
         let groups = groups.chain(self.lifecycle.as_ref().map(|group| (LIFECYCLE, group)));
-        let held = groups.flat_map(|(name, group)| group.held.iter().map(|held| (name.to_owned(), *held))).collect();
-        self.shared.with(|figures| figures.held = held);
-        self.keep(false);
+        let held: Vec<HeldBrake> =
+            groups.flat_map(|(name, group)| group.held.iter().map(|held| (name.to_owned(), *held))).collect();
+        self.sinks.publish(now_s, &Event::Brakes(&held));
+        self.save(now_s, false);
+    }
+
+    /// Whether the file that stops it is there; reported when that changes.
+    fn note_stop(&mut self, now_s: f64) -> bool {
+        let stopped = self.reclaim.is_stopped();
+        if stopped != self.was_stopped {
+            let file = self.config.stop_file.display().to_string();
+            self.sinks.log(now_s, if stopped { "stopped" } else { "going on" }, &[("file", file)]);
+            self.was_stopped = stopped;
+        }
+        stopped
+    }
+
+    fn publish_observation(&mut self, observation: &Observation, processes: &[Target], is: (bool, bool)) {
+        let named = |target: &Target| Some((self.background.name(target.id)?, target.clone()));
+        let processes: Vec<(String, Target)> = processes.iter().filter_map(named).collect();
+        // Both of one time, so that neither ever falls.
+        let (cpu_s, evicting_s) = (sys::own_cpu_s() - self.cpu_at_start_s, self.reclaim.cpu_s);
+        let observed = Observed {
+            observation,
+            workloads: self.workloads.all(),
+            processes: &processes,
+            are_ages_new: is.0,
+            stopped: is.1,
+            stop_file: &self.config.stop_file.display().to_string(),
+            dry_run: self.dry_run,
+            every_s: self.config.every.0.as_secs_f64(),
+            cpu_s: (cpu_s - evicting_s, evicting_s),
+        };
+        self.sinks.publish(observation.now_s, &Event::Observed(&observed));
     }
 
     /// The life cycle's turn: all workloads, and the processes that hints were given about.
-    fn stow(&mut self, seen: &mut Observation, trees: Vec<Target>) {
-        let Some(group) = &mut self.lifecycle else { return };
-        let found = self.watch.found();
-        for target in &mut seen.targets {
-            let known = found.get(&target.id);
-            target.background = known.is_some_and(|watched| self.phases.is_background(&watched.cgroup, seen.now_s));
+    fn background_turn(&mut self, observation: &mut Observation, processes: Vec<Target>) {
+        let Some(mut group) = self.lifecycle.take() else { return };
+        let all = self.workloads.all();
+        for target in &mut observation.targets {
+            let cgroup = all.get(&target.id).map(|workload| &workload.cgroup);
+            target.background = cgroup.is_some_and(|cgroup| self.background.holds(cgroup, observation.now_s));
         }
-        self.phases.retain(|id| found.contains_key(&id));
-        let targets = seen.targets.iter().cloned().chain(trees).collect();
-        let node = Node {
-            now_s: seen.now_s,
-            watch: &mut self.watch,
-            actor: &mut self.actor,
-            phases: &mut self.phases,
-            granting: &mut self.granting,
-            reclaimed: Vec::new(),
-            shared: &self.shared,
-            told: &self.seen,
-        };
-        group.turn(LIFECYCLE, &Observation { targets, ..seen.clone() }, node);
+        self.background.retain(|id| all.contains_key(&id));
+        let targets = observation.targets.iter().cloned().chain(processes).collect();
+        let frame = Observation { targets, ..observation.clone() };
+        group.turn(LIFECYCLE, &frame, self.hands(observation.now_s));
+        self.lifecycle = Some(group);
     }
 
-    /// Makes the newest figures known.
-    fn tell(&mut self, stopped: bool) {
-        // Both of one time, so that neither ever falls.
-        let (cpu_s, evicting_s) = (sys::own_cpu_s() - self.cpu_s, self.actor.cpu_s);
-        let found = self.watch.found();
-        self.shared.with(|figures| {
-            figures.rows.retain(|id, _| found.contains_key(id));
-            for (id, watched) in found {
-                let row = figures.rows.entry(*id).or_insert_with(Row::default);
-                row.cgroup.clone_from(&watched.path);
-                row.policy.clone_from(&watched.policy);
-                row.watched = Some(watched.clone());
-                row.granted = self.granting.of(*id);
-            }
-            figures.cpu_s = (cpu_s - evicting_s, evicting_s);
-            figures.stopped = stopped || self.dry_run;
-        });
+    /// The turns of all other policies, each with its own workloads.
+    fn workload_turns(&mut self, mut observation: Observation) {
+        let mut left = std::mem::take(&mut observation.targets);
+        for (name, mut group) in std::mem::take(&mut self.groups) {
+            let all = self.workloads.all();
+            let own = |id: u64| all.get(&id).is_some_and(|workload| workload.policy == *name);
+            let (targets, others) = left.into_iter().partition(|target| own(target.id));
+            let reclaimed = observation.reclaimed.iter().filter(|of| own(of.target)).copied().collect();
+            // What those before have filled is not free any more.
+            let swap_free = self.workloads.swap_free();
+            let frame = Observation { targets, reclaimed, swap_free, ..observation.clone() };
+            group.turn(&name, &frame, self.hands(observation.now_s));
+            left = others;
+            self.groups.insert(name, group);
+        }
+    }
+
+    fn hands(&mut self, now_s: f64) -> Hands<'_> {
+        Hands {
+            now_s,
+            workloads: &mut self.workloads,
+            reclaim: &mut self.reclaim,
+            address: self.sampling.address(),
+            background: &mut self.background,
+            granting: &mut self.granting,
+            sinks: &mut self.sinks,
+            reclaimed: Vec::new(),
+        }
     }
 }
 
-impl Agent {
-    /// Shows how all workloads are.
-    fn show(&self, now_s: f64, fresh: bool, stopped: bool, trees: &[Target]) {
-        let turn = Turn {
-            now_s,
-            fresh,
-            stopped,
-            every_s: self.config.every.0.as_secs_f64(),
-            stop_file: self.config.stop_file.display().to_string(),
-            trees: trees.iter().filter_map(|tree| Some((self.phases.name(tree.id)?, tree))).collect(),
-        };
-        self.seen.look(&turn, self.watch.found().iter());
+/// Seconds from one turn to the next, of which the last took so much CPU time.
+fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
+    every_s.max(cpu_s / MOST_CPU)
+}
+
+impl Task for Agent {
+    /// Seconds since the boot: what was learnt is of use to the agent after this one as it is.
+    fn now_s(&self) -> f64 {
+        self.kernel.boot_s()
+    }
+
+    fn next_due_s(&self) -> f64 {
+        let now_s = self.now_s();
+        let due_s = f64::min(self.next_s, self.sampling.next_due_s().max(now_s));
+        if self.granting.is_empty() { due_s } else { due_s.min(now_s + 0.3 * SILENCE.as_secs_f64()) }
+    }
+
+    fn wakers(&self) -> Vec<PollFd<'_>> {
+        self.socket.iter().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)).collect()
+    }
+
+    fn woken(&mut self, _: &[PollFlags]) {
+        self.granting.beat();
+    }
+
+    fn signal(&mut self, signal: &Received) -> anyhow::Result<Option<Reason>> {
+        let now_s = self.now_s();
+        if signal.number == Signal::HUP.as_raw() {
+            self.reload(now_s);
+            return Ok(None);
+        }
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        self.granting.end();
+        self.save(now_s, true);
+        self.sinks.end_telemetry(now_s);
+        self.sinks.log(now_s, "ended", &[("signal", signal.number.to_string())]);
+        Ok(Some("interrupted"))
+    }
+
+    fn turn(&mut self, signals: &Signals) -> anyhow::Result<Option<Reason>> {
+        let now_s = self.now_s();
+        let hinted = self.take_hints(now_s);
+        if hinted {
+            self.save_hints(now_s);
+        }
+        let before_s = self.measuring_cpu_s();
+        let fresh = self.sampling.read(now_s, &mut self.workloads);
+        self.search_step(now_s);
+        let (due, every_s) = (now_s >= self.next_s, self.config.every.0.as_secs_f64());
+        if due && !fresh && self.only_guards() && self.granting.is_empty() && self.workloads.is_quiet(now_s) {
+            self.next_s = now_s + every_s;
+        } else if fresh || due {
+            self.run_policies(now_s, signals);
+            self.next_s = now_s + pause_s(every_s, self.measuring_cpu_s() - before_s);
+        } else {
+            if hinted {
+                self.next_s = self.next_s.min(now_s + SOON_S);
+            }
+            return Ok(None);
+        }
+        let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+        Ok(None)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a workload fares by a measure of its user's: a command that prints a number, run now and then beside the loop.
+//! The performance of a workload by a measure of its user's: a command that prints a number, run now and then beside the loop.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,6 +9,8 @@ use lowtide_kernel::sys::{self, Signals};
 use lowtide_model::units::Span;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
+
+use crate::workloads::Workloads;
 
 /// A measure, as it stands in the file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -89,9 +91,20 @@ impl Running {
 pub struct Metrics(BTreeMap<u64, Running>);
 
 impl Metrics {
+    /// Asks for the performance of workloads, where something reports it; what went wrong.
+    pub fn run(&mut self, now_s: f64, signals: &Signals, workloads: &mut Workloads) -> Vec<String> {
+        let measured =
+            workloads.all().iter().filter_map(|(id, of)| Some((*id, of.path.as_str(), of.measure.as_ref()?)));
+        let (values, wrong) = self.step(now_s, signals, measured);
+        for (id, workload) in workloads.iter_mut() {
+            workload.metric = values.get(id).copied();
+        }
+        wrong
+    }
+
     /// Begins what is due and takes in what has ended. The newest value of each workload, higher being worse, and what went
     /// wrong: a value that cannot be had is not known, and nothing is held by it.
-    pub fn step<'a>(
+    fn step<'a>(
         &mut self,
         now_s: f64,
         signals: &Signals,

@@ -1,35 +1,24 @@
 //! The agent: reclaims from the workloads of a machine what they do not need, by the policies of [`lowtide_policy`].
 //!
-//! [`config`] says what it shall do; [`watch`] sees workloads come, go and fare; [`act`] carries out what policies ask
-//! for; [`lifecycle`] knows who is in the background, and [`socket`] hears hints about it; [`daemon`] is the loop;
-//! [`figures`] and the log are what it tells others. [`seen`] keeps a [`history`] to be looked at, [`api`] says what of it is
-//! shown, and [`http`] serves that on what [`listen`] opens.
-//! [`state`] is what it leaves to the agent that comes after it, [`telemetry`] what it writes down for the fleet.
+//! [`daemon`] is its configuration of the loop: [`sampling`] and the table of [workloads](crate::workloads) make observations,
+//! policies decide, [`actuator`] carries out what they ask for ([`reclaim`] by cgroup, [`address`] by ranges, [`background`] for
+//! what is in the background, [`grants`] for the guard), and [`sinks`] make it known. [`saved`] is what it leaves to the agent
+//! that comes after it; [`serve`] is its page.
 
-pub mod act;
-pub mod api;
-pub mod client;
+mod actuator;
+pub mod address;
+pub mod background;
 pub mod config;
 pub mod daemon;
-pub mod figures;
-mod gate;
-mod granting;
-mod heed;
-pub mod history;
-pub mod http;
-pub mod lifecycle;
-pub mod listen;
-mod log;
+mod grants;
+mod hints;
 pub mod metric;
-mod node;
-mod others;
-pub mod ranges;
-pub mod schemed;
-pub mod seen;
-mod site;
+pub mod reclaim;
+pub mod sampling;
+pub mod saved;
+pub mod serve;
+pub mod sinks;
 pub mod socket;
-pub mod state;
-pub mod telemetry;
-pub mod watch;
 
-pub use granting::SILENCE;
+pub use grants::SILENCE;
+pub(crate) use sinks::Sinks;

@@ -40,9 +40,10 @@ pub enum Whom {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// It was heard.
-    Heard,
-    /// It was not: the exit code, and why.
+    /// It was taken. The word on the socket is one that clients rely on.
+    #[serde(rename = "heard")]
+    Taken,
+    /// It was refused: the exit code, and why.
     Refused(i32, String),
 }
 
@@ -75,16 +76,16 @@ impl Socket {
         }
         let listener = UnixListener::bind(path)?;
         listener.set_nonblocking(true)?;
-        // Everybody may speak; who is heard is decided by who they are.
+        // Everybody may connect; whose hints are taken is decided by who they are.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         Ok(Self { listener, path: path.to_path_buf() })
     }
 
-    /// Hears one peer, if one is there; `decide` is told its user and says what becomes of it. False if none is there.
+    /// Answers one peer, if one is there; `decide` gets its user and says what becomes of its hint. False if none is there.
     ///
     /// # Errors
-    /// If peers cannot be heard at all.
-    pub fn hear(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<bool> {
+    /// If peers cannot be accepted at all.
+    pub fn answer(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<bool> {
         match self.listener.accept() {
             Ok((stream, _)) => {
                 // A peer that goes away meanwhile is its own affair.
@@ -109,7 +110,7 @@ fn converse(mut stream: &UnixStream, decide: impl FnOnce(u32, &Hint) -> Answer) 
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
-    let text = hear_out(stream)?;
+    let text = read_all(stream)?;
     let answer = match serde_json::from_slice::<Hint>(&text) {
         Ok(hint) => decide(uid, &hint),
         Err(error) => Answer::Refused(crate::failure::code::USAGE, format!("this is no hint: {error}")),
@@ -118,7 +119,7 @@ fn converse(mut stream: &UnixStream, decide: impl FnOnce(u32, &Hint) -> Answer) 
 }
 
 /// Reads until the peer is done, or has said enough, or has had its time: one that speaks slowly must not hold up others.
-fn hear_out(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
+fn read_all(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut text = Vec::new();
     let mut some = [0; 1024];
@@ -171,21 +172,21 @@ mod tests {
                 let _ = stream.read_to_end(&mut answer);
                 answer
             });
-            while !socket.hear(|_, _| Answer::Heard).unwrap() {}
+            while !socket.answer(|_, _| Answer::Taken).unwrap() {}
             peer.join().unwrap()
         })
     }
 
     #[test]
-    fn a_hint_is_heard_with_its_user() {
+    fn a_hint_comes_with_its_user() {
         let (_dir, socket) = socket();
         let hint = Hint { background: true, target: Whom::Cgroup("/a".to_owned()) };
         let uid = rustix::process::geteuid().as_raw();
         let answer = std::thread::scope(|scope| {
             let peer = scope.spawn(|| give(&socket.path, &hint).unwrap());
             while !socket
-                .hear(|peer, heard| {
-                    assert_eq!((peer, heard), (uid, &hint));
+                .answer(|peer, taken| {
+                    assert_eq!((peer, taken), (uid, &hint));
                     Answer::Refused(4, "no".to_owned())
                 })
                 .unwrap()
@@ -209,7 +210,7 @@ mod tests {
         // One that says nothing holds nobody up for long.
         let silent = UnixStream::connect(&socket.path).unwrap();
         let start = std::time::Instant::now();
-        assert!(socket.hear(|_, _| Answer::Heard).unwrap());
+        assert!(socket.answer(|_, _| Answer::Taken).unwrap());
         assert!(start.elapsed() < 20 * PATIENCE);
         drop(silent);
     }

@@ -2,7 +2,7 @@
 //! agent: 10 s, every 40 s; Google's kreclaimd has both thresholds).
 
 use lowtide_model::units::Span;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::colder;
@@ -10,7 +10,7 @@ use super::{Rule, Want};
 use crate::machine::{Observation, Target};
 
 /// Settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Anonymous memory idle for so long goes; `None` = none.

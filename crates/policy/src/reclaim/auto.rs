@@ -4,7 +4,7 @@
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::promotion::older;
@@ -13,7 +13,7 @@ use super::{Chooses, Rule, Want};
 use crate::machine::{Observation, Target};
 
 /// Settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Share of its time that a workload may lose.

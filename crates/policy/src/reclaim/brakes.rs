@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::{Metric, Says};
 use crate::machine::{Brake, Observation, Target};
-use crate::saved::{Kept, ROUNDED_S, moved};
+use crate::saved::{Resume, is_past};
 use crate::schemes::Limits;
 
 /// How hard they hold.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Brakes {
     /// Nothing is taken while some task stalls on memory for more than this share of the time: on the machine, or of the
@@ -97,15 +97,10 @@ pub(crate) struct Held {
     pub(crate) by: Option<Brake>,
 }
 
-impl Kept for Held {
-    fn shift(&mut self, by_s: f64) {
-        self.until_s = moved(self.until_s, by_s);
-        self.tried_s.shift(by_s);
-    }
-
+impl Resume for Held {
     fn resume(&mut self, now_s: f64) -> bool {
         (0.0..=LONGEST_S).contains(&self.for_s)
-            && self.until_s <= now_s + self.for_s + ROUNDED_S
+            && is_past(self.until_s, now_s + self.for_s)
             && self.metric.makes_sense()
             && self.tried_s.resume(now_s)
     }
@@ -201,9 +196,7 @@ const CPU_AT_ONCE_S: f64 = 0.2;
 /// More is not owed after a restart: a file that is wrong must not stop it for long.
 const CPU_OWED_S: f64 = 60.0;
 
-impl Kept for Whole {
-    fn shift(&mut self, _: f64) {}
-
+impl Resume for Whole {
     fn resume(&mut self, _: f64) -> bool {
         // What may be taken at once counts as taken.
         self.cpu_debt_s = self.cpu_debt_s.clamp(CPU_AT_ONCE_S, CPU_OWED_S);

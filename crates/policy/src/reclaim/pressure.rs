@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::brakes::{Brakes, seconds};
 use super::{Rule, Want};
 use crate::machine::{Observation, Target};
-use crate::saved::Kept;
+use crate::saved::Resume;
 
 /// Settings.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// Share of the time that some task may stall, on memory or on I/O.
@@ -48,9 +48,7 @@ pub struct Past {
     rarer: f64,
 }
 
-impl Kept for Past {
-    fn shift(&mut self, _: f64) {}
-
+impl Resume for Past {
     /// The time to the next step begins anew.
     fn resume(&mut self, _: f64) -> bool {
         (0.0..=2.0 * RAREST).contains(&self.rarer)

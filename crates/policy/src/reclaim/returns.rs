@@ -13,7 +13,7 @@ use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Target;
-use crate::saved::{Kept, ROUNDED_S, moved};
+use crate::saved::{Resume, is_past};
 
 /// Windows, in seconds: the upper edges of histograms.
 pub const WINDOWS: usize = AGE_EDGES_S.len() - 1;
@@ -72,16 +72,9 @@ pub struct Returns {
 }
 
 /// The slice under way is begun anew, and so are the sizes: how the target grew meanwhile nobody saw.
-impl Kept for Returns {
-    fn shift(&mut self, by_s: f64) {
-        self.from_s = self.from_s.map(|from_s| moved(from_s, by_s));
-        for (told_s, _) in self.steps.iter_mut().flatten().flatten() {
-            *told_s = moved(*told_s, by_s);
-        }
-    }
-
+impl Resume for Returns {
     fn resume(&mut self, now_s: f64) -> bool {
-        let past = |at_s: f64| at_s <= now_s + ROUNDED_S;
+        let past = |at_s: f64| is_past(at_s, now_s);
         let shorter = |(at, (told_s, step)): (usize, &(f64, Step))| {
             past(*told_s) && step.over <= at && step.times > 0 && step.sum >= 0.0
         };

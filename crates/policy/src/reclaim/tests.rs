@@ -229,10 +229,10 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
     assert!(back(0.0) > 0.9, "{}", back(0.0));
 }
 
-/// The next life of a policy, after so many seconds; its clock begins at 0.
-fn reborn(old: &WorkloadPolicy, now_s: f64, away_s: f64, mut new: Box<WorkloadPolicy>) -> Box<WorkloadPolicy> {
-    let file = serde_json::to_string(&old.save(now_s)).unwrap();
-    assert_eq!(new.restore(&serde_json::from_str(&file).unwrap(), 0.0, away_s), 1, "{file}");
+/// The next life of a policy, which begins at that time.
+fn reborn(old: &WorkloadPolicy, now_s: f64, mut new: Box<WorkloadPolicy>) -> Box<WorkloadPolicy> {
+    let file = serde_json::to_string(&old.save()).unwrap();
+    assert_eq!(new.restore(&serde_json::from_str(&file).unwrap(), now_s), 1, "{file}");
     new
 }
 
@@ -250,23 +250,23 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
         (0..100).filter_map(|now_s| age(&mut policy, f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)));
     let learnt = learnt.last().unwrap();
     let old = || grown_old(100.0, 64.0, 448.0, 0.0);
-    assert_eq!(age(reborn(&policy, 99.0, 7.0, Box::new(fresh())).as_mut(), 0.0, old()), Some(learnt));
-    assert_eq!(age(&mut fresh(), 0.0, old()), None, "one that is new has to watch first");
+    assert_eq!(age(reborn(&policy, 106.0, Box::new(fresh())).as_mut(), 106.0, old()), Some(learnt));
+    assert_eq!(age(&mut fresh(), 106.0, old()), None, "a new one has to observe first");
     // A pause of ten seconds goes on; a restart that took longer has it behind it.
     let mut policy = always(Brakes::default());
     let lost = |pages: f64| Target { refaults: [pages, 0.0], ..target() };
     policy.decide(&seen(500.0, target()));
     assert!(policy.decide(&seen(501.0, lost(1200.0))).is_empty());
-    let next = |away_s: f64| reborn(&policy, 502.0, away_s, Box::new(always(Brakes::default())));
-    assert!(next(2.0).decide(&seen(6.0, target())).is_empty());
-    assert!(!next(2.0).decide(&seen(8.0, target())).is_empty());
-    assert!(!next(20.0).decide(&seen(0.5, target())).is_empty());
+    let next = |now_s: f64| reborn(&policy, now_s, Box::new(always(Brakes::default())));
+    assert!(next(504.0).decide(&seen(510.0, target())).is_empty());
+    assert!(!next(504.0).decide(&seen(512.0, target())).is_empty());
+    assert!(!next(522.0).decide(&seen(522.5, target())).is_empty());
     // What comes every so often is waited for anew.
     let slow = || Reclaimer::new(age::Settings::default(), Brakes::default());
     let mut policy = slow();
     assert!(!policy.decide(&seen(0.0, target())).is_empty());
-    let mut policy = reborn(&policy, 1.0, 600.0, Box::new(slow()));
-    assert!(policy.decide(&seen(39.0, target())).is_empty() && !policy.decide(&seen(40.0, target())).is_empty());
+    let mut policy = reborn(&policy, 601.0, Box::new(slow()));
+    assert!(policy.decide(&seen(640.0, target())).is_empty() && !policy.decide(&seen(641.0, target())).is_empty());
 }
 
 #[test]
@@ -274,11 +274,11 @@ fn what_makes_no_sense_is_not_taken_up() {
     let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
     (0..100)
         .for_each(|now_s| drop(policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)))));
-    let good = policy.save(99.0);
+    let good = policy.save();
     let restored = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut bad = good.clone();
         bad.targets.values_mut().for_each(change);
-        Reclaimer::new(auto::Settings::default(), Brakes::default()).restore(&bad, 0.0, 0.0)
+        Reclaimer::new(auto::Settings::default(), Brakes::default()).restore(&bad, 99.0)
     };
     assert_eq!(restored(&|_| {}), 1);
     for (path, wrong) in [
@@ -287,9 +287,9 @@ fn what_makes_no_sense_is_not_taken_up() {
         ("/held/until_s", 1e9),
         ("/past/chosen/age/0", 0.5),
         ("/past/chosen/age/0", 9.0),
-        ("/past/returns/from_s", 60.0),
+        ("/past/returns/from_s", 160.0),
         ("/past/chosen/best/0/1/0", -7.0),
-        ("/past/chosen/best/0/0", 1.0),
+        ("/past/chosen/best/0/0", 101.0),
         ("/past/returns/steps/0/1/1/over", 6.0),
         ("/seen_s", 3600.0),
     ] {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Chooses;
 use super::returns::{Returns, Told, WINDOWS};
 use crate::machine::{Observation, Target};
-use crate::saved::{Kept, ROUNDED_S, moved};
+use crate::saved::{Resume, is_past};
 
 /// How ages are chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,16 +48,10 @@ pub(crate) struct Chosen {
     age: Option<[Place; SIDES]>,
 }
 
-impl Kept for Chosen {
-    fn shift(&mut self, by_s: f64) {
-        for (at_s, _) in &mut self.best {
-            *at_s = moved(*at_s, by_s);
-        }
-    }
-
+impl Resume for Chosen {
     fn resume(&mut self, now_s: f64) -> bool {
         let ages = |ages: &[Place; SIDES]| ages.iter().all(|age| *age <= NEVER);
-        let sound = self.best.iter().all(|(at_s, best)| *at_s <= now_s + ROUNDED_S && ages(best))
+        let sound = self.best.iter().all(|(at_s, best)| is_past(*at_s, now_s) && ages(best))
             && self.age.as_ref().is_none_or(ages);
         if sound {
             self.count_anew();
@@ -141,12 +135,7 @@ pub struct Threshold {
     chosen: Chosen,
 }
 
-impl Kept for Threshold {
-    fn shift(&mut self, by_s: f64) {
-        self.returns.shift(by_s);
-        self.chosen.shift(by_s);
-    }
-
+impl Resume for Threshold {
     fn resume(&mut self, now_s: f64) -> bool {
         self.returns.resume(now_s) && self.chosen.resume(now_s)
     }

@@ -57,7 +57,7 @@ impl Churn {
         }
         let machine = Simulated::new(setup(u64::from(hour), from_s, self.turn_s, loads)).from(from_s);
         let reclaimed = under(machine, policy).workloads.iter().map(|load| load.reclaimed.iter().sum::<u64>()).sum();
-        let saved: Saved = policy.save(from_s + HOUR_S);
+        let saved: Saved = policy.save();
         let bytes = serde_json::to_vec(&saved).map_or(0, |text| text.len());
         Stand { seen: first + self.come - 1, remembered: saved.targets.len(), bytes, reclaimed }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use lowtide_engine::agent::api::{Ages, Held, Point, SCHEMA, Tide};
+use lowtide_engine::agent::serve::api::{Ages, Held, Point, SCHEMA, Tide};
 
 fn row(name: &str, memory: f64, cold: Option<f64>) -> Row {
     Row {

@@ -65,7 +65,7 @@ impl Machine {
         let reclaim = self.dir.path().join("cg/job/memory.reclaim");
         let mut asked = Vec::new();
         while self.clock.now_ns() < end_ns {
-            assert!(agent.step(signals).unwrap());
+            assert!(scheduler::step(&agent.kernel.clone(), signals, agent).unwrap().is_none());
             let text = fs::read_to_string(&reclaim).unwrap_or_default();
             if !text.is_empty() {
                 asked.push(text);
@@ -129,7 +129,7 @@ fn a_stop_file_and_a_suspend_are_survived() {
     let (machine, signals) = (Machine::new(), signals());
     let stop = machine.dir.path().join("stop");
     let mut agent = machine.agent("");
-    agent.actor = Actor::new(&agent.kernel, stop.clone(), false);
+    agent.reclaim = CgroupReclaim::new(&agent.kernel, stop.clone(), false);
     assert!(!machine.run(&mut agent, &signals, 60).is_empty());
     fs::write(&stop, "").unwrap();
     assert!(machine.run(&mut agent, &signals, 60).is_empty());

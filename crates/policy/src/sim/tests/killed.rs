@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::laws::{Checked, conserved, machines, policies};
 use super::*;
-use crate::machine::{Brake, Observation};
+use crate::machine::Brake;
 use crate::saved::Saved;
 use proptest::prelude::*;
 
@@ -28,32 +28,6 @@ enum Blow {
     Saved,
 }
 
-/// One life of a policy: its clock begins with it.
-struct Life {
-    policy: Box<WorkloadPolicy>,
-    born_s: f64,
-}
-
-impl Policy for Life {
-    type Frame = Observation;
-    type Action = Action;
-
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
-        self.policy.decide(&Observation { now_s: seen.now_s - self.born_s, ..seen.clone() })
-    }
-
-    fn held(&self) -> Vec<(Option<u64>, Brake)> {
-        self.policy.held()
-    }
-
-    fn save(&self, now_s: f64) -> Saved {
-        self.policy.save(now_s - self.born_s)
-    }
-}
-
-/// What is in the file: when it was saved, and what.
-type File = (f64, Saved);
-
 /// An agent as the real one is, with a machine of its own.
 struct Agent<'a> {
     checked: Checked<WorkloadPolicy>,
@@ -64,7 +38,6 @@ struct Agent<'a> {
     held: Vec<(Option<u64>, Brake)>,
     /// The first turn of a life only looks: of the time before nothing is known.
     looked: bool,
-    born_s: f64,
     deaths: u32,
     restored: u32,
     /// The file may be torn, and bytes of it wrong. It cannot where it is put in place whole, and has a sum over its bytes.
@@ -73,21 +46,9 @@ struct Agent<'a> {
 
 impl<'a> Agent<'a> {
     fn new(make: &'a dyn Fn() -> Box<WorkloadPolicy>, quota: Option<(f64, f64)>, seed: u64) -> Self {
-        let life = Life { policy: make(), born_s: 0.0 };
-        let checked = Checked::<WorkloadPolicy>::new(Box::new(life), quota, &Arc::default(), &Arc::default());
+        let checked = Checked::<WorkloadPolicy>::new(make(), quota, &Arc::default(), &Arc::default());
         let random = Random::new(seed ^ 0xdead);
-        Self {
-            checked,
-            make,
-            random,
-            file: vec![],
-            held: vec![],
-            looked: false,
-            born_s: 0.0,
-            deaths: 0,
-            restored: 0,
-            tears: true,
-        }
+        Self { checked, make, random, file: vec![], held: vec![], looked: false, deaths: 0, restored: 0, tears: true }
     }
 
     fn blow(&mut self) -> Blow {
@@ -98,12 +59,12 @@ impl<'a> Agent<'a> {
     /// Another life, from the file.
     fn rise(&mut self, now_s: f64) {
         self.deaths += 1;
-        (self.born_s, self.looked) = (now_s, false);
+        self.looked = false;
         let mut policy = (self.make)();
-        if let Ok((saved_s, saved)) = serde_json::from_slice::<File>(&self.file) {
-            self.restored += u32::from(policy.restore(&saved, 0.0, now_s - saved_s) > 0);
+        if let Ok(saved) = serde_json::from_slice::<Saved>(&self.file) {
+            self.restored += u32::from(policy.restore(&saved, now_s) > 0);
         }
-        self.checked.policy = Box::new(Life { policy, born_s: now_s });
+        self.checked.policy = policy;
     }
 
     /// It saves now and then, and when other brakes hold it than did.
@@ -113,8 +74,8 @@ impl<'a> Agent<'a> {
         changed || self.random.chance() < 0.1
     }
 
-    fn save(&mut self, now_s: f64, saved: &Saved) {
-        self.file = serde_json::to_vec(&(now_s, saved)).unwrap();
+    fn save(&mut self, saved: &Saved) {
+        self.file = serde_json::to_vec(saved).unwrap();
         if self.tears && self.random.chance() < 0.2 {
             let at = self.random.index(self.file.len());
             self.file[at] = b"0123456789-,.e"[self.random.index(14)];
@@ -143,8 +104,8 @@ impl<'a> Agent<'a> {
             _ => true,
         };
         if saves && self.is_due() {
-            let saved = self.checked.policy.save(seen.now_s);
-            self.save(now_s, &saved);
+            let saved = self.checked.policy.save();
+            self.save(&saved);
             if let Some(Blow::Saving(share)) = blow {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
                 self.file.truncate((share * self.file.len() as f64) as usize);

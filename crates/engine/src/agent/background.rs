@@ -1,0 +1,318 @@
+//! Which workloads are in the background, and paging out and in of their processes.
+
+use std::collections::BTreeMap;
+
+use lowtide_kernel::advise::Adviser;
+use lowtide_kernel::cgroup::{Cgroup, is_below};
+use lowtide_kernel::proc;
+use lowtide_kernel::root::{Error, Kernel, Result};
+use lowtide_kernel::sys::Advice;
+use lowtide_model::PAGE;
+use lowtide_policy::machine::Target;
+use serde::{Deserialize, Serialize};
+
+use lowtide_model::units::float;
+
+/// What is in the background, as it stands in the agent's file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedBackground {
+    /// Hints about cgroups, by inode.
+    pub hints: BTreeMap<u64, bool>,
+    /// Hints about processes: pid, start in clock ticks, whether it is in the background, who gave the hint.
+    pub trees: Vec<(u32, u64, bool, u32)>,
+    /// When cgroups ran last.
+    ran: BTreeMap<u64, Ran>,
+}
+
+/// A process and what descends from it, because somebody gave a hint about it.
+#[derive(Debug, Clone)]
+struct Tree {
+    root: proc::ProcessId,
+    background: bool,
+    /// Who gave the hint: advice reaches no process of another, whatever the tree becomes.
+    uid: u32,
+}
+
+/// A cgroup's CPU time, when it was read, and when it last grew by more than a little; seconds since the boot.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Ran {
+    cpu_us: u64,
+    at_s: f64,
+    busy_s: f64,
+}
+
+/// CPU time below which a workload does nothing: keeping alive takes some. Share of one CPU, and microseconds at least.
+const IDLE: (f64, f64) = (0.001, 2000.0);
+/// Hints about so many processes are kept at most.
+const MOST_TREES: usize = 1000;
+/// Advice is given in pieces of so many bytes, so that it can be stopped in between.
+const PIECE: u64 = 32 << 20;
+
+/// What is known of who is in the background.
+#[derive(Debug)]
+pub struct Background {
+    kernel: Kernel,
+    idle_after_s: Option<f64>,
+    /// Hints about cgroups, by inode. A hint counts for more than what is observed.
+    hints: BTreeMap<u64, bool>,
+    trees: BTreeMap<u64, Tree>,
+    ran: BTreeMap<u64, Ran>,
+}
+
+/// Whom advice may reach: processes of that user (0 = anybody's), in cgroups of which this says so.
+pub struct Reach<'a> {
+    /// By the path of the cgroup that a process is in.
+    pub may: &'a dyn Fn(&str) -> bool,
+    /// Whether to go on, asked between pieces.
+    pub go_on: &'a dyn Fn() -> bool,
+}
+
+/// A cgroup, or one of its processes.
+pub type Of<'a> = (&'a Cgroup, Option<proc::ProcessId>);
+
+/// What was done to a workload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Paged {
+    /// Bytes that were paged out, or asked to be fetched.
+    pub anon: u64,
+    /// Bytes of files that will go first.
+    pub file: u64,
+    /// Processes.
+    pub processes: usize,
+}
+
+impl Background {
+    /// Nothing is known yet. Workloads that did nothing for `idle_after_s` count as in the background.
+    #[must_use]
+    pub fn new(kernel: &Kernel, idle_after_s: Option<f64>) -> Self {
+        let (hints, trees, ran) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { kernel: kernel.clone(), idle_after_s, hints, trees, ran }
+    }
+
+    /// Other settings from now on.
+    pub fn set_idle_after(&mut self, idle_after_s: Option<f64>) {
+        self.idle_after_s = idle_after_s;
+    }
+
+    /// What is known, for an agent that comes after this one.
+    #[must_use]
+    pub fn save(&self) -> SavedBackground {
+        let tree = |tree: &Tree| (tree.root.pid, tree.root.start_ticks, tree.background, tree.uid);
+        let trees = self.trees.values().map(tree).collect();
+        SavedBackground { hints: self.hints.clone(), trees, ran: self.ran.clone() }
+    }
+
+    /// Goes on from what another knew, of cgroups that are still there and processes that still run. Hints that came since
+    /// count for more.
+    pub fn restore(&mut self, saved: &SavedBackground, is_there: impl Fn(u64) -> bool) {
+        for (id, background) in saved.hints.iter().filter(|(id, _)| is_there(**id)) {
+            self.hints.entry(*id).or_insert(*background);
+        }
+        for (pid, start_ticks, background, uid) in saved.trees.iter().take(MOST_TREES).copied() {
+            let root = proc::ProcessId { pid, start_ticks };
+            if proc::stat(&self.kernel, pid).is_ok_and(|stat| stat.id == root) {
+                self.trees.entry(root.key()).or_insert(Tree { root, background, uid });
+            }
+        }
+        self.ran.extend(saved.ran.iter().filter(|(id, _)| is_there(**id)));
+    }
+
+    /// Whether an identity is that of a process that a hint was given about.
+    #[must_use]
+    pub fn is_tree(&self, id: u64) -> bool {
+        self.trees.contains_key(&id)
+    }
+
+    /// A hint about a cgroup.
+    pub fn hint_cgroup(&mut self, cgroup: &Cgroup, background: bool) {
+        self.hints.insert(cgroup.inode, background);
+    }
+
+    /// A hint about a process and what descends from it.
+    ///
+    /// # Errors
+    /// If there is no such process, or hints about too many are kept already.
+    pub fn hint_process(&mut self, pid: u32, background: bool, uid: u32) -> Result<()> {
+        let root = proc::stat(&self.kernel, pid)?.id;
+        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&root.key()) {
+            let why = std::io::Error::other(format!("hints about {MOST_TREES} processes are kept already"));
+            return Err(Error::new("keep a hint about", format!("/proc/{pid}"), why));
+        }
+        self.trees.insert(root.key(), Tree { root, background, uid });
+        Ok(())
+    }
+
+    /// Whether a cgroup is in the background: by a hint, or because it is frozen, or all its processes are stopped, or it
+    /// did nothing for long enough.
+    pub fn holds(&mut self, cgroup: &Cgroup, now_s: f64) -> bool {
+        if let Some(hint) = self.hints.get(&cgroup.inode) {
+            return *hint;
+        }
+        let kernel = &self.kernel;
+        let is_idle = match (self.idle_after_s, cgroup.cpu_us(kernel)) {
+            (Some(after_s), Some(cpu_us)) => {
+                let ran = self.ran.entry(cgroup.inode).or_insert(Ran { cpu_us, at_s: now_s, busy_s: now_s });
+                let allowed_us = (1e6 * IDLE.0 * (now_s - ran.at_s)).max(IDLE.1);
+                let worked = float(cpu_us.saturating_sub(ran.cpu_us)) > allowed_us;
+                let busy_s = if worked || now_s < ran.busy_s { now_s } else { ran.busy_s };
+                *ran = Ran { cpu_us, at_s: now_s, busy_s };
+                now_s - busy_s >= after_s
+            }
+            _ => false,
+        };
+        is_idle || cgroup.is_frozen(kernel) || self.is_stopped(cgroup)
+    }
+
+    /// Whether all processes of a cgroup are stopped (SIGSTOP); one that has none is not.
+    fn is_stopped(&self, cgroup: &Cgroup) -> bool {
+        let pids = cgroup.pids(&self.kernel).unwrap_or_default();
+        let stopped = |pid: &u32| proc::state(&self.kernel, *pid).is_ok_and(|state| state == 'T');
+        !pids.is_empty() && pids.iter().all(stopped)
+    }
+
+    /// Forgets cgroups that are gone.
+    pub fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
+        self.hints.retain(|id, _| is_there(*id));
+        self.ran.retain(|id, _| is_there(*id));
+    }
+
+    /// Processes that hints were given about, as targets; those that have ended are forgotten.
+    pub fn trees(&mut self) -> Vec<Target> {
+        let kernel = self.kernel.clone();
+        let mut targets = Vec::new();
+        if self.trees.is_empty() {
+            return targets;
+        }
+        let parents = parents(&kernel);
+        self.trees.retain(|id, tree| {
+            let Some(pids) = pids_of(&kernel, tree.root, &parents) else { return false };
+            let mut target = Target { id: *id, background: tree.background, ..Target::default() };
+            for status in pids.iter().filter_map(|pid| proc::status(&kernel, *pid).ok()) {
+                target.resident[0] += float(status.rss_anon);
+                target.resident[1] += float(status.rss_file);
+                target.swapped += float(status.swap);
+            }
+            targets.push(target);
+            true
+        });
+        targets
+    }
+
+    /// The name of such a target, for people.
+    #[must_use]
+    pub fn name(&self, id: u64) -> Option<String> {
+        self.trees.get(&id).map(|tree| format!("pid {}", tree.root.pid))
+    }
+
+    /// Forgets a process whose time in the background is over.
+    pub fn forget(&mut self, id: u64) {
+        self.trees.remove(&id);
+    }
+
+    /// Processes of a target, and the user whose they must be (0: anybody's): of a cgroup, or one of its processes, if one is
+    /// given, else of the process that a hint was given about.
+    fn pids(&self, id: u64, of: Option<Of<'_>>) -> Result<(Vec<u32>, u32)> {
+        match of {
+            Some((_, Some(process))) => proc::check(&self.kernel, process).map(|stat| (vec![stat.id.pid], 0)),
+            Some((cgroup, None)) if cgroup.is_alive(&self.kernel) => Ok((cgroup.pids(&self.kernel)?, 0)),
+            Some((cgroup, None)) => Err(gone(&cgroup.path.display().to_string())),
+            None => {
+                let tree = self.trees.get(&id).ok_or_else(|| gone("process"))?;
+                let pids = pids_of(&self.kernel, tree.root, &parents(&self.kernel));
+                Ok((pids.ok_or_else(|| gone(&format!("/proc/{}", tree.root.pid)))?, tree.uid))
+            }
+        }
+    }
+
+    /// Gives advice on all that a target's processes have mapped, each held by a descriptor and then looked at once more:
+    /// whose it is, and where, may have changed since the hint.
+    fn advise(
+        &self,
+        id: u64,
+        of: Option<Of<'_>>,
+        reach: &Reach<'_>,
+        mut each: impl FnMut(&mut Adviser, u32, &[(u64, u64)]) -> Result<()>,
+    ) -> Result<usize> {
+        let (pids, uid) = self.pids(id, of)?;
+        let cgroup = of.map(|(cgroup, _)| cgroup);
+        let mut advised = 0;
+        for pid in pids {
+            // One for each process, and only as long: descriptors are few.
+            let mut adviser = Adviser::new(&self.kernel);
+            let may = || -> Option<bool> {
+                let owner = proc::owner(&self.kernel, pid).ok()?;
+                let path = Cgroup::of(&self.kernel, pid).ok()??.hierarchy_path(&self.kernel).ok()?;
+                let within = cgroup.is_none_or(|cgroup| {
+                    cgroup.hierarchy_path(&self.kernel).is_ok_and(|above| is_below(&path, &above))
+                });
+                Some((uid == 0 || owner == uid) && within && pid != std::process::id() && (reach.may)(&path))
+            };
+            if adviser.hold(pid).is_err() || may() != Some(true) || !(reach.go_on)() {
+                continue;
+            }
+            let Ok(ranges) = ranges(&self.kernel, pid) else { continue };
+            // What cannot be advised on is left; that others can is not changed by it.
+            advised += usize::from(each(&mut adviser, pid, &ranges).is_ok());
+        }
+        Ok(advised)
+    }
+
+    /// Pages out anonymous memory of a target's processes, and has their files go first.
+    ///
+    /// # Errors
+    /// If the target is gone. What cannot be advised on is left.
+    pub fn page_out(&self, id: u64, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+        let mut paged = Paged::default();
+        paged.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
+            let paged_out = adviser.advise(pid, ranges, Advice::Pageout, Some(&|_, file| !file), reach.go_on)?;
+            let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
+            paged.anon += paged_out.pages.iter().map(gone).sum::<u64>();
+            let cooled = adviser.advise(pid, ranges, Advice::Cold, Some(&|_, file| file), reach.go_on)?;
+            paged.file += cooled.tried_bytes.saturating_sub(cooled.refused_bytes);
+            Ok(())
+        })?;
+        Ok(paged)
+    }
+
+    /// Fetches what of a target's processes is paged out.
+    ///
+    /// # Errors
+    /// If the target is gone.
+    pub fn fetch(&self, id: u64, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+        let mut fetched = Paged::default();
+        fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
+            let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
+            if paged_out > 0 {
+                adviser.advise(pid, ranges, Advice::Willneed, None, reach.go_on)?;
+            }
+            // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
+            fetched.anon += paged_out;
+            Ok(())
+        })?;
+        Ok(fetched)
+    }
+}
+
+/// What a process has mapped, in pieces.
+fn ranges(kernel: &Kernel, pid: u32) -> Result<Vec<(u64, u64)>> {
+    let pieces = |(start, end): (u64, u64)| {
+        let size = usize::try_from(PIECE).unwrap_or(usize::MAX);
+        (start..end).step_by(size).map(move |at| (at, end.min(at + PIECE)))
+    };
+    Ok(proc::mappings(kernel, pid)?.iter().flat_map(|mapping| pieces((mapping.start, mapping.end))).collect())
+}
+
+fn gone(what: &str) -> Error {
+    Error::new("find", what, std::io::Error::from(rustix::io::Errno::SRCH))
+}
+
+/// Every process with its parent.
+fn parents(kernel: &Kernel) -> Vec<(u32, u32)> {
+    let all = proc::pids(kernel).unwrap_or_default();
+    all.iter().filter_map(|pid| Some((*pid, proc::stat(kernel, *pid).ok()?.ppid))).collect()
+}
+
+/// A process and its descendants; `None` if it has ended, whoever has its number by now.
+fn pids_of(kernel: &Kernel, root: proc::ProcessId, parents: &[(u32, u32)]) -> Option<Vec<u32>> {
+    (proc::stat(kernel, root.pid).ok()?.id == root).then(|| proc::descendants(parents, &[root.pid]))
+}

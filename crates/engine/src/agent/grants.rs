@@ -1,0 +1,179 @@
+//! What the guard grants: carried out, written down, and taken back in time, also after a kill.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use lowtide_kernel::grant::Grants;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::undo::{self, Journal};
+use lowtide_policy::machine::Action;
+use rustix::fs::OFlags;
+use rustix::mm::MlockAllFlags;
+
+use super::sinks::log;
+use crate::event::{Deed, Granted};
+use crate::workloads::Workload;
+
+/// Who says nothing to the watchdog for so long hangs. A turn takes seconds, and nobody may wait in the freezer for one that
+/// never ends.
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// What is protected, over what is needed. A cgroup that uses a page more than is protected loses pages at every scan, at
+/// least 32 each time (mm/vmscan.c: SWAP_CLUSTER_MAX), and its use grows when it comes back: by page tables, and by the 64 pages
+/// that each CPU is charged ahead (mm/memcontrol.c: MEMCG_CHARGE_BATCH).
+const PROTECTED: f64 = 1.0 + 1.0 / 32.0;
+
+/// Takes back what this process has granted as soon as it is gone, or has hung for too long: it waits for the other end of its
+/// input to close, or to be silent. In a group of its own, as Ctrl-C is for all of a group.
+#[derive(Debug)]
+struct Watchdog(Child);
+
+impl Watchdog {
+    fn start() -> anyhow::Result<Self> {
+        use std::os::unix::process::CommandExt;
+        let program = std::env::current_exe().context("the watchdog cannot be started")?;
+        let mut command = Command::new(program);
+        let pid = std::process::id().to_string();
+        command.args(["recover", "--when-closed", &pid]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        let child = command.spawn().context("the watchdog cannot be started")?;
+        // One that hangs must not hold up who it watches.
+        let stdin = child.stdin.as_ref().context("the watchdog has no input")?;
+        rustix::fs::fcntl_setfl(stdin, OFlags::NONBLOCK)?;
+        Ok(Self(child))
+    }
+
+    /// Tells it that this process is at work. False if it is gone.
+    fn beat(&mut self) -> bool {
+        let written = self.0.stdin.as_mut().map_or(Ok(1), |stdin| stdin.write(b"."));
+        !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Keeps what this process uses from being evicted: whoever ends thrashing must not wait for its own pages.
+pub fn stay_in_memory() {
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = rustix::mm::mlockall(flags) {
+        let text = format!("the guard's own memory may be paged out: {error}; give it CAP_IPC_LOCK");
+        log::line("note", &[("text", text)]);
+    }
+}
+
+/// What is granted now.
+#[derive(Debug)]
+pub struct Granting {
+    kernel: Kernel,
+    dry_run: bool,
+    // Dropped in this order: what was granted is taken back before the watchdog is told to go.
+    grants: Option<Grants>,
+    watchdog: Option<Watchdog>,
+    /// In a dry run: what would be granted now, by the cgroup's inode.
+    would: BTreeMap<u64, Deed>,
+    /// What could not be granted, each said once.
+    said: BTreeSet<String>,
+}
+
+impl Granting {
+    /// Nothing is granted yet.
+    #[must_use]
+    pub fn new(kernel: &Kernel, dry_run: bool) -> Self {
+        let (would, said) = (BTreeMap::new(), BTreeSet::new());
+        Self { kernel: kernel.clone(), dry_run, grants: None, watchdog: None, would, said }
+    }
+
+    /// The grants; made when there is something to grant, with somebody who takes it back if this process cannot.
+    fn grants(&mut self) -> anyhow::Result<&mut Grants> {
+        if self.grants.is_none() {
+            let journal = Journal::open(self.kernel.clone(), &undo::folder()).context("nothing can be granted")?;
+            self.watchdog = Some(Watchdog::start()?);
+            self.grants = Some(Grants::new(&self.kernel, journal));
+        }
+        self.grants.as_mut().context("nothing can be granted")
+    }
+
+    /// Carries out one action on a workload; what is new, or could not be done.
+    pub fn act(&mut self, workload: &Workload, action: &Action, now_s: f64) -> Option<Granted> {
+        let (deed, wanted) = match action {
+            Action::Protect { bytes, .. } => (Deed::Protect, *bytes * PROTECTED),
+            Action::Pause { .. } => (Deed::Pause, 0.0),
+            _ => (Deed::Release, 0.0),
+        };
+        let id = workload.id();
+        if self.dry_run {
+            let before = if deed == Deed::Release { self.would.remove(&id) } else { self.would.insert(id, deed) };
+            let new = if deed == Deed::Release { before.is_some() } else { before != Some(deed) };
+            return new.then(|| Granted { deed, bytes: wanted, stopped: Some("dry run".to_owned()) });
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
+        let bytes = wanted.max(0.0) as u64;
+        let done: anyhow::Result<bool> = match action {
+            Action::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
+                // Who was paused before runs now.
+                let waited = grants.of(id).1 && grants.release(id);
+                Ok(grants.protect(&workload.cgroup, bytes, now_s + lasts_s)? || waited)
+            }),
+            Action::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
+                let protected = grants.of(id).0 > 0 && grants.release(id);
+                let new = grants.pause(id, (&workload.cgroup, workload.process), now_s + lasts_s)?;
+                if let Some(why) = grants.stopped(id).filter(|_| new) {
+                    let text = format!("{}: stopped by a signal, as it cannot be frozen: {why}", workload.path);
+                    log::line("note", &[("text", text)]);
+                }
+                Ok(new || protected)
+            }),
+            _ => Ok(self.grants.as_mut().is_some_and(|grants| grants.release(id))),
+        };
+        match done {
+            Ok(true) => Some(Granted { deed, bytes: wanted, stopped: None }),
+            Ok(false) => None,
+            Err(error) => {
+                let text = crate::failure::words(&error);
+                let new = self.said.insert(format!("{}: {text}", workload.path));
+                new.then_some(Granted { deed, bytes: wanted, stopped: Some(text) })
+            }
+        }
+    }
+
+    /// Takes back what was not granted again in time.
+    pub fn expire(&mut self, now_s: f64) {
+        let over = self.grants.as_mut().map(|grants| grants.expire(now_s)).unwrap_or_default();
+        if !over.is_empty() {
+            log::line("expired", &[("cgroups", over.len().to_string())]);
+        }
+    }
+
+    /// Tells the watchdog that all goes on. Without one nothing stays granted.
+    pub fn beat(&mut self) {
+        if self.watchdog.as_mut().is_some_and(|watchdog| !watchdog.beat()) {
+            log::line("error", &[("text", "the watchdog is gone: what was granted is taken back".to_owned())]);
+            self.end();
+        }
+    }
+
+    /// Whether nothing is granted, nor would be.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.would.is_empty() && self.grants.as_ref().is_none_or(Grants::is_empty)
+    }
+
+    /// Bytes of a workload that are protected, and whether it waits.
+    #[must_use]
+    pub fn of(&self, id: u64) -> (u64, bool) {
+        self.grants.as_ref().map_or((0, false), |grants| grants.of(id))
+    }
+
+    /// Takes everything back.
+    pub fn end(&mut self) {
+        (self.grants, self.watchdog) = (None, None);
+        self.would.clear();
+    }
+}

@@ -1,0 +1,325 @@
+//! What the agent knows, in a file: one that was killed is followed by one that knows as much.
+//!
+//! It is for the same boot only. Workloads are told apart by the inodes of their cgroups, and these begin anew with the
+//! machine; under the same path another one may be, and what it needs must be learnt anew.
+//!
+//! The file is a line that says what follows, and a line of JSON. It is written beside and then put in place, so that it
+//! is there whole or as it was. Whatever else is found there is said and left out.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use lowtide_policy::policies::Spec;
+use lowtide_policy::saved::Saved;
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use super::background::SavedBackground;
+
+/// Format of the file. One that is of another is not read.
+const FORMAT: u32 = 2;
+/// Bytes of a file, at most.
+const MOST: usize = 8 << 20;
+/// What is older says little of what workloads need now, seconds.
+const OLDEST_S: f64 = 3600.0;
+
+/// What was remembered of a policy, with the settings that it had.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// What was learnt with others is of no use.
+    pub settings: Spec,
+    /// What it was.
+    pub saved: Saved,
+}
+
+/// What was known of a workload.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedWorkload {
+    /// Path of its cgroup.
+    pub path: String,
+    /// Bytes reclaimed so far: anonymous, file.
+    pub reclaimed: [f64; 2],
+    /// Requests so far, and those that were cut short.
+    pub requests: (f64, f64),
+    /// What it takes to keep a byte of it.
+    pub kept: Option<f64>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SavedState {
+    /// The boot that it is of.
+    pub boot_id: String,
+    /// When it was saved, seconds since that boot.
+    pub at_s: f64,
+    /// By inode.
+    pub workloads: BTreeMap<u64, SavedWorkload>,
+    /// Policies, by name.
+    pub policies: BTreeMap<String, Remembered>,
+    /// What is done to the background.
+    pub lifecycle: Option<Remembered>,
+    /// Who is in the background.
+    pub background: SavedBackground,
+}
+
+/// What stands before the state.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    lowtide_agent_state: u32,
+    bytes: usize,
+    crc32: u32,
+}
+
+/// Why a file is not taken up.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    /// It cannot be read.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Somebody else could have written it.
+    #[error("it is no file that only this user may write")]
+    Foreign,
+    /// It is torn, or something else.
+    #[error("it is torn, or no state of the agent")]
+    Torn,
+    /// Another lowtide's.
+    #[error("it has format {0}, and this lowtide's is {FORMAT}")]
+    Format(u32),
+    /// It is of another boot.
+    #[error("it is of another boot")]
+    Boot,
+    /// It is too old.
+    #[error("it was saved {0:.0} s ago, and what is older than {OLDEST_S:.0} s is of no use")]
+    Old(f64),
+    /// It is of a time to come.
+    #[error("it says that it was saved in the future")]
+    Future,
+}
+
+/// As bytes of a file, and of how many workloads policies must forget what they learnt, as it would be too large.
+///
+/// # Errors
+/// If even what is left is too large.
+pub fn encode(state: &SavedState) -> io::Result<(Vec<u8>, usize)> {
+    let mut state = state.clone();
+    let mut left_out = 0;
+    loop {
+        let body = serde_json::to_vec(&state)?;
+        if body.len() <= MOST {
+            let head = Head { lowtide_agent_state: FORMAT, bytes: body.len(), crc32: crc32fast::hash(&body) };
+            let mut file = serde_json::to_vec(&head)?;
+            file.push(b'\n');
+            file.extend(body);
+            return Ok((file, left_out));
+        }
+        let before = left_out;
+        for remembered in state.policies.values_mut().chain(&mut state.lifecycle) {
+            let targets = &mut remembered.saved.targets;
+            // Those that came last have least to be remembered.
+            let from = targets.keys().nth(targets.len() / 2).copied().unwrap_or(u64::MAX);
+            left_out += targets.split_off(&from).len();
+        }
+        if left_out == before {
+            return Err(io::Error::other(format!("it would have {} bytes, and {MOST} are allowed", body.len())));
+        }
+    }
+}
+
+/// What a file's bytes say, for a machine with this boot, so many seconds after it.
+///
+/// # Errors
+/// Why it is of no use.
+pub fn decode(file: &[u8], boot_id: &str, now_s: f64) -> Result<SavedState, Unfit> {
+    let line = file.iter().position(|byte| *byte == b'\n').ok_or(Unfit::Torn)?;
+    let (head, body) = (&file[..line], &file[line + 1..]);
+    let head: Head = serde_json::from_slice(head).map_err(|_| Unfit::Torn)?;
+    if head.lowtide_agent_state != FORMAT {
+        return Err(Unfit::Format(head.lowtide_agent_state));
+    }
+    if body.len() != head.bytes || crc32fast::hash(body) != head.crc32 {
+        return Err(Unfit::Torn);
+    }
+    let state: SavedState = serde_json::from_slice(body).map_err(|_| Unfit::Torn)?;
+    let away_s = now_s - state.at_s;
+    // A boot that does not say which it is may be any.
+    if state.boot_id != boot_id || boot_id.is_empty() {
+        Err(Unfit::Boot)
+    } else if away_s < 0.0 {
+        Err(Unfit::Future)
+    } else if away_s > OLDEST_S {
+        Err(Unfit::Old(away_s))
+    } else {
+        Ok(state)
+    }
+}
+
+/// Reads a file; `None` if there is none.
+///
+/// # Errors
+/// Why it is of no use.
+pub fn load(path: &Path, boot_id: &str, now_s: f64) -> Result<Option<SavedState>, Unfit> {
+    // A pipe must not be waited for, and a link leads to what somebody else may have chosen.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let open = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match open {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            return Err(Unfit::Foreign);
+        }
+        other => other?,
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+        return Err(Unfit::Foreign);
+    }
+    let mut bytes = Vec::new();
+    // A little more than the most: the head. What is longer is cut off, and then torn.
+    file.take(MOST as u64 + 1024).read_to_end(&mut bytes)?;
+    decode(&bytes, boot_id, now_s).map(Some)
+}
+
+/// Writes a file: beside first, then in its place.
+///
+/// # Errors
+/// If there is no room, or it may not be written there. What was there before is still there.
+pub fn store(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let beside = beside(path);
+    let written = write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    } else if let Some(folder) = path.parent() {
+        // The name itself, too, should outlive a crash of the machine; where that cannot be had, the state is lost by one.
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    }
+    written
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What a killed one left.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn state() -> SavedState {
+        let saved = Saved { whole: json!({"cpu_debt_s": 0.2}), targets: [(7, json!({"past": null}))].into() };
+        let workload = SavedWorkload { path: "/a b".to_owned(), reclaimed: [1.0, 2.5], ..SavedWorkload::default() };
+        SavedState {
+            boot_id: "boot".to_owned(),
+            at_s: 100.0,
+            workloads: [(7, workload)].into(),
+            policies: [("auto".to_owned(), Remembered { settings: Spec::built_in("auto").unwrap(), saved })].into(),
+            ..SavedState::default()
+        }
+    }
+
+    #[test]
+    fn a_state_comes_back_on_the_same_boot_within_the_hour() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new folder/state");
+        assert!(load(&path, "boot", 0.0).unwrap().is_none());
+        // What a killed one left beside is no hindrance.
+        store(&path, &encode(&state()).unwrap().0).unwrap();
+        std::fs::write(beside(&path), "half").unwrap();
+        store(&path, &encode(&state()).unwrap().0).unwrap();
+        assert!(!beside(&path).exists());
+        assert_eq!(load(&path, "boot", 160.0).unwrap(), Some(state()));
+        let why = |boot_id, now_s| load(&path, boot_id, now_s).unwrap_err().to_string();
+        assert_eq!(why("other", 160.0), "it is of another boot");
+        assert!(why("boot", 4000.0).starts_with("it was saved 3900 s ago"));
+        assert!(why("boot", 99.0).contains("future"));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("state"), dir.path().join("link"));
+        let good = encode(&state()).unwrap().0;
+        store(&path, &good).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(matches!(load(&link, "boot", 160.0), Err(Unfit::Foreign)));
+        // A link is replaced, and what it leads to is not written.
+        std::fs::write(&path, "precious").unwrap();
+        store(&link, &good).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        assert!(load(&link, "boot", 160.0).unwrap().is_some());
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert!(matches!(load(&pipe, "boot", 160.0), Err(Unfit::Foreign)));
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&link, mode).unwrap();
+        assert!(matches!(load(&link, "boot", 160.0), Err(Unfit::Foreign)));
+        let newer = good.iter().position(|byte| *byte == b'2').unwrap();
+        let mut of_later = good;
+        of_later[newer] = b'3';
+        assert!(matches!(decode(&of_later, "boot", 160.0), Err(Unfit::Format(3))));
+    }
+
+    #[test]
+    fn what_would_be_too_large_is_cut() {
+        let mut large = state();
+        let targets = &mut large.policies.get_mut("auto").unwrap().saved.targets;
+        targets.extend((0..3000).map(|id| (id, json!("x".repeat(10_000)))));
+        let (file, left_out) = encode(&large).unwrap();
+        assert!(file.len() < MOST + 1024 && left_out > 1000, "{} {left_out}", file.len());
+        let back = decode(&file, "boot", 100.0).unwrap();
+        assert_eq!(back.policies["auto"].saved.targets.len() + left_out, 3000);
+        large.workloads.get_mut(&7).unwrap().path = "x".repeat(MOST);
+        assert!(encode(&large).unwrap_err().to_string().contains("are allowed"));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_what_was_there() {
+        // Nothing can be written to the one, and no file be made in the other.
+        assert!(store(Path::new("/dev/full/state"), b"x").is_err());
+        assert!(store(Path::new("/proc/lowtide/state"), b"x").is_err());
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        store(&path, b"old").unwrap();
+        std::fs::create_dir(beside(&path)).unwrap();
+        assert!(store(&path, b"new").is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    }
+
+    proptest! {
+        /// Torn at any byte, or with any byte changed: nothing else than what was saved ever comes back.
+        #[test]
+        fn damage_is_noticed(at in any::<prop::sample::Index>(), to: u8, torn: bool) {
+            let good = encode(&state()).unwrap().0;
+            let at = at.index(good.len());
+            let mut bad = good.clone();
+            if torn { bad.truncate(at) } else { bad[at] = to }
+            prop_assume!(bad != good);
+            // The head has room for nothing but other numbers, which are not those of what follows.
+            prop_assert!(decode(&bad, "boot", 160.0).is_err(), "{}", String::from_utf8_lossy(&bad));
+        }
+
+        #[test]
+        fn garbage_is_survived(bytes: Vec<u8>) {
+            prop_assert!(decode(&bytes, "boot", 160.0).is_err());
+        }
+    }
+}

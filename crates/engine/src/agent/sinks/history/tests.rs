@@ -1,0 +1,139 @@
+use super::*;
+
+const MIB: f64 = 1_048_576.0;
+
+fn ages(edges: &[(f64, f64)], total: f64) -> Vec<AgeBin> {
+    let mut bins = Vec::new();
+    for anon in [true, false] {
+        let (mut reached, mut min_s) = (0.0, 0.0);
+        for (edge, used) in edges {
+            let size = Estimate { bytes: (used - reached) * MIB, ci95: 0.0 };
+            bins.push(AgeBin { anon, min_s, max_s: Some(*edge), size, first_touched: None });
+            (reached, min_s) = (*used, *edge);
+        }
+        bins.push(AgeBin {
+            anon,
+            min_s,
+            max_s: None,
+            size: Estimate { bytes: (total - reached) * MIB, ci95: 0.0 },
+            first_touched: None,
+        });
+    }
+    bins
+}
+
+fn seen(id: u64, ages: &[AgeBin]) -> Shown<'_> {
+    Shown {
+        id,
+        kind: Kind::Cgroup,
+        name: "/a",
+        policy: "auto",
+        resident: [100.0 * MIB; 2],
+        swapped: 0.0,
+        kept: None,
+        stalled_s: Some(0.0),
+        ages,
+    }
+}
+
+fn act(t_s: f64) -> Act {
+    let (reason, stopped) = ("x".into(), None);
+    Act { t_s, deed: Deed::Reclaim, asked: None, bytes: [0.0; 2], took_s: 0.0, reason, stopped }
+}
+
+#[test]
+fn the_working_set_is_that_of_the_longest_window_known() {
+    let mut history = History::default();
+    let (middle, long) = (ages(&[(10.0, 30.0), (30.0, 40.0)], 100.0), ages(&[(60.0, 50.0)], 100.0));
+    history.observe(0.0, [seen(1, &middle)].into_iter());
+    assert_eq!(history.tracks()[&1].working_set(), Some((30, [40.0 * MIB; 2])));
+    history.observe(5.0, [seen(1, &long)].into_iter());
+    assert_eq!(history.tracks()[&1].working_set(), Some((60, [50.0 * MIB; 2])));
+    // Shorter windows stay as they were known last.
+    assert_eq!(history.tracks()[&1].used[3], Some([40.0 * MIB; 2]));
+    history.observe(10.0, [seen(2, &[])].into_iter());
+    assert_eq!(history.tracks().keys().collect::<Vec<_>>(), [&2], "what is gone is forgotten");
+    assert_eq!(history.tracks()[&2].working_set(), None);
+}
+
+#[test]
+fn the_curve_tells_what_less_would_cost_each_side_apart() {
+    let mut history = History::default();
+    let mut bins = ages(&[(10.0, 30.0), (30.0, 40.0)], 100.0);
+    bins.iter_mut().filter(|bin| !bin.anon && bin.max_s.is_some()).for_each(|bin| bin.size.bytes = 0.0);
+    history.observe(0.0, [seen(1, &bins)].into_iter());
+    assert!(history.tracks()[&1].curve(0.0).is_none(), "one look is not enough");
+    for at in 1..9 {
+        history.observe(5.0 * f64::from(at), [seen(1, &bins)].into_iter());
+    }
+    let curve = history.tracks()[&1].curve(40.0).unwrap();
+    assert_eq!(curve.points.iter().map(|point| point.age_s).collect::<Vec<_>>(), [10.0, 30.0]);
+    assert_eq!(curve.points[0].cold.map(|cold| cold.at / MIB), [70.0, 100.0]);
+    assert_eq!(curve.points[1].cold.map(|cold| cold.at / MIB), [60.0, 100.0]);
+    // 10 MiB in the 20 s after, 3 MiB a second before.
+    let [anon, file] = curve.points[0].back;
+    assert!((0.5 * MIB..=3.0 * MIB).contains(&anon.at) && file.at == 0.0, "{anon:?} {file:?}");
+}
+
+#[test]
+fn an_hour_is_kept_in_as_much_memory_as_there_is_for_so_many() {
+    for (workloads, most) in [(1_u32, 60), (5000, 18)] {
+        let mut history = History::default();
+        let bins = ages(&[(10.0, 30.0)], 100.0);
+        let turns = if workloads == 1 { 1800 } else { 60 };
+        for turn in 0..turns {
+            let all = (0..workloads).map(|id| seen(u64::from(id), &bins));
+            history.observe(5.0 * f64::from(turn), all);
+        }
+        let now_s = history.now_s();
+        let samples = history.tracks()[&0].samples(now_s);
+        assert!(samples.len() <= most + 1 && samples.len() > most / 3, "{} of {workloads}", samples.len());
+        assert!(samples.windows(2).all(|pair| pair[0].t_s < pair[1].t_s));
+        if workloads == 1 {
+            let reach = now_s - f64::from(samples[0].t_s);
+            assert!(reach > 0.8 * SPAN_S && reach <= SPAN_S + 1.0, "{reach}");
+        }
+        for turn in 0..100 {
+            (0..u64::from(workloads)).for_each(|id| history.acted(id, act(f64::from(turn))));
+        }
+        let known = &history.tracks()[&0];
+        assert_eq!(known.actions().count(), if workloads == 1 { ACTIONS.1 } else { ACTIONS.0 });
+        assert_eq!(known.actions().last().unwrap().t_s, 99.0, "the newest stay");
+    }
+}
+
+#[test]
+fn joining_samples_keeps_what_is_known_and_the_mean() {
+    let mut history = History::default();
+    let bins = ages(&[(10.0, 30.0)], 100.0);
+    history.observe(0.0, [seen(1, &bins)].into_iter());
+    let known = history.tracks()[&1].samples(0.0)[0];
+    let unknown = Sample { used: [[f32::NAN; 2]; 6], resident: [0.0; 2], t_s: 5.0, ..known };
+    let joined = together(&[known, unknown]);
+    assert_eq!((joined.t_s, joined.resident[0]), (5.0, known.resident[0] / 2.0));
+    assert_eq!(joined.used(2), Some([30.0 * MIB; 2]));
+    let alone = together(&[known]);
+    assert_eq!((alone.t_s, alone.resident, alone.used(2)), (known.t_s, known.resident, known.used(2)));
+}
+
+#[test]
+fn pressure_is_told_over_ten_seconds_and_not_where_there_is_none() {
+    let mut history = History::default();
+    let mut look = |now_s: f64, stalled_s| {
+        history.observe(now_s, [Shown { stalled_s, ..seen(1, &[]) }].into_iter());
+        history.tracks()[&1].pressure
+    };
+    assert_eq!(look(0.0, Some(100.0)), None);
+    assert_eq!(look(1.0, Some(101.0)), None);
+    assert_eq!(look(10.0, Some(102.0)), Some(0.2));
+    assert_eq!(look(11.0, Some(103.0)), Some(0.2));
+    assert_eq!(look(21.0, None), None, "the kernel tells no more");
+}
+
+#[test]
+fn a_log_has_bounds_and_takes_nothing_from_strangers() {
+    let mut history = History::default();
+    history.acted(7, act(0.0));
+    assert!(history.tracks().is_empty());
+    assert_eq!(cut(&"ä".repeat(1000)).chars().count(), 240);
+}

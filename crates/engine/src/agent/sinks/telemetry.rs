@@ -1,0 +1,250 @@
+//! Telemetry for the fleet: a row for each workload and minute, in files that are complete or absent.
+//!
+//! Files are written by a thread, as a disk may take its time. Where it takes too long, or is full, rows are lost and
+//! counted; the agent goes on.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowtide_fleet::collect::Collector;
+use lowtide_fleet::store;
+use lowtide_fleet::telemetry::Row;
+use lowtide_model::units::{Size, Span};
+use lowtide_policy::machine::Observation;
+use serde::Deserialize;
+
+use crate::event::{Event, Sink};
+use crate::workloads::{NONE, Workload};
+
+/// What is written, and where.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The folder.
+    pub dir: PathBuf,
+    /// This host's name there; `NODE_NAME` of the environment, or its own, if not given.
+    pub host: Option<String>,
+    /// No more than this is kept: the oldest files go.
+    #[serde(default = "gigabyte")]
+    pub max: Size,
+    /// A file is written so often.
+    #[serde(default = "ten_minutes")]
+    pub every: Span,
+    /// What else is told of every workload.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+fn gigabyte() -> Size {
+    Size(1 << 30)
+}
+
+fn ten_minutes() -> Span {
+    Span(std::time::Duration::from_secs(600))
+}
+
+impl Settings {
+    /// Whether they make sense.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.dir.is_absolute() {
+            return Err(format!("dir = {:?}: a path from / on", self.dir));
+        }
+        if !(1.0..=86_400.0).contains(&self.every.0.as_secs_f64()) {
+            return Err(format!("every = {}: a time from 1s to 1d", self.every));
+        }
+        Ok(())
+    }
+
+    /// Labels of all and of one workload, as they are written.
+    fn labels_of(&self, known: &Described) -> String {
+        let labels: BTreeMap<&String, &String> = self.labels.iter().chain(&known.labels).collect();
+        // Texts can always be written.
+        if labels.is_empty() { String::new() } else { serde_json::to_string(&labels).unwrap_or_default() }
+    }
+}
+
+/// Rows that are held before a file is written in any case: a few megabytes.
+const HELD: usize = 4096;
+
+/// What rows say of a workload beside its memory: it may have gone when its last minute is written.
+#[derive(Debug, Clone)]
+struct Described {
+    workload: String,
+    policy: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl Described {
+    fn of(workload: &Workload) -> Self {
+        let policy = if workload.policy == NONE { String::new() } else { workload.policy.clone() };
+        Self { workload: workload.path.clone(), policy, labels: workload.labels.clone() }
+    }
+}
+
+/// Who writes, beside the loop.
+struct Writer {
+    rows: SyncSender<Vec<Row>>,
+    troubles: Receiver<String>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    /// Starts it: with the first rows and not before, as a thread takes over which signals are held back, and the loop holds
+    /// them back by then.
+    fn start(settings: &Settings) -> std::io::Result<Self> {
+        let (rows, receiver) = sync_channel::<Vec<Row>>(1);
+        let (trouble, troubles) = sync_channel(16);
+        let of = settings.clone();
+        let host = settings.host.clone().unwrap_or_else(own_name);
+        let work = move || {
+            for rows in receiver {
+                let written = store::write(&of.dir, &host, &rows).and_then(|_| store::bound(&of.dir, &host, of.max.0));
+                if let Err(error) = written {
+                    // Who does not listen was told before.
+                    let _ = trouble.try_send(format!("{} rows of telemetry are lost: {error}", rows.len()));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("telemetry".to_owned()).spawn(work)?;
+        Ok(Self { rows, troubles, thread })
+    }
+}
+
+/// Writes telemetry.
+pub struct Telemetry {
+    settings: Settings,
+    collector: Collector,
+    /// Whose rows may still come: one that has gone tells of its last minute after it.
+    known: BTreeMap<u64, Described>,
+    rows: Vec<Row>,
+    written_s: Option<f64>,
+    writer: Option<Writer>,
+    said: Option<String>,
+    /// Rows that were lost, and of which nobody was told.
+    lost: u64,
+}
+
+/// This host's name: in a container, whose own name is another, as `NODE_NAME` tells.
+fn own_name() -> String {
+    let told = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
+    told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+}
+
+impl Telemetry {
+    /// A writer. The folder is made with the first file.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            collector: Collector::default(),
+            known: BTreeMap::new(),
+            rows: Vec::new(),
+            written_s: None,
+            writer: None,
+            said: None,
+            lost: 0,
+            settings,
+        }
+    }
+
+    /// The settings that it goes by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes in an observation of workloads, and passes on to be written what is due.
+    fn observe(&mut self, observation: &Observation, workloads: &BTreeMap<u64, Workload>) {
+        let now_s = observation.now_s;
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        for target in &observation.targets {
+            if let Some(workload) = workloads.get(&target.id) {
+                self.known.insert(target.id, Described::of(workload));
+            }
+        }
+        let rows = self.collector.see(observation);
+        self.add(rows, unix_s - now_s);
+        self.known.retain(|id, _| self.collector.knows(*id));
+        let written_s = *self.written_s.get_or_insert(now_s);
+        if self.rows.len() >= HELD || now_s - written_s >= self.settings.every.0.as_secs_f64() {
+            self.written_s = Some(now_s);
+            self.pass_on();
+        }
+    }
+
+    fn add(&mut self, rows: Vec<(u64, Row)>, from_unix_s: f64) {
+        for (id, mut row) in rows {
+            let Some(known) = self.known.get(&id) else { continue };
+            (row.workload, row.policy, row.labels) =
+                (known.workload.clone(), known.policy.clone(), self.settings.labels_of(known));
+            row.minute.now_s += from_unix_s;
+            self.rows.push(row);
+        }
+    }
+
+    fn pass_on(&mut self) {
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return;
+        }
+        if self.writer.is_none() {
+            self.writer = Writer::start(&self.settings).ok();
+        }
+        let Some(writer) = &self.writer else {
+            self.lost += rows.len() as u64;
+            return;
+        };
+        if let Err(TrySendError::Full(rows) | TrySendError::Disconnected(rows)) = writer.rows.try_send(rows) {
+            // The disk is behind: what is new is kept for the next time, as long as it is not too much.
+            if rows.len() < 4 * HELD {
+                self.rows = rows;
+            } else {
+                self.lost += rows.len() as u64;
+            }
+        }
+    }
+
+    /// Why something was lost, each reason once.
+    pub fn take_trouble(&mut self) -> Option<String> {
+        let lost = std::mem::take(&mut self.lost);
+        let lost = (lost > 0).then(|| format!("{lost} rows of telemetry are lost: the disk is too slow for them"));
+        let trouble = self.writer.as_ref().and_then(|writer| writer.troubles.try_iter().last()).or(lost)?;
+        // How many it were changes; that there is trouble is said once.
+        let why = trouble.split_once(": ").map(|(_, why)| why.to_owned());
+        let new = why != self.said;
+        self.said = why;
+        new.then_some(trouble)
+    }
+
+    /// Writes what is known, and waits until it is. What went wrong.
+    pub fn end(&mut self, now_s: f64) -> Option<String> {
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        let rows = self.collector.end();
+        self.add(rows, unix_s - now_s);
+        let rows = std::mem::take(&mut self.rows);
+        if self.writer.is_none() && !rows.is_empty() {
+            self.writer = Writer::start(&self.settings).ok();
+        }
+        let Writer { rows: sender, troubles, thread } = self.writer.take()?;
+        if !rows.is_empty() {
+            // It has ended only if it panicked.
+            let _ = sender.send(rows);
+        }
+        drop(sender);
+        let _ = thread.join();
+        troubles.try_iter().last()
+    }
+}
+
+impl Sink for Telemetry {
+    fn take(&mut self, _: f64, event: &Event<'_>) {
+        if let Event::Observed(observed) = event {
+            self.observe(observed.observation, observed.workloads);
+        }
+    }
+}

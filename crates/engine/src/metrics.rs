@@ -1,0 +1,302 @@
+//! `--listen`: the figures of a recording under way as OpenMetrics, at `/metrics`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::event::{Event, Sink};
+use anyhow::Context;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use lowtide_model::WINDOWS_S;
+use lowtide_model::cohort::{AgeBin, used_within};
+use lowtide_model::generations::CgroupUse;
+use lowtide_model::usage::{FIELDS, Shape, Unit as FieldUnit, Usage};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What `/metrics` says.
+pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The newest figures of one target. What was not measured in the last tick stays as it was measured last.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// `cgroup="…"`, `pid="…"` or `system="…"`.
+    pub target: (String, String),
+    /// The monitor's name.
+    pub monitor: String,
+    usage: Usage,
+    ages: Vec<AgeBin>,
+    cgroups: BTreeMap<Group, CgroupUse>,
+}
+
+/// A cgroup on a node, and whether anonymous memory is meant.
+type Group = (String, u64, bool);
+
+impl Figures {
+    /// Figures of a target, none of them measured yet.
+    #[must_use]
+    pub fn of(target: (String, String)) -> Self {
+        Self { target, ..Self::default() }
+    }
+
+    /// Takes over what a tick measured.
+    pub fn take(&mut self, usage: &Usage, monitor: &str) {
+        monitor.clone_into(&mut self.monitor);
+        for field in FIELDS {
+            if let Some(value) = (field.get)(usage) {
+                (field.set)(&mut self.usage, Some(value));
+            }
+        }
+    }
+
+    /// Takes over an idle-age histogram.
+    pub fn take_ages(&mut self, ages: &[AgeBin]) {
+        ages.clone_into(&mut self.ages);
+    }
+
+    /// Takes over the use of each cgroup. Windows of another length than this time's stay as they were; what was promoted
+    /// adds up; cgroups that are gone are dropped.
+    pub fn take_cgroups(&mut self, rows: &[CgroupUse]) {
+        let mut before = std::mem::take(&mut self.cgroups);
+        for row in rows {
+            let key = (row.cgroup.clone(), row.node, row.anon);
+            let mut new = row.clone();
+            if let Some(old) = before.remove(&key) {
+                for (new, old) in new.used.iter_mut().zip(old.used) {
+                    *new = new.or(old);
+                }
+                new.promoted += old.promoted;
+            }
+            self.cgroups.insert(key, new);
+        }
+    }
+
+    fn labels(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        std::iter::once(self.target.clone()).chain(more).collect()
+    }
+}
+
+/// Figures that the recorder writes and scrapes read.
+#[derive(Debug, Clone, Default)]
+pub struct Shared(Arc<Mutex<Figures>>);
+
+impl Shared {
+    /// Does something with the figures.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Figures) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Sink for Shared {
+    fn take(&mut self, _: f64, event: &Event<'_>) {
+        self.with(|figures| match event {
+            Event::Usage(usage, backend) => figures.take(usage, backend),
+            Event::Frame(frame) => {
+                if let Some((_, picture)) = frame.picture.as_ref().filter(|(_, picture)| !picture.ages.is_empty()) {
+                    figures.take_ages(&picture.ages);
+                }
+                if let Some(cgroups) = &frame.cgroups {
+                    figures.take_cgroups(cgroups);
+                }
+            }
+            _ => {}
+        });
+    }
+}
+
+impl Collector for Shared {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let figures = self.with(|figures| figures.clone());
+        // Working sets and idle ages have metrics of their own.
+        for field in FIELDS.iter().filter(|field| field.name != "t_s" && !field.name.starts_with("ws_")) {
+            let Some(value) = (field.get)(&figures.usage) else { continue };
+            let (unit, suffix) = match field.unit {
+                FieldUnit::Bytes => (Some(Unit::Bytes), "_bytes"),
+                FieldUnit::Seconds => (Some(Unit::Seconds), "_s"),
+                FieldUnit::Count => (None, ""),
+            };
+            let name = format!("lowtide_{}", field.name.strip_suffix(suffix).unwrap_or(field.name));
+            let kind = if field.shape == Shape::Counter { MetricType::Counter } else { MetricType::Gauge };
+            let doc = field.doc.trim_end_matches('.');
+            let mut family = encoder.encode_descriptor(&name, doc, unit.as_ref(), kind)?;
+            let labels = figures.labels(&[]);
+            let mut metric = family.encode_family(&labels)?;
+            match field.shape {
+                Shape::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?,
+                Shape::Gauge => metric.encode_gauge(&value)?,
+            }
+        }
+        gauge(&mut encoder, "lowtide_workingset", "Bytes touched within the window", |add| {
+            by_type(&figures.ages).try_for_each(|(window, side, bytes)| {
+                add(figures.labels(&[("type", side), ("window", &format!("{window}s"))]), bytes)
+            })
+        })?;
+        let doc = "Half-width of the 95 % interval of the working set, both types together";
+        gauge(&mut encoder, "lowtide_workingset_ci95", doc, |add| {
+            let sets = WINDOWS_S.into_iter().filter_map(|window| Some((window, figures.usage.working_set(window)?)));
+            let mut sets = sets.map(|(window, set)| (figures.labels(&[("window", &format!("{window}s"))]), set.ci95));
+            sets.try_for_each(|(labels, ci95)| add(labels, ci95))
+        })?;
+        gauge(&mut encoder, "lowtide_idle", "Bytes not touched for at least the age", |add| {
+            figures.ages.iter().filter(|bin| bin.min_s > 0.0).try_for_each(|bin| {
+                let older = figures.ages.iter().filter(|other| other.anon == bin.anon && other.min_s >= bin.min_s);
+                let labels = figures.labels(&[("type", side(bin.anon)), ("age", &format!("{}s", bin.min_s))]);
+                add(labels, older.map(|bin| bin.size.bytes).sum())
+            })
+        })?;
+        figures.cgroups(&mut encoder)?;
+        let mut monitor =
+            encoder.encode_descriptor("lowtide_monitor", "The monitor at work", None, MetricType::Info)?;
+        monitor.encode_family(&figures.labels(&[]))?.encode_info(&[("backend", figures.monitor.as_str())])
+    }
+}
+
+impl Figures {
+    /// Families of the single cgroups.
+    fn cgroups(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let labels = |of: &CgroupUse, more: &[(&str, &str)]| {
+            let node = of.node.to_string();
+            let own = [("cgroup", of.cgroup.as_str()), ("node", node.as_str()), ("type", side(of.anon))];
+            let all = own.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            all.collect::<Vec<_>>()
+        };
+        let mut all = self.cgroups.values();
+        gauge(encoder, "lowtide_cgroup_memory", "Memory of a cgroup with what is below it", |add| {
+            all.try_for_each(|of| add(labels(of, &[]), of.bytes))
+        })?;
+        gauge(encoder, "lowtide_cgroup_workingset", "Bytes of a cgroup touched within the window", |add| {
+            self.cgroups.values().try_for_each(|of| {
+                let mut known = WINDOWS_S.into_iter().zip(of.used).filter_map(|(window, used)| Some((window, used?)));
+                known.try_for_each(|(window, used)| add(labels(of, &[("window", &format!("{window}s"))]), used))
+            })
+        })?;
+        let doc = "Bytes of a cgroup that were idle at one look and used by the next, at most";
+        let mut family =
+            encoder.encode_descriptor("lowtide_cgroup_promoted", doc, Some(&Unit::Bytes), MetricType::Counter)?;
+        self.cgroups.values().try_for_each(|of| {
+            family.encode_family(&labels(of, &[]))?.encode_counter::<NoLabelSet, _, f64>(&of.promoted, None)
+        })
+    }
+}
+
+/// Labels and a value.
+type Add<'a> = dyn FnMut(Vec<(String, String)>, f64) -> fmt::Result + 'a;
+
+/// A family of gauges in bytes.
+fn gauge(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    doc: &str,
+    each: impl FnOnce(&mut Add) -> fmt::Result,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, doc, Some(&Unit::Bytes), MetricType::Gauge)?;
+    each(&mut |labels, value| family.encode_family(&labels)?.encode_gauge(&value))
+}
+
+fn side(anon: bool) -> &'static str {
+    if anon { "anon" } else { "file" }
+}
+
+/// Working sets by window and type, as far as the histogram has such edges.
+fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + '_ {
+    let all = WINDOWS_S.into_iter().flat_map(|window| [(window, true), (window, false)]);
+    all.filter_map(move |(window, anon)| {
+        let bins = ages.iter().filter(|bin| bin.anon == anon);
+        Some((window, side(anon), used_within(bins, f64::from(window))?))
+    })
+}
+
+/// The text of one scrape.
+pub fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(shared.clone()));
+    let mut text = String::new();
+    text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Serves the figures until the process ends; in a thread of its own, so that a slow reader delays no tick.
+///
+/// # Errors
+/// If the address cannot be listened on.
+pub fn start(address: SocketAddr, shared: impl Collector + Clone) -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
+    listener.set_nonblocking(true)?;
+    let bound = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let metrics = move || async move {
+        let text = exposition(&shared).map_err(|error| {
+            (axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("the figures could not be written: {error}"))
+        });
+        ([(CONTENT_TYPE, OPENMETRICS)], text)
+    };
+    let routes = axum::Router::new().route("/metrics", get(metrics));
+    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                // It ends with the process.
+                let _ = axum::serve(listener, routes).await;
+            }
+        });
+    })?;
+    Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lowtide_model::cohort::Estimate;
+
+    #[test]
+    fn a_scrape_holds_figures_with_their_types_and_labels() {
+        let shared = Shared::default();
+        let bin = |anon, min_s, max_s, bytes| AgeBin {
+            anon,
+            min_s,
+            max_s,
+            size: Estimate { bytes, ci95: 0.0 },
+            first_touched: None,
+        };
+        shared.with(|figures| {
+            *figures = Figures::of(("cgroup".into(), "/a \"b\"".into()));
+            let usage =
+                Usage { rss_bytes: Some(4096.0), minor_faults: Some(7.0), cpu_s: Some(1.5), ..Usage::default() };
+            figures.take(&usage, "mglru");
+            figures.take(&Usage { swap_bytes: Some(0.0), ..Usage::default() }, "mglru");
+            figures.take_ages(&[
+                bin(true, 0.0, Some(1.0), 10.0),
+                bin(true, 1.0, Some(5.0), 5.0),
+                bin(true, 5.0, None, 85.0),
+            ]);
+            let seen =
+                |used, promoted| CgroupUse { cgroup: "/a/b".into(), node: 0, anon: true, bytes: 70.0, used, promoted };
+            let [mut first, mut second] = [[None; WINDOWS_S.len()]; 2];
+            (first[0], second[2]) = (Some(7.0), Some(9.0));
+            figures.take_cgroups(&[seen(first, 3.0), CgroupUse { cgroup: "/gone".into(), ..seen(first, 0.0) }]);
+            figures.take_cgroups(&[seen(second, 4.0)]);
+        });
+        let text = exposition(&shared).unwrap();
+        for line in [
+            "# TYPE lowtide_rss_bytes gauge",
+            "# UNIT lowtide_rss_bytes bytes",
+            r#"lowtide_rss_bytes{cgroup="/a \"b\""} 4096.0"#,
+            r#"lowtide_minor_faults_total{cgroup="/a \"b\""} 7.0"#,
+            r#"lowtide_cpu_seconds_total{cgroup="/a \"b\""} 1.5"#,
+            r#"lowtide_workingset_bytes{cgroup="/a \"b\"",type="anon",window="5s"} 15.0"#,
+            r#"lowtide_cgroup_memory_bytes{cgroup="/a/b",node="0",type="anon"} 70.0"#,
+            r#"lowtide_cgroup_workingset_bytes{cgroup="/a/b",node="0",type="anon",window="1s"} 7.0"#,
+            r#"lowtide_cgroup_workingset_bytes{cgroup="/a/b",node="0",type="anon",window="10s"} 9.0"#,
+            r#"lowtide_cgroup_promoted_bytes_total{cgroup="/a/b",node="0",type="anon"} 7.0"#,
+            r#"lowtide_idle_bytes{cgroup="/a \"b\"",type="anon",age="1s"} 90.0"#,
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\nin\n{text}");
+        }
+        assert!(!text.contains("/gone"), "a cgroup that is gone has no figures");
+    }
+}

@@ -1,0 +1,363 @@
+//! The table of workloads: which there are, what they hold, and how memory pressure affects them.
+//!
+//! A workload is a cgroup, known by its inode, or one large process of a cgroup, known by its pid and start time. The table
+//! is searched now and then and observed at every turn; an observation is what policies decide from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lowtide_kernel::cgroup::{Cgroup, Version, Vitals};
+use lowtide_kernel::pressure::Pressure;
+use lowtide_kernel::proc::{self, ProcessId};
+use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::swap::Swap;
+use lowtide_kernel::{pressure, swap, system};
+use lowtide_model::cohort::AgeBin;
+use lowtide_model::curve::{MeasuredCosts, SIDES};
+use lowtide_model::units::{float, integer};
+use lowtide_policy::machine::Observation;
+
+use self::observe::{share, target};
+use self::others::Others;
+use crate::agent::metric::Measure;
+use crate::event::Outcome;
+
+mod observe;
+mod others;
+mod rule;
+mod search;
+
+pub use rule::{By, NONE, Rules, WorkloadRule};
+
+/// While tasks stall on memory for less than this share of the time, nobody thrashes.
+const QUIET: f64 = 0.02;
+/// Workloads are observed so often even then, seconds.
+const OBSERVE_S: f64 = 10.0;
+
+/// Huge pages of a workload.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Huge {
+    /// Bytes in huge pages.
+    pub bytes: f64,
+    /// Of them, bytes in pages that hold nothing but zeros, by a sample: what nobody would have asked for.
+    pub zero: f64,
+}
+
+/// A workload.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// The cgroup.
+    pub cgroup: Cgroup,
+    /// If it is only one of its processes: which.
+    pub process: Option<ProcessId>,
+    /// Its path below the mount, with the pid where it is a process.
+    pub path: String,
+    /// Name of its policy.
+    pub policy: String,
+    /// Of workloads that thrash, those with a higher one have their memory first.
+    priority: i32,
+    /// What else telemetry reports of it.
+    pub labels: BTreeMap<String, String>,
+    /// What it held when it was last observed.
+    pub now: Vitals,
+    /// Seconds that its tasks had spent in the kernel then, where a guard asks for it.
+    system_s: Option<f64>,
+    /// Idle ages when they were last sampled.
+    pub ages: Vec<AgeBin>,
+    /// They were sampled since they were last acted on: old ones would be acted on twice.
+    are_ages_new: bool,
+    /// Its huge pages, where its policy makes them.
+    pub huge: Option<Huge>,
+    /// What reports its performance, and what that reported last: higher is worse.
+    pub measure: Option<Measure>,
+    /// See above.
+    pub metric: Option<f64>,
+    /// Who else reclaims from it.
+    others: Others,
+    /// Bytes that keeping a byte which was paged out takes, as far as that is known.
+    pub kept: Option<f64>,
+    /// Bytes reclaimed so far: anonymous, file.
+    pub reclaimed: [f64; SIDES],
+    /// Requests to reclaim so far, and those that were cut short.
+    pub requests: (f64, f64),
+    /// Bytes that are protected now, and whether it is paused.
+    pub granted: (u64, bool),
+    /// When it was observed.
+    observed_s: f64,
+}
+
+impl Workload {
+    fn new(cgroup: Cgroup, process: Option<ProcessId>, path: String) -> Self {
+        Self {
+            cgroup,
+            process,
+            path,
+            policy: String::new(),
+            priority: 0,
+            labels: BTreeMap::new(),
+            now: Vitals::default(),
+            system_s: None,
+            ages: Vec::new(),
+            are_ages_new: false,
+            huge: None,
+            measure: None,
+            metric: None,
+            others: Others::default(),
+            kept: None,
+            reclaimed: [0.0; SIDES],
+            requests: (0.0, 0.0),
+            granted: (0, false),
+            observed_s: f64::NAN,
+        }
+    }
+
+    /// Its identity. No inode of a cgroup has the highest bits set.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.process.map_or(self.cgroup.inode, |process| process.key() | 1 << 62)
+    }
+
+    /// What it holds now, and how it stalls.
+    ///
+    /// # Errors
+    /// If it is gone.
+    pub fn vitals(&self, kernel: &Kernel) -> Result<Vitals> {
+        match self.process {
+            Some(process) => Vitals::of_process(kernel, process, &self.cgroup),
+            None => self.cgroup.vitals(kernel),
+        }
+    }
+
+    /// Seconds that it has spent in the kernel so far.
+    fn system_s(&self, kernel: &Kernel) -> Option<f64> {
+        match self.process {
+            Some(process) => proc::system_s(kernel, process.pid).ok(),
+            None => self.cgroup.system_s(kernel),
+        }
+    }
+
+    /// Sets idle ages that were just sampled.
+    pub fn set_ages(&mut self, ages: Vec<AgeBin>) {
+        (self.ages, self.are_ages_new) = (ages, true);
+    }
+
+    /// Reclaim was done between these two readings: it is not others' doing.
+    pub fn except(&mut self, before: &Vitals, after: &Vitals) {
+        self.others.except(before, after);
+    }
+
+    /// Counts what came of a request to reclaim.
+    pub fn count(&mut self, outcome: &Outcome) {
+        (0..SIDES).for_each(|side| self.reclaimed[side] += outcome.reclaimed.bytes[side]);
+        self.requests.0 += 1.0;
+        self.requests.1 += if outcome.stopped.is_some() { 1.0 } else { 0.0 };
+    }
+
+    /// Bytes that keeping what is paged out takes. What zswap reports of a cgroup is its own; of zram only that is known which
+    /// went while nothing else did.
+    #[must_use]
+    pub fn kept_bytes(&self) -> Option<f64> {
+        self.kept_of(&self.now)
+    }
+
+    fn kept_of(&self, vitals: &Vitals) -> Option<f64> {
+        let share = (vitals.zswapped > 0).then(|| float(vitals.zswap) / float(vitals.zswapped)).or(self.kept)?;
+        Some(share * float(vitals.swapped))
+    }
+}
+
+/// The workloads, and the machine that they share.
+#[derive(Debug)]
+pub struct Workloads {
+    kernel: Kernel,
+    rules: Rules,
+    costs: MeasuredCosts,
+    all: BTreeMap<u64, Workload>,
+    searched_s: Option<f64>,
+    /// It was searched since that was asked last.
+    is_searched: bool,
+    /// Seconds, and how long tasks of the machine had stalled on memory by then.
+    before: Option<(f64, Pressure)>,
+    /// The same when it was last asked whether all is quiet.
+    quiet: Option<(f64, f64)>,
+    /// CPU ticks: busy, and of all.
+    ticks: Option<(u64, u64)>,
+    /// Memory of all of them can be protected.
+    can_protect: bool,
+    /// systemd-oomd is running.
+    killer: bool,
+    /// Share of the time that some task of the machine stalled between the last two observations.
+    pressure: Option<f64>,
+    /// What is to be known of them, each reported once.
+    notes: BTreeSet<String>,
+    new_notes: Vec<String>,
+}
+
+impl Workloads {
+    /// A table by these rules. `costs`: what a page costs that comes back.
+    #[must_use]
+    pub fn new(kernel: &Kernel, rules: Rules, costs: MeasuredCosts) -> Self {
+        Self {
+            kernel: kernel.clone(),
+            rules,
+            costs,
+            all: BTreeMap::new(),
+            searched_s: None,
+            is_searched: false,
+            before: None,
+            quiet: None,
+            ticks: None,
+            can_protect: false,
+            killer: false,
+            pressure: None,
+            notes: BTreeSet::new(),
+            new_notes: Vec::new(),
+        }
+    }
+
+    /// Goes on by other rules. What is known of workloads that are still meant is kept.
+    pub fn set_rules(&mut self, rules: Rules) {
+        (self.rules, self.searched_s) = (rules, None);
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The workloads, by their identity.
+    #[must_use]
+    pub fn all(&self) -> &BTreeMap<u64, Workload> {
+        &self.all
+    }
+
+    /// One workload.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Workload> {
+        self.all.get_mut(&id)
+    }
+
+    /// All of them, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&u64, &mut Workload)> {
+        self.all.iter_mut()
+    }
+
+    /// Whether the table was searched since this was asked last.
+    pub fn take_searched(&mut self) -> bool {
+        std::mem::take(&mut self.is_searched)
+    }
+
+    /// Notes that were not taken yet.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.new_notes)
+    }
+
+    /// Notes something, once.
+    pub fn note(&mut self, text: String) {
+        if self.notes.insert(text.clone()) {
+            self.new_notes.push(text);
+        }
+    }
+
+    /// Share of the time that some task of the machine stalled on memory when it was last observed.
+    #[must_use]
+    pub fn pressure(&self) -> Option<f64> {
+        self.pressure
+    }
+
+    /// Whether a path is left alone.
+    #[must_use]
+    pub fn is_excluded(&self, path: &str) -> bool {
+        self.rules.exclude.iter().any(|selection| selection.holds(path))
+    }
+
+    /// Whether hardly any task of the machine has stalled on memory since this was asked last, and workloads were observed not
+    /// long ago: whoever guards them need not observe each of them every second.
+    pub fn is_quiet(&mut self, now_s: f64) -> bool {
+        let stalled_s = pressure::read(&self.kernel, "/proc/pressure/memory").ok().map(|pressure| pressure.some_s);
+        let before = std::mem::replace(&mut self.quiet, stalled_s.map(|stalled_s| (now_s, stalled_s)));
+        let stalled = before.zip(stalled_s).and_then(|((at_s, before), now)| share(now - before, now_s - at_s));
+        let observed = self.before.is_some_and(|(at_s, _)| (0.0..OBSERVE_S).contains(&(now_s - at_s)));
+        observed && stalled.is_some_and(|share| share < QUIET)
+    }
+
+    /// Observes all of them. Idle ages are in it only where they were sampled since the last observation.
+    pub fn observe(&mut self, now_s: f64) -> Observation {
+        self.search(now_s);
+        let kernel = self.kernel.clone();
+        let stalled = pressure::read(&kernel, "/proc/pressure/memory").ok();
+        let both = self.before.zip(stalled).map(|((before_s, before), now)| {
+            let of = |now: Option<f64>, before: Option<f64>| share(now? - before?, now_s - before_s);
+            (of(Some(now.some_s), Some(before.some_s)), of(now.full_s, before.full_s))
+        });
+        self.pressure = both.and_then(|(some, _)| some);
+        // Of two tasks, the time that some stalled and the time that both did add up to what each of them did.
+        let each = both.and_then(|(some, full)| Some(0.5 * (some? + full?)));
+        self.before = stalled.map(|stalled| (now_s, stalled));
+        let targets = self.observe_each(now_s, [self.pressure, each]);
+        let devices = swap::devices(&kernel).unwrap_or_default();
+        let memory = system::memory(&kernel).ok();
+        let ticks = system::cpu(&kernel).ok().map(|ticks| (ticks.busy, ticks.total));
+        let cpu_busy = self.ticks.zip(ticks).and_then(|(before, now)| {
+            share(float(now.0.saturating_sub(before.0)), float(now.1.saturating_sub(before.1)))
+        });
+        self.ticks = ticks;
+        let swap_on_disk = devices.iter().any(|device| device.zram_name().is_none());
+        Observation {
+            now_s,
+            targets,
+            pressure: self.pressure,
+            free: memory.map(|memory| float(memory.free) / float(memory.total.max(1))),
+            swap_free: Some(self.room(&devices)),
+            swap_on_disk,
+            costs: self.costs.with_swap(swap_on_disk),
+            cpus: std::thread::available_parallelism().ok().map(|cpus| float(cpus.get() as u64)),
+            cpu_busy,
+            can_protect: self.can_protect,
+            ..Observation::default()
+        }
+    }
+
+    /// Those that are left to lowtide; those that are gone leave the table. `machine`: shares of the time that some task of the
+    /// machine, and that each of two, stalled.
+    fn observe_each(&mut self, now_s: f64, machine: [Option<f64>; 2]) -> Vec<lowtide_policy::machine::Target> {
+        let (kernel, rules) = (self.kernel.clone(), self.rules.clone());
+        let (mut targets, mut shared) = (Vec::new(), Vec::new());
+        self.all.retain(|id, workload| {
+            let Ok(vitals) = workload.vitals(&kernel) else { return false };
+            workload.others.observe(&vitals, now_s);
+            // One more file to read of each, which only the guard asks for.
+            let guarded = workload.policy != NONE && !rules.needs_ages(&workload.policy);
+            let system_s = if guarded { workload.system_s(&kernel) } else { None };
+            // Version 1 reports no pressure of its own.
+            let machine = if workload.cgroup.version == Version::V1 { machine } else { [None; 2] };
+            let target = target((*id, workload), &vitals, system_s, machine, now_s);
+            if workload.others.are_active() {
+                shared.push(workload.path.clone());
+            } else {
+                targets.push(target);
+            }
+            (workload.now, workload.system_s, workload.observed_s) = (vitals, system_s, now_s);
+            workload.are_ages_new = false;
+            true
+        });
+        for path in shared {
+            self.note(format!(
+                "{path}: left alone for ten minutes, as somebody else reclaims from it or sets its memory.high again and again"
+            ));
+        }
+        targets
+    }
+
+    /// Bytes of swap that may be filled.
+    #[must_use]
+    pub fn swap_free(&self) -> Option<u64> {
+        Some(self.room(&swap::devices(&self.kernel).ok()?))
+    }
+
+    /// The same on these devices: not so many that somebody kills for it.
+    fn room(&self, devices: &[Swap]) -> u64 {
+        let free: u64 = devices.iter().map(Swap::free).sum();
+        let all = float(devices.iter().map(|device| device.bytes).sum());
+        free.saturating_sub(if self.killer { integer(search::SPARED * all) } else { 0 })
+    }
+}

@@ -1,0 +1,87 @@
+//! What was read of a workload, as policies need it.
+
+use lowtide_kernel::cgroup::Vitals;
+use lowtide_model::cohort::AgeBin;
+use lowtide_model::units::float;
+use lowtide_policy::machine::Target;
+
+use super::Workload;
+
+/// A workload as a policy decides about it. `machine`: shares of the time that some task of the machine, and that each of two,
+/// stalled on memory, which is no less than the workload's own, as a rule, where that is not reported.
+pub(super) fn target(
+    (id, workload): (u64, &Workload),
+    vitals: &Vitals,
+    system_s: Option<f64>,
+    machine: [Option<f64>; 2],
+    now_s: f64,
+) -> Target {
+    let elapsed_s = now_s - workload.observed_s;
+    let before = (!workload.observed_s.is_nan()).then_some(&workload.now);
+    let stalled =
+        |which: usize| -> Option<f64> { share(vitals.stalled_s[which]? - before?.stalled_s[which]?, elapsed_s) };
+    let back =
+        |side: usize| before.map_or(0.0, |before| float(vitals.refaults[side].saturating_sub(before.refaults[side])));
+    let swapped = float(vitals.swapped);
+    Target {
+        id,
+        resident: vitals.resident.map(float),
+        swapped,
+        floor: float(vitals.floor),
+        ages: if workload.are_ages_new { of_living(&workload.ages, vitals.resident.map(float)) } else { Vec::new() },
+        pressure: stalled(0).or(machine[0]),
+        io_pressure: stalled(1),
+        // The share of the time in which it did not get on, at most: all its tasks stalled on memory, or were busy in the
+        // kernel. How much of that was for memory that was taken from it, others must judge by what came back.
+        stalled: before.and_then(|before| {
+            let all_s = vitals.all_stalled_s.zip(before.all_stalled_s).map(|(now, before)| now - before);
+            let all_s = all_s.or(machine[1].map(|share| share * elapsed_s))?;
+            let system_s = system_s.zip(workload.system_s).map_or(0.0, |(now, before)| (now - before).max(0.0));
+            share(all_s + system_s, elapsed_s)
+        }),
+        refaults: [back(0), back(1)],
+        stored: workload.kept_of(vitals),
+        metric: workload.metric,
+        priority: workload.priority,
+        ..Target::default()
+    }
+}
+
+/// Idle ages of no more memory than there is. A cgroup that was removed keeps its page cache, and is still listed under the
+/// path that its successor has: what is too much is the dead one's, and nobody uses it.
+fn of_living(ages: &[AgeBin], resident: [f64; 2]) -> Vec<AgeBin> {
+    let mut ages = ages.to_vec();
+    for (side, resident) in resident.into_iter().enumerate() {
+        let mut left = resident;
+        // From the youngest on; what is counted in batches may be off by a little.
+        for bin in ages.iter_mut().filter(|bin| bin.anon == (side == 0)) {
+            bin.size.bytes = bin.size.bytes.min(left);
+            left -= bin.size.bytes;
+        }
+    }
+    ages
+}
+
+pub(super) fn share(part_s: f64, whole_s: f64) -> Option<f64> {
+    (whole_s > 0.0).then(|| (part_s / whole_s).clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_model::cohort::Estimate;
+
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_removed_cgroup_is_not_its_successors() {
+        let bin = |min_s, bytes| AgeBin {
+            anon: false,
+            min_s,
+            max_s: None,
+            size: Estimate { bytes, ci95: 0.0 },
+            first_touched: None,
+        };
+        let ages = of_living(&[bin(0.0, 2.0), bin(10.0, 1.0), bin(30.0, 6.0)], [0.0, 4.0]);
+        assert_eq!(ages.iter().map(|bin| bin.size.bytes).collect::<Vec<f64>>(), [2.0, 1.0, 1.0]);
+    }
+}
