@@ -170,7 +170,7 @@ shows "the page: ${page[3]}" "[...document.querySelectorAll('tr.row button')].ma
 equals "and stays text" "$(tell "eval document.title"; echo "$reply")" "lowtide agent"
 told "a row is clicked" click "tr.row[data-id='$(row id)'] td.c-memory"
 told "the page: it opens" wait "document.querySelector('tr.detail .ages svg path')"
-shows "why there is no curve is said" "document.querySelector('tr.detail').textContent" "idle ages are looked at only where a policy reclaims"
+shows "why there is no curve is said" "document.querySelector('tr.detail').textContent" "idle ages are sampled only where a policy reclaims"
 if [ -n "$device" ]; then
   shows "the page: ${page[1]}" "document.querySelector('tr.detail .log').textContent" "it is in the background"
 else
