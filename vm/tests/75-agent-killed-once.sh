@@ -98,7 +98,7 @@ check "after $deaths kills it is at work" kill -0 "$running"
 between "lives that went on from what was known" "$(grep -c '^restored' log)" $((deaths / 3)) "$deaths"
 contains "with all workloads" "$(grep '^restored' log | tail -1)" "workloads=3"
 equals "no file was torn" "$(grep -c 'left out' log)" 0
-equals "and every one could be written" "$(grep -c 'not kept' log)" 0
+equals "and every one could be written" "$(grep -c 'not saved' log)" 0
 
 few() { [ "$(held "$1")" -lt $((70 * mib)) ]; }
 check "what is idle is gone in the end" wait_for 40 few eager
@@ -120,10 +120,10 @@ mkdir full && mount -t tmpfs -o size=4k tmpfs full && sed -i "s|$tmp/state|$tmp/
 head -c 300 state >full/state
 : >log
 agent
-wait_for 10 grep -q 'not kept' log
+wait_for 10 grep -q 'not saved' log
 sleep 3
 contains "a torn file is said and left out" "$(cat log)" "it is left out: it is torn"
-equals "a full disk is said once" "$(grep -c 'not kept' log)" 1
+equals "a full disk is said once" "$(grep -c 'not saved' log)" 1
 check "and does not stop it" kill -0 "$running"
 end_agent
 equals "nor keeps it from ending" $? 0

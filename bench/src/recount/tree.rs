@@ -5,10 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use lowtide_kernel::grant::Stopped;
 use lowtide_kernel::proc::{self, ProcessId, Stat};
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::{self, Reaped, Signals, before_exec};
-use lowtide_kernel::undo::{Journal, Lease, Undo};
+use lowtide_kernel::sys::{self, Reaped, Signals};
+use lowtide_kernel::undo::{Journal, Lease};
 use rustix::process::Signal;
 
 use crate::child::Running;
@@ -44,7 +45,7 @@ impl Tree {
         rustix::process::set_child_subreaper(Some(own)).context("taking in processes without a parent")?;
         let mut command = Command::new(words.first().context("no command")?);
         command.args(&words[1..]);
-        before_exec(&mut command, signals.unblock_in_child());
+        sys::prepare_child(&mut command, signals, None);
         let started = Running::start(command, dir)?;
         let root = proc::stat(kernel, std::process::id())?.id;
         Ok(Self { kernel: kernel.clone(), root, started: Some(started) })
@@ -100,7 +101,7 @@ impl Tree {
             for stat in &new {
                 held.push(stat.id);
                 if stat.state != 'T' {
-                    leases.push(journal.lease(Undo::Stopped { process: stat.id })?);
+                    leases.push(journal.lease(&Stopped { process: stat.id })?);
                     let stopped = proc::signal(&self.kernel, stat.id, Signal::STOP);
                     stopped.or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) })?;
                 }

@@ -1,10 +1,9 @@
 //! Starting a program so that nothing of it escapes: in a cgroup of its own, with lowtide as reaper of its orphans.
 
 use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 use lowtide_kernel::sys::{self, Signals};
 
@@ -46,15 +45,8 @@ pub fn start(command: &[String], procs: Option<&Path>, signals: &Signals) -> any
     let (program, arguments) = command.split_first().ok_or_else(|| Failure::new(code::USAGE, "no command given"))?;
     let mut process = Command::new(program);
     process.args(arguments);
-    let procs = procs.map(|path| OpenOptions::new().write(true).open(path)).transpose()?.map(Arc::new);
-    let unblock = signals.unblock_in_child();
-    // The child moves itself before it becomes the program, so not one page of the program is charged elsewhere.
-    sys::before_exec(&mut process, move || {
-        if let Some(procs) = &procs {
-            (&**procs).write_all(b"0")?;
-        }
-        unblock()
-    });
+    let procs = procs.map(|path| OpenOptions::new().write(true).open(path)).transpose()?;
+    sys::prepare_child(&mut process, signals, procs);
     let child = process.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             Failure::new(code::NOT_FOUND, format!("{program}: command not found; check the name and PATH"))

@@ -1,10 +1,14 @@
 //! Memory cgroups, version 2 and version 1: where a process is, a child of one's own, what is charged.
 
+use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::root::{Error, Kernel, Result, value_of};
-use crate::undo::{Journal, Lease, Undo};
+use crate::undo::{Change, Journal, Lease};
 
 mod charges;
 mod select;
@@ -32,6 +36,54 @@ pub struct Cgroup {
     pub path: PathBuf,
     /// Its inode: the identity, since paths are used again. It is also what `/proc/kpagecgroup` tells.
     pub inode: u64,
+}
+
+/// A cgroup that was made: it is removed, and processes that are still in it go to its parent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// The cgroup.
+    pub path: PathBuf,
+    /// Where its processes go.
+    pub parent: PathBuf,
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the cgroup {}", self.path.display())
+    }
+}
+
+impl Change for Made {
+    const KIND: &'static str = "cgroup";
+
+    fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        remove(kernel, &self.path, &self.parent)
+    }
+}
+
+/// Removes a cgroup. The kernel may need a moment after the last process left before it agrees.
+fn remove(kernel: &Kernel, path: &Path, parent: &Path) -> Result<()> {
+    for attempt in 0.. {
+        let procs = match kernel.read_text(path.join("cgroup.procs")) {
+            Err(e) if e.is_gone() => return Ok(()),
+            other => other?,
+        };
+        for pid in procs.lines() {
+            match kernel.write(parent.join("cgroup.procs"), pid) {
+                Err(e) if !e.is_gone() => return Err(e),
+                _ => {}
+            }
+        }
+        // The program may have made cgroups below; they go with it when they are empty, deepest first.
+        for child in kernel.list(path)?.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
+            remove(kernel, &child, parent)?;
+        }
+        match kernel.remove_dir(path) {
+            Err(e) if e.is_busy() && attempt < 50 => std::thread::sleep(Duration::from_millis(20)),
+            result => return result,
+        }
+    }
+    Ok(())
 }
 
 /// A mount of the memory controller.
@@ -173,7 +225,7 @@ impl Cgroup {
         name: &str,
     ) -> Result<(Self, Lease)> {
         let path = parent.join(name);
-        let lease = journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
+        let lease = journal.lease(&Made { path: path.clone(), parent })?;
         kernel.make_dir(&path)?;
         Ok((Self::open(kernel, version, path)?, lease))
     }
@@ -365,5 +417,11 @@ mod tests {
             let _ = parse_mounts(&text);
             let _ = (parse_membership(&text, Version::V1), parse_membership(&text, Version::V2));
         }
+    }
+
+    #[test]
+    fn a_vanished_cgroup_counts_as_removed() {
+        let kernel = Kernel::at("/nonexistent");
+        remove(&kernel, Path::new("/cg/x"), Path::new("/cg")).unwrap();
     }
 }

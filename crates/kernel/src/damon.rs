@@ -2,6 +2,7 @@
 
 mod schemes;
 
+use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +12,10 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use self::schemes::Counts;
 pub use self::schemes::{Features, Tally};
+use serde::{Deserialize, Serialize};
+
 use crate::root::{Error, Kernel, Result};
-use crate::undo::{Journal, Lease, Undo};
+use crate::undo::{Change, Journal, Lease};
 
 const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
@@ -130,7 +133,7 @@ impl Damon {
         let contexts = (0..before)
             .map(|k| kernel.read_number(format!("{ADMIN}/{k}/contexts/nr_contexts")))
             .collect::<Result<Vec<u64>>>()?;
-        let lease = journal.lease(Undo::Damon { kdamonds: before, contexts })?;
+        let lease = journal.lease(&Taken { kdamonds: before, contexts })?;
         kernel.write(&nr, &count.to_string())?;
         Ok(Self { kernel: kernel.clone(), _lease: lease, stat, _lock: lock })
     }
@@ -234,8 +237,32 @@ impl Damon {
     }
 }
 
+/// DAMON was taken: its kdamonds are switched off, and as many are left as there were.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Taken {
+    /// Value of `nr_kdamonds` before.
+    pub kdamonds: u64,
+    /// Values of `nr_contexts` before, one per kdamond.
+    pub contexts: Vec<u64>,
+}
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DAMON switched on (there were {} kdamonds)", self.kdamonds)
+    }
+}
+
+impl Change for Taken {
+    const KIND: &'static str = "damon";
+    const IS_EXCLUSIVE: bool = true;
+
+    fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        restore(kernel, self.kdamonds, &self.contexts)
+    }
+}
+
 /// Switches everything off and leaves `kdamonds` empty kdamonds with as many contexts as there were.
-pub(crate) fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
+fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
     let nr = format!("{ADMIN}/nr_kdamonds");
     let now = match kernel.read_number(&nr) {
         Err(e) if e.is_gone() => return Ok(()),

@@ -12,6 +12,8 @@ use crate::undo::{Journal, Lease};
 
 mod pause;
 
+pub use pause::Stopped;
+
 /// Memory of a cgroup that is not reclaimed.
 #[derive(Debug)]
 struct Protection {

@@ -149,7 +149,7 @@ impl Signals {
     }
 
     /// Lets the signals through again, for a child between fork and exec.
-    pub fn unblock_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
+    fn unblock_in_child(&self) -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
         let set = signal_set(&self.numbers);
         move || {
             // SAFETY: `set` is an initialised signal set; pthread_sigmask is async-signal-safe.
@@ -180,16 +180,29 @@ fn signal_set(numbers: &[i32]) -> libc::sigset_t {
     set
 }
 
+/// Has the child of `command` let these signals through again, and move itself into the cgroup whose open `cgroup.procs` is
+/// given, between fork and exec: not one page of the program is charged elsewhere.
+pub fn prepare_child(command: &mut std::process::Command, signals: &Signals, procs: Option<File>) {
+    use std::io::Write;
+    let unblock = signals.unblock_in_child();
+    let hook = move || {
+        if let Some(procs) = &procs {
+            (&*procs).write_all(b"0")?;
+        }
+        unblock()
+    };
+    // SAFETY: the hook calls write(2) and pthread_sigmask(3), both async-signal-safe, and allocates nothing.
+    unsafe { before_exec(command, hook) }
+}
+
 /// Runs `hook` in the child of `command` between fork and exec.
 ///
-/// The hook must only make system calls: after fork, other threads' locks may be held for ever.
-pub fn before_exec(
-    command: &mut std::process::Command,
-    hook: impl Fn() -> io::Result<()> + Send + Sync + 'static,
-) -> &mut std::process::Command {
+/// # Safety
+/// The hook must be async-signal-safe: after fork, other threads' locks may be held for ever.
+unsafe fn before_exec(command: &mut std::process::Command, hook: impl Fn() -> io::Result<()> + Send + Sync + 'static) {
     use std::os::unix::process::CommandExt;
-    // SAFETY: the callers in this workspace pass hooks made of async-signal-safe system calls only.
-    unsafe { command.pre_exec(hook) }
+    // SAFETY: the caller's contract is that of pre_exec.
+    unsafe { command.pre_exec(hook) };
 }
 
 /// A range of pages found by `PAGEMAP_SCAN`; the kernel's `struct page_region`.

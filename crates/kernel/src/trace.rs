@@ -3,14 +3,17 @@
 //! An instance keeps other users' trace buffers untouched. The raw ring-buffer pages are read: formatting a line per
 //! region in the kernel and parsing it here would cost more than the monitoring itself.
 
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::mounts::Mounted;
 use crate::root::{Error, Kernel, Result};
-use crate::undo::{Journal, Lease, Undo};
+use crate::undo::{Change, Journal, Lease};
 
 /// One `damon_aggregated` event: one region at the end of one aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,10 +182,26 @@ fn instance(fs: &Mounted, name: &str) -> PathBuf {
     fs.path("instances").join(name)
 }
 
-/// Removes a trace instance that may be there.
-pub(crate) fn remove_instance(kernel: &Kernel, name: &str) -> Result<()> {
-    let fs = tracefs(kernel)?;
-    kernel.remove_dir(instance(&fs, name))
+/// A trace instance that was made: it is removed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Instance {
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the trace instance {}", self.name)
+    }
+}
+
+impl Change for Instance {
+    const KIND: &'static str = "trace_instance";
+
+    fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        let fs = tracefs(kernel)?;
+        kernel.remove_dir(instance(&fs, &self.name))
+    }
 }
 
 /// Whether tracefs can be had at all; else why not.
@@ -215,7 +234,7 @@ impl Trace {
         let fs = tracefs(kernel)?;
         let name = format!("lowtide-{}", std::process::id());
         let base = instance(&fs, &name);
-        let lease = journal.lease(Undo::TraceInstance { name })?;
+        let lease = journal.lease(&Instance { name })?;
         kernel.make_dir(&base)?;
         let event = base.join("events/damon/damon_aggregated");
         let file = event.join("format");

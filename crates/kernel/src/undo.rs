@@ -4,59 +4,110 @@
 //! dropped (normal end, error, signal). After a `kill -9` the lock is free and the file still there: the next lowtide,
 //! or `lowtide recover`, gives back what it lists.
 
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::proc::{self, ProcessId};
 use crate::root::{Error, Kernel, Result, chosen};
 
-/// How one change is taken back.
+/// A kind of change to the kernel: what must be known to take it back. As text it says what was left, for people.
+pub trait Change: Serialize + DeserializeOwned + Display {
+    /// Its name in journals.
+    const KIND: &'static str;
+    /// Only one lowtide can have made it, who holds [`Journal::lock_damon`]: another that holds it by now has found nothing left.
+    const IS_EXCLUSIVE: bool = false;
+
+    /// Takes the change back. One that is not there any more counts as taken back.
+    fn take_back(&self, kernel: &Kernel) -> Result<()>;
+}
+
+/// How one change is taken back, as journals hold it: `{"KIND": {...}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Undo {
-    /// Write the old value back.
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What it held.
-        old: String,
-    },
-    /// Remove a cgroup; processes that are still in it go to `parent`.
-    Cgroup {
-        /// The cgroup made.
-        path: PathBuf,
-        /// Where its processes go.
-        parent: PathBuf,
-    },
-    /// Switch DAMON's kdamonds off and leave as many as there were.
-    Damon {
-        /// Value of `nr_kdamonds` before.
-        kdamonds: u64,
-        /// Values of `nr_contexts` before, one per kdamond.
-        contexts: Vec<u64>,
-    },
-    /// Remove a trace instance.
-    TraceInstance {
-        /// Its name.
-        name: String,
-    },
-    /// Let a process go on that was stopped.
-    Stopped {
-        /// Which.
-        process: ProcessId,
-    },
-    /// End swapping to a zram device and remove it.
-    Zram {
-        /// Its number.
-        device: u32,
-    },
+#[serde(transparent)]
+pub struct Undo(BTreeMap<String, Value>);
+
+impl Undo {
+    fn of<C: Change>(change: &C) -> serde_json::Result<Self> {
+        Ok(Self(BTreeMap::from([(C::KIND.to_owned(), serde_json::to_value(change)?)])))
+    }
+
+    /// Its kind, and what must be known; `None` where a later lowtide wrote it.
+    fn known(&self) -> Option<(&'static Kind, &Value)> {
+        let (name, how) = self.0.first_key_value()?;
+        Some((KINDS.iter().find(|kind| kind.name == name)?, how))
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.known().is_some_and(|(kind, _)| kind.is_exclusive)
+    }
+
+    fn apply(&self, kernel: &Kernel) -> Result<()> {
+        let unknown = || Error::unexpected("journal", "a change that this lowtide does not know");
+        let (kind, how) = self.known().ok_or_else(unknown)?;
+        (kind.take_back)(kernel, how)
+    }
+}
+
+impl Display for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.known().and_then(|(kind, how)| (kind.describe)(how));
+        f.write_str(&words.unwrap_or_else(|| format!("a change of an unknown kind: {:?}", self.0)))
+    }
+}
+
+/// A row of [`KINDS`].
+struct Kind {
+    name: &'static str,
+    is_exclusive: bool,
+    take_back: fn(&Kernel, &Value) -> Result<()>,
+    describe: fn(&Value) -> Option<String>,
+}
+
+impl Kind {
+    const fn of<C: Change>() -> Self {
+        Self {
+            name: C::KIND,
+            is_exclusive: C::IS_EXCLUSIVE,
+            take_back: |kernel, how| {
+                let change = C::deserialize(how).map_err(|error| Error::new("read", "journal", error))?;
+                change.take_back(kernel)
+            },
+            describe: |how| Some(C::deserialize(how).ok()?.to_string()),
+        }
+    }
+}
+
+/// A kernel file that was written: the old value is written back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Written {
+    path: PathBuf,
+    old: String,
+}
+
+impl Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "another value in {} (it held '{}')", self.path.display(), self.old)
+    }
+}
+
+impl Change for Written {
+    const KIND: &'static str = "write";
+
+    fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        // Files that list all values with the chosen one in brackets take that one alone.
+        match kernel.write(&self.path, chosen(&self.old).unwrap_or(&self.old)) {
+            Err(e) if e.is_gone() => Ok(()),
+            result => result,
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,6 +117,16 @@ enum Line {
     Taken { id: u64, undo: Undo },
     Given { id: u64 },
 }
+
+/// All kinds of changes. A new one is a [`Change`] beside the code that makes it, and a line here.
+static KINDS: [Kind; 6] = [
+    Kind::of::<Written>(),
+    Kind::of::<crate::cgroup::Made>(),
+    Kind::of::<crate::damon::Taken>(),
+    Kind::of::<crate::trace::Instance>(),
+    Kind::of::<crate::grant::Stopped>(),
+    Kind::of::<crate::zram::Device>(),
+];
 
 /// Folder of the journals: `/run/lowtide` for root, else below `$XDG_RUNTIME_DIR`.
 #[must_use]
@@ -132,7 +193,8 @@ impl Journal {
     }
 
     /// Writes down how a change that is about to be made is taken back.
-    pub fn lease(&self, undo: Undo) -> Result<Lease> {
+    pub fn lease<C: Change>(&self, change: &C) -> Result<Lease> {
+        let undo = Undo::of(change).map_err(|e| Error::new("write", &self.0.path, e))?;
         let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.append(&Line::Taken { id, undo: undo.clone() })?;
         Ok(Lease { journal: self.clone(), id, undo: Some(undo) })
@@ -141,7 +203,7 @@ impl Journal {
     /// Writes `value` to a kernel file and takes it back later.
     pub fn write(&self, path: &Path, value: &str) -> Result<Lease> {
         let old = self.0.kernel.read_text(path)?.trim_end().to_owned();
-        let lease = self.lease(Undo::Write { path: path.to_path_buf(), old })?;
+        let lease = self.lease(&Written { path: path.to_path_buf(), old })?;
         self.0.kernel.write(path, value)?;
         Ok(lease)
     }
@@ -162,7 +224,7 @@ impl Lease {
 
     fn undo_now(&mut self) -> Result<()> {
         let Some(undo) = self.undo.take() else { return Ok(()) };
-        apply(&self.journal.0.kernel, &undo)?;
+        undo.apply(&self.journal.0.kernel)?;
         self.journal.append(&Line::Given { id: self.id })
     }
 }
@@ -175,49 +237,6 @@ impl Drop for Lease {
             std::mem::forget(self.journal.0.clone());
         }
     }
-}
-
-fn apply(kernel: &Kernel, undo: &Undo) -> Result<()> {
-    match undo {
-        // Files that list all values with the chosen one in brackets take that one alone.
-        Undo::Write { path, old } => match kernel.write(path, chosen(old).unwrap_or(old)) {
-            Err(e) if e.is_gone() => Ok(()),
-            result => result,
-        },
-        Undo::Cgroup { path, parent } => remove_cgroup(kernel, path, parent),
-        Undo::Damon { kdamonds, contexts } => crate::damon::restore(kernel, *kdamonds, contexts),
-        Undo::TraceInstance { name } => crate::trace::remove_instance(kernel, name),
-        Undo::Stopped { process } => match proc::signal(kernel, *process, Signal::CONT) {
-            Err(e) if e.is_gone() => Ok(()),
-            result => result,
-        },
-        Undo::Zram { device } => crate::zram::remove(kernel, *device),
-    }
-}
-
-/// Removes a cgroup. The kernel may need a moment after the last process left before it agrees.
-fn remove_cgroup(kernel: &Kernel, path: &Path, parent: &Path) -> Result<()> {
-    for attempt in 0.. {
-        let procs = match kernel.read_text(path.join("cgroup.procs")) {
-            Err(e) if e.is_gone() => return Ok(()),
-            other => other?,
-        };
-        for pid in procs.lines() {
-            match kernel.write(parent.join("cgroup.procs"), pid) {
-                Err(e) if !e.is_gone() => return Err(e),
-                _ => {}
-            }
-        }
-        // The program may have made cgroups below; they go with it when they are empty, deepest first.
-        for child in kernel.list(path)?.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
-            remove_cgroup(kernel, &child, parent)?;
-        }
-        match kernel.remove_dir(path) {
-            Err(e) if e.is_busy() && attempt < 50 => std::thread::sleep(Duration::from_millis(20)),
-            result => return result,
-        }
-    }
-    Ok(())
 }
 
 /// What [`recover`] did about one dead process' journal.
@@ -253,10 +272,9 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
         }
         // Whoever has DAMON holds the folder's lock.
         let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
-        let undo = |undo: Undo| match undo {
-            // Another lowtide has it by now, which it could only get once nothing of the dead one's was on.
-            Undo::Damon { .. } if live => (undo, Ok(())),
-            _ => (undo.clone(), apply(kernel, &undo)),
+        let undo = |undo: Undo| {
+            let result = if live && undo.is_exclusive() { Ok(()) } else { undo.apply(kernel) };
+            (undo, result)
         };
         found.undone = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
         if found.undone.iter().all(|(_, result)| result.is_ok()) {
@@ -281,7 +299,7 @@ pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
         let lines = BufReader::new(&file).lines().map_while(std::result::Result::ok);
         let lines: Vec<Line> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
         let given = |id: &u64| lines.iter().any(|line| matches!(line, Line::Given { id: other } if other == id));
-        let holds = |line: &Line| matches!(line, Line::Taken { id, undo: Undo::Damon { .. } } if !given(id));
+        let holds = |line: &Line| matches!(line, Line::Taken { id, undo } if undo.is_exclusive() && !given(id));
         if let (true, Some(Line::Owner { pid, command })) = (lines.iter().any(holds), lines.first()) {
             return Some((*pid, command.clone()));
         }
@@ -344,9 +362,22 @@ mod tests {
         assert!(!run.join("99999.journal").exists());
     }
 
+    /// Journals that an older lowtide left, one line of each kind.
     #[test]
-    fn a_vanished_cgroup_counts_as_removed() {
-        let kernel = Kernel::at("/nonexistent");
-        remove_cgroup(&kernel, Path::new("/cg/x"), Path::new("/cg")).unwrap();
+    fn every_kind_is_read_and_described() {
+        for (text, words) in [
+            (r#"{"write":{"path":"/sys/knob","old":"was"}}"#, "another value in /sys/knob (it held 'was')"),
+            (r#"{"cgroup":{"path":"/cg/x","parent":"/cg"}}"#, "the cgroup /cg/x"),
+            (r#"{"damon":{"kdamonds":0,"contexts":[]}}"#, "DAMON switched on"),
+            (r#"{"trace_instance":{"name":"lowtide-7"}}"#, "the trace instance lowtide-7"),
+            (r#"{"stopped":{"process":{"pid":7,"start_ticks":9}}}"#, "process 7 stopped"),
+            (r#"{"zram":{"device":3}}"#, "swap on /dev/zram3"),
+            (r#"{"later":{}}"#, "a change of an unknown kind"),
+        ] {
+            let undo: Undo = serde_json::from_str(text).unwrap();
+            assert!(undo.to_string().starts_with(words), "{undo}");
+            let again = serde_json::to_string(&undo).unwrap();
+            assert_eq!(serde_json::from_str::<Undo>(&again).unwrap(), undo);
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A device of lowtide's own is hot-added, used as swap and hot-removed again; devices that were there are left alone.
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,10 +10,12 @@ use std::time::Duration;
 
 use lowtide_model::PAGE;
 
+use serde::{Deserialize, Serialize};
+
 use crate::root::{Error, Kernel, Result, chosen};
 use crate::swap;
 use crate::sys;
-use crate::undo::{Journal, Lease, Undo};
+use crate::undo::{Change, Journal, Lease};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
@@ -108,7 +111,7 @@ impl Zram {
         // between, lowtide leaves a device that is not set up and takes no memory.
         let number = kernel.read_number(format!("{CONTROL}/hot_add"))?;
         let device = u32::try_from(number).map_err(|e| Error::new("add", CONTROL, std::io::Error::other(e)))?;
-        let lease = match journal.lease(Undo::Zram { device }) {
+        let lease = match journal.lease(&Device { device }) {
             Ok(lease) => lease,
             Err(error) => {
                 remove(kernel, device)?;
@@ -169,8 +172,29 @@ impl Zram {
     }
 }
 
+/// A device that was added: swapping to it is ended, and it is removed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Device {
+    /// Its number.
+    pub device: u32,
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "swap on /dev/zram{}", self.device)
+    }
+}
+
+impl Change for Device {
+    const KIND: &'static str = "zram";
+
+    fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        remove(kernel, self.device)
+    }
+}
+
 /// Ends swapping to a device and removes it; at whatever step of its set-up it is.
-pub(crate) fn remove(kernel: &Kernel, device: u32) -> Result<()> {
+fn remove(kernel: &Kernel, device: u32) -> Result<()> {
     let node = PathBuf::from(format!("/dev/zram{device}"));
     // System calls know neither an injected root nor a dry run.
     let callable = kernel.is_running() && !kernel.is_dry_run();

@@ -230,7 +230,7 @@ impl Runner<'_> {
     fn beside(&self, mut command: Command, what: &'static str, name: &str) -> Result<Helper, Stop> {
         let log = self.folder.join(format!("{name}.agent"));
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
-        sys::before_exec(&mut command, self.signals.unblock_in_child());
+        sys::prepare_child(&mut command, self.signals, None);
         Ok(Helper { process: Beside(command.spawn().map_err(anyhow::Error::from)?), what, log })
     }
 
@@ -259,7 +259,7 @@ impl Runner<'_> {
         let mut running: Vec<Beside> = Vec::new();
         for mut command in commands {
             command.process_group(0);
-            sys::before_exec(&mut command, self.signals.unblock_in_child());
+            sys::prepare_child(&mut command, self.signals, None);
             running.push(Beside(command.spawn().map_err(anyhow::Error::from)?));
         }
         let started = Instant::now();

@@ -169,7 +169,7 @@ fn start(command: &[String], path: &str, signals: &Signals) -> std::io::Result<(
     let mut process = Command::new(&command[0]);
     process.args(&command[1..]).env("LOWTIDE_CGROUP", path).process_group(0);
     process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    sys::before_exec(&mut process, signals.unblock_in_child());
+    sys::prepare_child(&mut process, signals, None);
     let mut child = process.spawn()?;
     let printed = child.stdout.take().ok_or_else(|| std::io::Error::other("it has no output"))?;
     // Whoever it leaves behind may hold the pipe open: reading must not wait for that.

@@ -189,7 +189,7 @@ mod tests {
         let folder = kernel.path(undo::folder());
         let journal = Journal::open(kernel.clone(), &folder).unwrap();
         let contexts = vec![1];
-        let lease = journal.lease(undo::Undo::Damon { kdamonds: 1, contexts }).unwrap();
+        let lease = journal.lease(&crate::damon::Taken { kdamonds: 1, contexts }).unwrap();
         assert!(sysfs(&kernel).enable == "lowtide recover", "no such process in this tree");
         std::fs::create_dir_all(dir.path().join(format!("proc/{}", std::process::id()))).unwrap();
         assert!(sysfs(&kernel).how.starts_with("lowtide "));

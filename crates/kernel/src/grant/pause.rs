@@ -1,13 +1,16 @@
 //! Having processes wait: in a freezer, and where there is none for them, stopped (SIGSTOP, which their parents notice).
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use crate::cgroup::{Cgroup, Version};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{Cgroup, Made, Version};
 use crate::proc::{self, ProcessId};
 use crate::root::{Error, Kernel, Result};
-use crate::undo::{Journal, Lease, Undo};
+use crate::undo::{Change, Journal, Lease};
 
 /// Processes that wait.
 #[derive(Debug)]
@@ -123,7 +126,7 @@ fn gather(
     pids: &dyn Fn() -> Result<Vec<u32>>,
 ) -> Result<(PathBuf, Lease)> {
     let path = parent.join(format!("lowtide-guard-{id}"));
-    let lease = journal.lease(Undo::Cgroup { path: path.clone(), parent })?;
+    let lease = journal.lease(&Made { path: path.clone(), parent })?;
     kernel.make_dir(&path)?;
     // Twice: what was started meanwhile is there, too.
     for _ in 0..2 {
@@ -135,6 +138,30 @@ fn gather(
         }
     }
     Ok((path, lease))
+}
+
+/// A process that was stopped: it goes on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Which.
+    pub process: ProcessId,
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} stopped", self.process.pid)
+    }
+}
+
+impl Change for Stopped {
+    const KIND: &'static str = "stopped";
+
+    fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        match proc::signal(kernel, self.process, Signal::CONT) {
+            Err(e) if e.is_gone() => Ok(()),
+            result => result,
+        }
+    }
 }
 
 /// Stops them. One that somebody else has stopped is left as it is.
@@ -152,7 +179,7 @@ fn stop(
             if "TtZX".contains(stat.state) {
                 continue;
             }
-            let lease = journal.lease(Undo::Stopped { process: stat.id })?;
+            let lease = journal.lease(&Stopped { process: stat.id })?;
             match proc::signal(kernel, stat.id, Signal::STOP) {
                 Ok(()) => leases.push(lease),
                 Err(error) if error.is_gone() => {}
