@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lowtide_kernel::root;
+use lowtide_kernel::error::{Error, ErrorKind};
 use lowtide_model::scheme::line::SyntaxError;
 
 use lowtide_record::StoreError;
@@ -51,19 +51,28 @@ pub fn in_toml(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
     Failure::new(code::USAGE, format!("{}:{line}:{column}: {message}", path.display()))
 }
 
+/// Exit codes of failed kernel operations.
+const OF_KERNEL: [(ErrorKind, i32); 4] = [
+    (ErrorKind::Unsupported, code::IMPOSSIBLE),
+    (ErrorKind::Permission, code::PERMISSION),
+    (ErrorKind::Gone, code::GONE),
+    (ErrorKind::Busy, code::BUSY),
+];
+
+/// The exit code of a failed kernel operation.
+#[must_use]
+pub fn of_kernel(kind: ErrorKind) -> i32 {
+    OF_KERNEL.iter().find(|(of, _)| *of == kind).map_or(code::OTHER, |(_, code)| *code)
+}
+
 /// The exit code of any error that reaches `main`.
 #[must_use]
 pub fn exit_code(error: &anyhow::Error) -> i32 {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
     }
-    if let Some(kernel) = error.downcast_ref::<root::Error>() {
-        return match kernel {
-            e if e.is_permission() => code::PERMISSION,
-            e if e.is_busy() => code::BUSY,
-            e if e.is_gone() => code::GONE,
-            _ => code::OTHER,
-        };
+    if let Some(kernel) = error.downcast_ref::<Error>() {
+        return of_kernel(kernel.kind());
     }
     match error.downcast_ref::<StoreError>() {
         Some(StoreError::NotARecord { .. }) => code::GONE,

@@ -12,6 +12,7 @@ mod smaps;
 use std::fmt;
 
 use lowtide_kernel::damon::{Operations, Tally};
+use lowtide_kernel::error::ErrorKind;
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::smaps::Look;
 use lowtide_kernel::root::{Error, Kernel, Result};
@@ -25,7 +26,7 @@ use lowtide_model::scheme::Scheme;
 use lowtide_record::RegionRow;
 use serde::Serialize;
 
-use crate::failure::{Failure, code};
+use crate::failure::{Failure, code, of_kernel};
 use crate::price::Price;
 
 /// What a source read at one time. A source fills what it knows.
@@ -221,9 +222,9 @@ impl std::str::FromStr for Choice {
 
 /// Why a source that was asked for by name cannot serve, with its exit code.
 fn refusal(entry: &Entry, kernel: &Kernel, error: &Error) -> Failure {
-    let code = match error {
-        e if e.is_busy() => code::BUSY,
-        e if e.is_permission() => code::PERMISSION,
+    let code = match error.kind() {
+        kind @ (ErrorKind::Busy | ErrorKind::Permission) => of_kernel(kind),
+        // Whatever else stands in the way, this machine cannot.
         _ => code::IMPOSSIBLE,
     };
     let why = (entry.why_not)(kernel, error);

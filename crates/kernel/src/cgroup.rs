@@ -204,7 +204,7 @@ impl Cgroup {
                 })
                 .ok_or_else(|| {
                     let why = "no ancestor hands the memory controller down (cgroup.subtree_control lacks memory)";
-                    Error::new("make a cgroup near", &here.path, std::io::Error::other(why))
+                    Error::missing("make a cgroup near", &here.path, why)
                 })?
                 .to_path_buf(),
         };

@@ -8,6 +8,7 @@ pub mod caps;
 pub mod cgroup;
 pub mod clock;
 pub mod damon;
+pub mod error;
 pub mod grant;
 pub mod huge;
 pub mod idle_bitmap;

@@ -112,8 +112,7 @@ impl LruGen {
     /// Opens it; fails where the kernel lacks it, it is switched off, or debugfs is locked down.
     pub fn open(kernel: &Kernel) -> Result<Self> {
         if switch(kernel)? & 1 == 0 {
-            let why = std::io::Error::other("the multi-generational LRU is switched off (echo y to it)");
-            return Err(Error::new("use", SWITCH, why));
+            return Err(Error::missing("use", SWITCH, "the multi-generational LRU is switched off (echo y to it)"));
         }
         let debugfs = Mounted::open(kernel, "debugfs", &["/sys/kernel/debug"], "lru_gen")?;
         let file = debugfs.path("lru_gen");

@@ -50,8 +50,7 @@ impl Reclaimer {
     /// Whether a cgroup lets itself be reclaimed from; if not, why.
     pub fn check(kernel: &Kernel, cgroup: &Cgroup) -> Result<()> {
         if cgroup.version == Version::V1 {
-            let why = std::io::Error::new(std::io::ErrorKind::Unsupported, "cgroup version 1 has no memory.reclaim");
-            return Err(Error::new("reclaim from", &cgroup.path, why));
+            return Err(Error::missing("reclaim from", &cgroup.path, "cgroup version 1 has no memory.reclaim"));
         }
         kernel.check_writable(cgroup.path.join(FILE))
     }
@@ -94,7 +93,7 @@ impl Reclaimer {
         if self.generations.is_none() {
             self.generations = Some(LruGen::open(&self.kernel).map_err(|error| {
                 let why = format!("this kernel cannot be told which memory (Linux 6.9 can); {error}");
-                Error::new("reclaim from", &cgroup.path, std::io::Error::new(std::io::ErrorKind::Unsupported, why))
+                Error::missing("reclaim from", &cgroup.path, why)
             })?);
         }
         let Some(lru) = &self.generations else { return Ok(false) };

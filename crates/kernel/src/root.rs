@@ -12,70 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::clock::{Clock, TestClock};
 
-/// A failed kernel operation.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {op} {}: {source}", path.display())]
-pub struct Error {
-    /// What was tried: `read`, `write '…' to`, `list`, …
-    pub op: String,
-    /// The file, without the injected root.
-    pub path: PathBuf,
-    /// What the kernel said.
-    pub source: io::Error,
-}
-
-impl Error {
-    /// An error of that operation on that path.
-    pub fn new(op: impl Into<String>, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
-        Self { op: op.into(), path: path.into(), source: source.into() }
-    }
-
-    /// An error about text that is not what the kernel documents.
-    pub fn unexpected(path: impl Into<PathBuf>, what: &str) -> Self {
-        Self::new("understand", path, io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
-    }
-
-    /// The errno, if the kernel gave one.
-    #[must_use]
-    pub fn errno(&self) -> Option<i32> {
-        self.source.raw_os_error()
-    }
-
-    /// Whether someone else holds the interface.
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
-        self.errno() == Some(libc::EBUSY)
-    }
-
-    /// Whether rights are missing.
-    #[must_use]
-    pub fn is_permission(&self) -> bool {
-        matches!(self.errno(), Some(libc::EACCES | libc::EPERM | libc::EROFS))
-            || self.source.kind() == io::ErrorKind::PermissionDenied
-    }
-
-    /// Whether the kernel refused what was written.
-    #[must_use]
-    pub fn is_invalid(&self) -> bool {
-        self.errno() == Some(libc::EINVAL)
-    }
-
-    /// Whether the kernel answered with one of these numbers.
-    #[must_use]
-    pub fn is_any_of(&self, numbers: &[i32]) -> bool {
-        self.errno().is_some_and(|errno| numbers.contains(&errno))
-    }
-
-    /// Whether the thing is gone or was never there.
-    #[must_use]
-    pub fn is_gone(&self) -> bool {
-        matches!(self.errno(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
-            || self.source.kind() == io::ErrorKind::NotFound
-    }
-}
-
-/// Result of a kernel operation.
-pub type Result<T> = std::result::Result<T, Error>;
+pub use crate::error::{Error, Result};
 
 /// Where the kernel's files are, and whether they may be written.
 #[derive(Debug, Clone)]

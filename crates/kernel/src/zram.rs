@@ -104,8 +104,7 @@ impl Zram {
     /// Adds a device, sets it up and swaps to it, under lease.
     pub fn swap_on(kernel: &Kernel, journal: &Journal, setup: &Setup) -> Result<Self> {
         if !kernel.is_running() || kernel.is_dry_run() {
-            let why = std::io::Error::other("swap can be switched on in the running kernel only");
-            return Err(Error::new("add", CONTROL, why));
+            return Err(Error::missing("add", CONTROL, "swap can be switched on in the running kernel only"));
         }
         // Reading the file is what adds the device, so its number can be written down only afterwards. Killed in
         // between, lowtide leaves a device that is not set up and takes no memory.

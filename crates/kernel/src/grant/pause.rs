@@ -53,7 +53,7 @@ pub(super) fn pause(
 }
 
 fn refuse(cgroup: &Cgroup, why: &str) -> Error {
-    Error::new("pause", &cgroup.path, std::io::Error::other(why.to_owned()))
+    Error::missing("pause", &cgroup.path, why)
 }
 
 /// Why a process must not wait: people or devices wait for it.

@@ -102,14 +102,20 @@ impl DamonMonitor {
         let trace = Trace::open(kernel, journal, TRACE_BUFFER)?;
         let offered = damon.operations(COHORT)?;
         if !offered.contains(&Operations::Paddr) {
-            let why = std::io::Error::other("this kernel's DAMON has no paddr (CONFIG_DAMON_PADDR)");
-            return Err(Error::new("set up the cohort with", "DAMON", why));
+            return Err(Error::missing(
+                "set up the cohort with",
+                "DAMON",
+                "this kernel's DAMON has no paddr (CONFIG_DAMON_PADDR)",
+            ));
         }
         let best = if offered.contains(&Operations::Vaddr) { Operations::Vaddr } else { Operations::Paddr };
         let operations = rhythm.map_on.unwrap_or(best);
         if !offered.contains(&operations) {
-            let why = std::io::Error::other(format!("this kernel's DAMON has no {}", operations.name()));
-            return Err(Error::new("set up the map with", "DAMON", why));
+            return Err(Error::missing(
+                "set up the map with",
+                "DAMON",
+                format!("this kernel's DAMON has no {}", operations.name()),
+            ));
         }
         let untuned = rhythm.map_goal.is_some() && !damon.tunes_intervals(COHORT);
         let rhythm = Rhythm { map_goal: rhythm.map_goal.filter(|_| !untuned), ..*rhythm };

@@ -130,8 +130,11 @@ impl MglruMonitor {
             }
         };
         if matches!(&part, Part::Below(paths) if paths.is_empty()) {
-            let why = std::io::Error::other("the target has no memory cgroup of its own");
-            return Err(Error::new("read generations of", "the target", why));
+            return Err(Error::missing(
+                "read generations of",
+                "the target",
+                "the target has no memory cgroup of its own",
+            ));
         }
         Ok(Self {
             lru: LruGen::open(kernel)?,
