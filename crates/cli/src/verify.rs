@@ -18,6 +18,7 @@ use lowtide_model::interval::FEWEST;
 use lowtide_model::random::Random;
 use lowtide_model::stats;
 use lowtide_model::units::{Size, Span};
+use lowtide_record::atomic::{self, Care};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -235,7 +236,8 @@ fn keep(record: &Path, new: &[Verified]) -> anyhow::Result<()> {
     all.retain(|one| !new.iter().any(|other| same(one, other)));
     all.extend_from_slice(new);
     let path = record.join("verified.json");
-    std::fs::write(&path, serde_json::to_vec_pretty(&all)?).with_context(|| path.display().to_string())
+    let text = serde_json::to_vec_pretty(&all)?;
+    atomic::write(&path, Care { sync: true, ..Care::default() }, &text).with_context(|| path.display().to_string())
 }
 
 /// Which media a program can be paged out to here: with swap, if there is any, and without.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use lowtide_kernel::refault;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::MeasuredCosts;
+use lowtide_record::atomic::{self, Care};
 
 /// Where it is kept: `$XDG_STATE_HOME`, or else `/var/lib` for root and `~/.local/state` for others. `None` where there is no
 /// such place.
@@ -50,8 +51,6 @@ pub fn save(costs: MeasuredCosts) -> io::Result<PathBuf> {
     let all = MeasuredCosts { swap_s: costs.swap_s.or(before.swap_s), disk_s: costs.disk_s.or(before.disk_s) };
     let folder = path.parent().map(PathBuf::from).unwrap_or_default();
     fs::create_dir_all(folder)?;
-    let whole = path.with_extension("json.tmp");
-    fs::write(&whole, serde_json::to_vec_pretty(&all)?)?;
-    fs::rename(whole, &path)?;
+    atomic::write(&path, Care { sync: true, ..Care::default() }, &serde_json::to_vec_pretty(&all)?)?;
     Ok(path)
 }

@@ -14,6 +14,7 @@ use lowtide_model::budget::decaying::{Decaying, Need};
 use lowtide_model::budget::of_curve;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::float;
+use lowtide_record::atomic::{self, Care};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -120,9 +121,9 @@ fn load(path: &Path) -> anyhow::Result<Needs> {
 }
 
 fn keep(path: &Path, needs: &Needs) -> anyhow::Result<()> {
-    let whole = path.with_extension("tmp");
-    let write = || std::fs::write(&whole, serde_json::to_vec(needs)?).and_then(|()| std::fs::rename(&whole, path));
-    write().with_context(|| format!("--state {}", path.display()))
+    let written = serde_json::to_vec(needs).map_err(std::io::Error::from);
+    let written = written.and_then(|text| atomic::write(path, Care::default(), &text));
+    written.with_context(|| format!("--state {}", path.display()))
 }
 
 /// Observes cgroups, and recommends.

@@ -9,10 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use lowtide_record::atomic::{self, Care};
 use lowtide_record::file::survive;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::ChunkReader;
@@ -45,7 +47,7 @@ pub enum StoreError {
         /// Where.
         path: PathBuf,
         /// Why.
-        error: parquet::errors::ParquetError,
+        error: ParquetError,
     },
 }
 
@@ -81,23 +83,16 @@ pub fn write(dir: &Path, host: &str, rows: &[Row]) -> Result<Vec<PathBuf>, Store
         fs::create_dir_all(&folder).map_err(at(&folder))?;
         let (first, last) = (day[0].minute.now_s, day[day.len() - 1].minute.now_s);
         let name = format!("{first:.0}-{last:.0}.parquet");
-        let (path, hidden) = (folder.join(&name), folder.join(format!(".{name}.tmp")));
-        let write = || -> Result<(), parquet::errors::ParquetError> {
-            let file = File::create(&hidden)?;
+        let path = folder.join(&name);
+        let written = atomic::write_by(&path, Care { sync: true, ..Care::default() }, |file| {
             let schema = std::sync::Arc::new(telemetry::schema());
             let mut writer = ArrowWriter::try_new(file, schema, Some(properties()))?;
             for rows in day.chunks(BATCH_ROWS) {
                 writer.write(&telemetry::encode(rows)?)?;
             }
-            writer.into_inner()?.sync_all()?;
-            Ok(())
-        };
-        if let Err(error) = write() {
-            // What is cut off would only hold space that may be scarce.
-            let _ = fs::remove_file(&hidden);
-            return Err(StoreError::Parquet { path, error });
-        }
-        fs::rename(&hidden, &path).map_err(at(&path))?;
+            Ok((writer.into_inner()?, ()))
+        });
+        written.map_err(|error: ParquetError| StoreError::Parquet { path: path.clone(), error })?;
         files.push(path);
     }
     Ok(files)

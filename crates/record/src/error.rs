@@ -54,7 +54,22 @@ pub enum StoreError {
 /// Result of the store.
 pub(super) type Result<T> = std::result::Result<T, StoreError>;
 
+/// What the system answered while a file was written; [`StoreError::on`] says which.
+impl From<io::Error> for StoreError {
+    fn from(source: io::Error) -> Self {
+        Self::Io { path: PathBuf::new(), source }
+    }
+}
+
 impl StoreError {
+    /// The same about this file, where it does not say which.
+    pub(super) fn on(self, path: &Path) -> Self {
+        match self {
+            Self::Io { path: none, source } if none.as_os_str().is_empty() => Self::write(path, source),
+            other => other,
+        }
+    }
+
     /// What writing `path` met.
     pub(super) fn write(path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();

@@ -1,7 +1,6 @@
 //! Parquet files: how they are encoded, written whole, and read back without trusting them.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -15,6 +14,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnPath;
 
+use super::atomic::{self, Care};
 use super::columns::Columns;
 use super::error::{Result, StoreError};
 use super::table::{Table, batch, schema};
@@ -79,63 +79,33 @@ pub(super) fn encode_part<T: Table>(rows: &[T::Row]) -> std::result::Result<Vec<
     writer.into_inner()
 }
 
-/// A main file being written; nothing is visible under its name until [`MainFile::commit`].
+/// Streams batches of rows into a main file. Nothing is visible under its name until all are written.
+pub(super) fn write_main<T: Table>(path: &Path, batches: impl FnOnce(&mut MainFile<'_>) -> Result<()>) -> Result<()> {
+    atomic::write_by(path, Care { sync: true, ..Care::default() }, |file| {
+        let writer = ArrowWriter::try_new_with_options(file, schema::<T>(), main_options::<T>());
+        let mut main = MainFile { path, writer: writer.map_err(|error| StoreError::parquet(path, error))? };
+        batches(&mut main)?;
+        Ok((main.writer.into_inner().map_err(|error| StoreError::parquet(path, error))?, ()))
+    })
+    .map_err(|error: StoreError| error.on(path))
+}
+
+/// A main file being written.
 pub(super) struct MainFile<'a> {
     path: &'a Path,
     writer: ArrowWriter<File>,
 }
 
-impl<'a> MainFile<'a> {
-    pub(super) fn create<T: Table>(path: &'a Path) -> Result<Self> {
-        let temporary = temporary(path);
-        let file = File::create(&temporary).map_err(|error| StoreError::write(&temporary, error))?;
-        let writer = ArrowWriter::try_new_with_options(file, schema::<T>(), main_options::<T>())
-            .map_err(|error| StoreError::parquet(path, error))?;
-        Ok(Self { path, writer })
-    }
-
+impl MainFile<'_> {
     pub(super) fn write<T: Table>(&mut self, rows: &[T::Row]) -> Result<()> {
         let batch = batch::<T>(rows).map_err(|error| StoreError::malformed(self.path, error))?;
         self.writer.write(&batch).map_err(|error| StoreError::parquet(self.path, error))
     }
-
-    /// Takes away what was written so far.
-    pub(super) fn discard(path: &Path) {
-        // What cannot be removed is overwritten by the next try.
-        let _ = fs::remove_file(temporary(path));
-    }
-
-    pub(super) fn commit(self) -> Result<()> {
-        let file = self.writer.into_inner().map_err(|error| StoreError::parquet(self.path, error))?;
-        file.sync_all().map_err(|error| StoreError::write(self.path, error))?;
-        rename(self.path)
-    }
 }
 
-/// Writes a small file whole: under its name there is the old content or the new, never a part.
+/// Writes a small file.
 pub(super) fn replace(path: &Path, content: &[u8], sync: bool) -> Result<()> {
-    let temporary = temporary(path);
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        if sync { file.sync_all() } else { Ok(()) }
-    };
-    write().map_err(|error| {
-        // A cut-off temporary file would only hold space that is scarce now.
-        let _ = fs::remove_file(&temporary);
-        StoreError::write(path, error)
-    })?;
-    rename(path)
-}
-
-fn rename(path: &Path) -> Result<()> {
-    fs::rename(temporary(path), path).map_err(|error| StoreError::write(path, error))
-}
-
-/// The name under which a file is written: hidden, so that `*.parquet` does not match it.
-fn temporary(path: &Path) -> std::path::PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.tmp"))
+    atomic::write(path, Care { sync, ..Care::default() }, content).map_err(|error| StoreError::write(path, error))
 }
 
 /// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.

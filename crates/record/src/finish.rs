@@ -11,7 +11,7 @@ use super::ages::Ages;
 use super::cgroups::Cgroups;
 use super::cohort::Cohort;
 use super::error::{Result, StoreError};
-use super::file::{MainFile, replace};
+use super::file::{replace, write_main};
 use super::lock::{Lock, Try};
 use super::nodes::Nodes;
 use super::read::Record;
@@ -102,17 +102,13 @@ fn unlock(dir: &Path) -> Result<()> {
 /// Streams the parts of a table into its main file.
 fn merge<T: Table>(record: &Record) -> Result<()> {
     let path = record.dir().join(format!("{}.parquet", T::NAME));
-    let stream = || {
-        let mut file = MainFile::create::<T>(&path)?;
+    write_main::<T>(&path, |file| {
         for rows in record.read::<T>() {
             file.write::<T>(&rows)?;
         }
         // Rows that are damaged are lost; rows that could not be read this time are not given up.
-        record.failed().map_or(Ok(()), Err)?;
-        file.commit()
-    };
-    // On a full disk half a file would only hold space that is scarce.
-    stream().inspect_err(|_| MainFile::discard(&path))
+        record.failed().map_or(Ok(()), Err)
+    })
 }
 
 /// Makes renames in `dir` last through a power cut before the parts go.

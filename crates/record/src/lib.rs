@@ -14,6 +14,7 @@
 
 mod actions;
 mod ages;
+pub mod atomic;
 mod cgroups;
 mod cohort;
 mod columns;

@@ -27,15 +27,15 @@ pub mod together;
 mod workingset;
 mod wss;
 
-use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use damo::Choices;
 use draw::{Page, Scene, paint};
 pub use source::Source;
 pub use text::{Grid, Look};
 
+use lowtide_record::atomic::{self, Care};
 use lowtide_record::{Finished, Record, StoreError, finish};
 
 /// A view of a record.
@@ -322,9 +322,7 @@ pub fn conclude(dir: &Path) -> Result<Finished, ReportError> {
 pub fn write_page(record: &Record, path: &Path) -> Result<(), ReportError> {
     let mut html = Vec::new();
     write(record, View::Summary, Format::Html, &Options::default(), &mut html)?;
-    let temporary: PathBuf = path.with_extension("html.tmp");
-    fs::write(&temporary, html)?;
-    Ok(fs::rename(&temporary, path)?)
+    Ok(atomic::write(path, Care::default(), &html)?)
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! `lowtide export`: writes a record in another tool's format.
 
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 
 use super::import::failure;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_record::Record;
+use lowtide_record::atomic::{self, Care};
 use lowtide_record::interchange::counts::Intervals;
 use lowtide_record::interchange::damo;
 
@@ -43,13 +43,13 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
         return Err(Failure::new(code::OTHER, format!("{}: {why}", args.record.display())).into());
     }
     let Format::Damo = args.format;
-    let temporary = args.output.with_extension("tmp");
-    let out = File::create(&temporary).map_err(|error| failure(&shown, error.into()))?;
-    let written = damo::write(record.regions().flatten(), Intervals::of(&record.meta().monitor), BufWriter::new(out));
-    let count = written
-        .and_then(|count| Ok(std::fs::rename(&temporary, &args.output).map(|()| count)?))
-        .inspect_err(|_| drop(std::fs::remove_file(&temporary)))
-        .map_err(|error| failure(&shown, error))?;
+    let count = atomic::write_by(&args.output, Care::default(), |file| {
+        let mut out = BufWriter::new(file);
+        let count = damo::write(record.regions().flatten(), Intervals::of(&record.meta().monitor), &mut out)?;
+        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        Ok((file, count))
+    })
+    .map_err(|error| failure(&shown, error))?;
     eprintln!("{count} snapshots: {shown}");
     Ok(0)
 }

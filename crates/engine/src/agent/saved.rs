@@ -7,13 +7,14 @@
 //! is there whole or as it was. Whatever else is found there is said and left out.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lowtide_policy::policies::Spec;
 use lowtide_policy::saved::Saved;
+use lowtide_record::atomic::{self, Care};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -189,32 +190,7 @@ pub fn store(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let beside = beside(path);
-    let written = write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    } else if let Some(folder) = path.parent() {
-        // The name itself, too, should outlive a crash of the machine; where that cannot be had, the state is lost by one.
-        let _ = File::open(folder).and_then(|folder| folder.sync_all());
-    }
-    written
-}
-
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What a killed one left.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
+    atomic::write(path, Care { is_private: true, sync: true }, bytes)
 }
 
 #[cfg(test)]
@@ -241,11 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new folder/state");
         assert!(load(&path, "boot", 0.0).unwrap().is_none());
-        // What a killed one left beside is no hindrance.
         store(&path, &encode(&state()).unwrap().0).unwrap();
-        std::fs::write(beside(&path), "half").unwrap();
-        store(&path, &encode(&state()).unwrap().0).unwrap();
-        assert!(!beside(&path).exists());
         assert_eq!(load(&path, "boot", 160.0).unwrap(), Some(state()));
         let why = |boot_id, now_s| load(&path, boot_id, now_s).unwrap_err().to_string();
         assert_eq!(why("other", 160.0), "it is of another boot");
@@ -289,19 +261,6 @@ mod tests {
         assert_eq!(back.policies["auto"].saved.targets.len() + left_out, 3000);
         large.workloads.get_mut(&7).unwrap().path = "x".repeat(MOST);
         assert!(encode(&large).unwrap_err().to_string().contains("are allowed"));
-    }
-
-    #[test]
-    fn a_full_disk_leaves_what_was_there() {
-        // Nothing can be written to the one, and no file be made in the other.
-        assert!(store(Path::new("/dev/full/state"), b"x").is_err());
-        assert!(store(Path::new("/proc/lowtide/state"), b"x").is_err());
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("state");
-        store(&path, b"old").unwrap();
-        std::fs::create_dir(beside(&path)).unwrap();
-        assert!(store(&path, b"new").is_err());
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
     }
 
     proptest! {
