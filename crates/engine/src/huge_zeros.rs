@@ -34,7 +34,7 @@ impl ZeroSampler {
         for of_one in mappings.chunk_by(|a, b| a.0 == b.0) {
             let huge: Vec<MappingUse> =
                 of_one.iter().map(|(_, mapping)| *mapping).filter(|mapping| mapping.huge >= PAGE).collect();
-            let size = float(huge.iter().map(|mapping| mapping.huge).sum());
+            let size = float(huge.iter().map(|mapping| mapping.huge).sum::<u64>());
             // A process that ended meanwhile says nothing.
             if let Ok(Some(share)) = zero_share(kernel, of_one[0].0, &huge, self.seed) {
                 (zero, all) = (zero + share * size, all + size);

@@ -357,7 +357,7 @@ impl Workloads {
     /// The same on these devices: not so many that somebody kills for it.
     fn room(&self, devices: &[Swap]) -> u64 {
         let free: u64 = devices.iter().map(Swap::free).sum();
-        let all = float(devices.iter().map(|device| device.bytes).sum());
+        let all = float(devices.iter().map(|device| device.bytes).sum::<u64>());
         free.saturating_sub(if self.killer { integer(search::SPARED * all) } else { 0 })
     }
 }

@@ -40,11 +40,28 @@ fn whole(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| value.round() as u64)
 }
 
+/// Integers that may be calculated with as `f64`: counts, bytes, microseconds. Exact below 2^53, which is 8 PiB.
+pub trait Integer: Copy {
+    /// The nearest `f64`.
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! integers {
+    ($($kind:ty),*) => {$(
+        impl Integer for $kind {
+            #[expect(clippy::cast_precision_loss, clippy::cast_lossless, reason = "exact below 2^53")]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+        }
+    )*};
+}
+integers!(u64, usize, i64);
+
 /// A count or a number of bytes for arithmetic. Exact below 2^53, which is 8 PiB.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
-pub fn float(count: u64) -> f64 {
-    count as f64
+pub fn float(count: impl Integer) -> f64 {
+    count.to_f64()
 }
 
 /// A result of arithmetic as a count or a number of bytes: rounded down, 0 where it is negative or none.
@@ -52,6 +69,13 @@ pub fn float(count: u64) -> f64 {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
 pub fn integer(value: f64) -> u64 {
     value as u64
+}
+
+/// A result of arithmetic as a number of things in memory, or as the place of one: as [`integer`].
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "lowtide is built for 64 bits; the cast saturates nowhere there")]
+pub fn index(value: f64) -> usize {
+    integer(value) as usize
 }
 
 impl FromStr for Size {

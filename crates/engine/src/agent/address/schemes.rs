@@ -80,7 +80,7 @@ impl WorkloadSchemes {
             }
         }
         self.turn = site.turn;
-        let huge = float(look.mappings.iter().map(|(_, mapping)| mapping.huge).sum());
+        let huge = float(look.mappings.iter().map(|(_, mapping)| mapping.huge).sum::<u64>());
         if huge > 0.0 && self.zeros.is_due(now_s) {
             self.zeros.sample(&kernel, now_s, &look.mappings);
         }
