@@ -1,0 +1,203 @@
+//! The format of a record: schema and rows of every file that the same inputs give, as text.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::Path;
+
+use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::generations::CgroupUse;
+use lowtide_model::meta::{End, Host, Meta, Monitor, Refusal, SCHEMA};
+use lowtide_model::numa::NodeUse;
+use lowtide_model::region::Region;
+use lowtide_model::usage::{FIELDS, Unit, Usage};
+use lowtide_record::{ActionRow, Record, RegionRow, Writer, finish};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::schema::printer::print_schema;
+
+fn meta() -> Meta {
+    Meta {
+        schema: SCHEMA,
+        lowtide: "0.0.0".into(),
+        command: vec!["server".into(), "--port".into(), "80".into()],
+        started_unix_s: 1_700_000_000.25,
+        started_monotonic_s: 12.5,
+        interval_s: 1.0,
+        max_overhead_percent: 1.0,
+        host: Host { kernel: "6.18.0".into(), cpus: 2, memory_bytes: 8 << 30, cgroup_version: 2, swap_bytes: 1 << 30 },
+        monitor: Monitor {
+            backend: "damon-paddr".into(),
+            sampling_s: 1.0,
+            aggregation_s: 0.1,
+            refused: vec![Refusal { backend: "mglru".into(), why: "not in this kernel".into() }],
+        },
+        notes: vec!["pressure is not reported".into()],
+        ..Meta::default()
+    }
+}
+
+/// A row in which every figure has a value of its own, except for each seventh, which was not measured.
+fn usage(tick: u32) -> Usage {
+    let mut row = Usage::default();
+    for (at, field) in FIELDS.iter().enumerate() {
+        let at = u32::try_from(at).unwrap();
+        let scale = if field.unit == Unit::Bytes { 65536.0 } else { 1.0 };
+        let value = scale * f64::from(at + 1) + f64::from(tick) * if field.unit == Unit::Count { 1.0 } else { 0.5 };
+        (field.set)(&mut row, ((at + tick) % 7 != 6).then_some(value));
+    }
+    Usage { t_s: Some(f64::from(tick)), oom_kills: Some(0.0), ..row }
+}
+
+fn ages(scale: f64) -> Vec<AgeBin> {
+    let bin = |anon, min_s, max_s, bytes, first_touched| AgeBin {
+        anon,
+        min_s,
+        max_s,
+        size: Estimate { bytes: bytes * scale, ci95: 0.1 * bytes },
+        first_touched,
+    };
+    vec![
+        bin(true, 0.0, Some(1.0), 5e6, Some(7.4)),
+        bin(true, 1.0, Some(5.0), 3e6, None),
+        bin(true, 5.0, None, 1e6, None),
+        bin(false, 0.0, Some(1.0), 2e6, None),
+        bin(false, 1.0, None, 4e6, Some(0.0)),
+    ]
+}
+
+fn episodes(t_s: f64) -> Vec<Episode> {
+    let episode = |space, page, kind, touched, reuse_s| Episode {
+        key: PageKey { space, page },
+        kind,
+        weight_bytes: 4_194_304.0,
+        touched,
+        start_s: t_s,
+        end_s: t_s + 1.0,
+        reuse_s,
+    };
+    vec![
+        episode(7, 0x7f00, Kind::Anon, true, None),
+        episode(7, 0x7f01, Kind::Anon, true, Some(2.5)),
+        episode(7, 0x7f02, Kind::File, false, Some(0.0)),
+        episode(0, 0x123, Kind::Cache, false, None),
+    ]
+}
+
+fn write(dir: &Path, tick: u32, writer: &mut Writer) {
+    let t_s = f64::from(tick);
+    writer.usage(usage(tick));
+    writer.ages(t_s, &ages(1.0 + t_s));
+    writer.episodes(episodes(t_s));
+    let region = |start, rate| Region { start, end: start + 8192, access_rate: rate, age_s: 0.3 };
+    writer.regions([
+        RegionRow::new(t_s, 7, &region(1 << 44, 0.35), "[heap]"),
+        RegionRow::new(t_s, 7, &region(2 << 44, 1.0), "/usr/bin/server"),
+        RegionRow::new(t_s, 0, &region(4096, 0.0), ""),
+    ]);
+    let cgroup = |anon, used| CgroupUse {
+        cgroup: "/service".into(),
+        node: 1,
+        anon,
+        bytes: 9e6,
+        used: [used, None, Some(3.0), None, Some(4.6), None],
+        promoted: 12.0,
+    };
+    writer.cgroups(t_s, vec![cgroup(true, Some(1e6)), cgroup(false, None)]);
+    let node = |node, kernel| NodeUse { node, anon: 100 << 20, file: 50 << 20, kernel };
+    writer.nodes(t_s, vec![node(0, Some(1 << 20)), node(1, None)]);
+    let action = |bytes| ActionRow {
+        t_s,
+        action: "pageout".into(),
+        target: "server".into(),
+        bytes,
+        result: "done".into(),
+        reason: "idle for 5 s".into(),
+    };
+    writer.actions([action(Some(4096)), action(None)]);
+    writer.flush().unwrap();
+    assert_eq!(writer.dir(), dir);
+}
+
+/// Schema, encoding and rows of a Parquet file.
+fn text(path: &Path) -> String {
+    let mut out = String::new();
+    let columns = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().schema().clone();
+    for field in columns.fields() {
+        let null = if field.is_nullable() { " nullable" } else { "" };
+        let doc = field.metadata().get("doc").map_or("", String::as_str);
+        writeln!(out, "{}: {}{null}; {doc}", field.name(), field.data_type()).unwrap();
+    }
+    let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
+    let mut schema = Vec::new();
+    print_schema(&mut schema, reader.metadata().file_metadata().schema());
+    out += std::str::from_utf8(&schema).unwrap();
+    for group in reader.metadata().row_groups() {
+        for column in group.columns() {
+            let dictionary = if column.dictionary_page_offset().is_some() { " dictionary" } else { "" };
+            let statistics = if column.statistics().is_some() { " statistics" } else { "" };
+            writeln!(out, "{} {:?}{dictionary}{statistics}", column.column_path(), column.compression()).unwrap();
+        }
+    }
+    for row in reader.get_row_iter(None).unwrap() {
+        writeln!(out, "{}", row.unwrap()).unwrap();
+    }
+    out
+}
+
+/// The files of a folder, in the order of their names.
+fn files(dir: &Path) -> String {
+    let mut paths: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let mut out = String::new();
+    for path in paths.iter().filter(|path| path.is_file()) {
+        let parquet = path.extension().is_some_and(|extension| extension == "parquet");
+        let text = if parquet { text(path) } else { fs::read_to_string(path).unwrap() };
+        write!(out, "=== {}\n{text}\n", path.file_name().unwrap().display()).unwrap();
+    }
+    out
+}
+
+#[test]
+fn a_record_of_fixed_inputs() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path().join("record");
+    let mut writer = Writer::create(&dir, &meta()).unwrap();
+    for tick in 0..4 {
+        write(&dir, tick, &mut writer);
+    }
+    insta::assert_snapshot!("recording", files(&dir) + &files(&dir.join("parts")));
+    let end = End {
+        reason: "ended".into(),
+        exit_code: Some(0),
+        runtime_s: 3.0,
+        app_max_rss_bytes: Some(200_000),
+        cgroup_peak_bytes: Some(3 << 20),
+        own_peak_rss_bytes: 9 << 20,
+        monitor_cpu_s: 0.01,
+    };
+    let meta = Meta { end: Some(end), ..meta() };
+    writer.close(&meta).unwrap();
+    finish(&dir).unwrap();
+    let finished = files(&dir);
+    let record = Record::open(&dir).unwrap();
+    let copy = scratch.path().join("copy");
+    write_again(&record, Writer::create(&copy, &meta).unwrap());
+    finish(&copy).unwrap();
+    assert!(files(&copy) == finished, "what is read and written again is the same");
+    assert!(record.warnings().is_empty());
+    insta::assert_snapshot!("finished", finished);
+}
+
+fn write_again(record: &Record, mut writer: Writer) {
+    record.usage().into_iter().for_each(|row| writer.usage(row));
+    record.ages().iter().for_each(|row| writer.ages(row.t_s, &[row.bin]));
+    writer.episodes(record.episodes());
+    record.regions().for_each(|rows| writer.regions(rows));
+    record.cgroups().into_iter().for_each(|row| writer.cgroups(row.t_s, vec![row.seen]));
+    record.nodes().into_iter().for_each(|row| writer.nodes(row.t_s, vec![row.seen]));
+    writer.actions(record.actions());
+    writer.close(record.meta()).unwrap();
+}
