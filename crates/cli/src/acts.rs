@@ -19,10 +19,10 @@ use lowtide_engine::source::Map;
 /// Options that `run` and `schemes apply` share.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Acts {
-    /// Swap to a zram device of this size meanwhile; zram:SIZE:COMPRESSOR for another than the fastest there is
+    /// Swap to a zram device of this size meanwhile; zram:SIZE:COMPRESSOR to choose the compressor (default: the fastest)
     #[arg(long, value_name = "zram:SIZE")]
     pub swap: Option<SwapTo>,
-    /// Do nothing by the schemes: count what they would be tried on
+    /// Only count what the schemes would apply to
     #[arg(long)]
     pub dry_run: bool,
     /// The schemes, read before anything else.

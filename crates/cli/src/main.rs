@@ -17,37 +17,37 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Run a program and record what memory it really uses
-    Run(cmd::run::Args),
+    Run(cmd::run::RunArgs),
     /// Record a running process, a cgroup or the whole system
-    Record(cmd::record::Args),
+    Record(cmd::record::RecordArgs),
     /// Show a record
-    Report(cmd::report::Args),
-    /// Make a record of another tool's recording
-    Import(cmd::import::Args),
+    Report(cmd::report::ReportArgs),
+    /// Make a record from another tool's recording
+    Import(cmd::import::ImportArgs),
     /// Write a record in another tool's format
-    Export(cmd::export::Args),
+    Export(cmd::export::ExportArgs),
     /// Check operation schemes, and apply them
-    Schemes(cmd::schemes::Args),
-    /// Tell how much memory to give a program
-    Budget(cmd::budget::Args),
+    Schemes(cmd::schemes::SchemesArgs),
+    /// Show how much memory to give a program
+    Budget(cmd::budget::BudgetArgs),
     /// Run programs in several configurations, side by side
-    Compare(cmd::compare::Args),
+    Compare(cmd::compare::CompareArgs),
     /// Try policies on a simulated machine
-    Simulate(cmd::simulate::Args),
+    Simulate(cmd::simulate::SimulateArgs),
     /// Reclaim from running workloads what they do not need
-    Agent(cmd::agent::Args),
-    /// Stop workloads from thrashing: they have the memory one after the other
-    Guard(cmd::guard::Args),
-    /// Replay policies over what a fleet's agents wrote down, and search their settings
-    Fleet(cmd::fleet::Args),
+    Agent(cmd::agent::AgentArgs),
+    /// Stop workloads from thrashing: they take turns in memory
+    Guard(cmd::guard::GuardArgs),
+    /// Replay policies over a fleet's telemetry, and search their settings
+    Fleet(cmd::fleet::FleetArgs),
     /// Show what the agent does
-    Top(cmd::top::Args),
-    /// Tell the agent what went to the background, or came back
-    Hint(cmd::hint::Args),
-    /// Tell what this machine can do
-    Doctor(cmd::doctor::Args),
-    /// Take back what killed lowtides left in the kernel
-    Recover(cmd::recover::Args),
+    Top(cmd::top::TopArgs),
+    /// Tell the agent what is in the background, or in use again
+    Hint(cmd::hint::HintArgs),
+    /// Show what this machine offers, and how to enable the rest
+    Doctor(cmd::doctor::DoctorArgs),
+    /// Take back what a killed lowtide left in the kernel
+    Recover(cmd::recover::RecoverArgs),
     /// The program that `doctor --calibrate` measures
     #[command(hide = true)]
     CalibrationProgram,

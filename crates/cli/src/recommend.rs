@@ -14,23 +14,23 @@ use rustix::process::Signal;
 
 /// How cgroups are watched.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Args {
+pub struct WatchArgs {
     /// Keep a recommendation for running cgroups current, until a signal ends it
     #[arg(long, requires = "cgroup", conflicts_with_all = ["records", "command", "emit", "verify"])]
     pub watch: bool,
-    /// Which: a path below the memory cgroup mount, `*` for one part of it, `**` for any number
+    /// Cgroups to watch: a path below the memory cgroup mount, `*` for one part of it, `**` for any number
     #[arg(long, value_name = "PATTERN", requires = "watch")]
     pub cgroup: Vec<String>,
     /// Time from one recommendation to the next
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "watch")]
     pub every: Span,
-    /// What was needed so long ago counts half
+    /// A need of this long ago counts half
     #[arg(long, value_name = "TIME", default_value = "24h", requires = "watch")]
     pub half_life: Span,
-    /// Serve OpenMetrics there
+    /// Serve OpenMetrics at this address, under /metrics
     #[arg(long, value_name = "ADDRESS:PORT", requires = "watch")]
     pub listen: Option<SocketAddr>,
-    /// Keep what was learnt in this file, and go on from it
+    /// Keep the state in this file, and continue from it
     #[arg(long, value_name = "FILE", requires = "watch")]
     pub state: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub struct Args {
 ///
 /// # Errors
 /// If a pattern makes no sense, or an address or file cannot be used.
-pub fn watch(args: &Args, slowdown: Share, swap: u64, json: bool) -> anyhow::Result<i32> {
+pub fn watch(args: &WatchArgs, slowdown: Share, swap: u64, json: bool) -> anyhow::Result<i32> {
     let (every_s, half_life_s) = (args.every.0.as_secs_f64(), args.half_life.0.as_secs_f64());
     if every_s < OBSERVE_S || half_life_s < every_s {
         let message = format!(

@@ -234,7 +234,7 @@ fn a_live_record_is_shown_but_not_concluded() {
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    args: lowtide::cmd::report::Args,
+    args: lowtide::cmd::report::ReportArgs,
 }
 
 #[test]

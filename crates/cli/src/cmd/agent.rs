@@ -18,23 +18,23 @@ use lowtide_engine::recording;
 
 /// `lowtide agent`
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What it shall do
+pub struct AgentArgs {
+    /// Configuration file
     #[arg(long, value_name = "FILE.toml", default_value = "/etc/lowtide/agent.toml")]
     config: PathBuf,
-    /// Say whether the file is right, and end
+    /// Check the file, and end
     #[arg(long)]
     check: bool,
-    /// Look, decide and log, but take nothing
+    /// Measure, decide and log, but reclaim nothing
     #[arg(long, conflicts_with = "check")]
     dry_run: bool,
 }
 
-/// Runs until a signal ends it. SIGHUP has it read its file anew.
+/// Runs until a signal ends it. SIGHUP has it read its file again.
 ///
 /// # Errors
 /// If the file has a mistake, another agent is at work, or this kernel lets nothing be reclaimed.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &AgentArgs) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     if args.check {
         let config = Config::load(&args.config, &kernel)?;

@@ -25,12 +25,12 @@ use lowtide_report::text::wrap;
 
 /// `lowtide budget`
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Records of runs that were measured before, or folders of them: several of the same program, for the largest and their
-    /// spread; ranks that ran on a node at a time are added up
+pub struct BudgetArgs {
+    /// Records of earlier runs, or folders of records: of several runs of a program the largest need counts; ranks that ran
+    /// on a node at the same time are added up
     #[arg(value_name = "RECORD", required_unless_present_any = ["command", "watch"], conflicts_with = "command")]
     records: Vec<PathBuf>,
-    /// How much longer it may take
+    /// How much longer the program may take
     #[arg(long, value_name = "SHARE", default_value = "2%")]
     slowdown: Share,
     /// There will be no swap where it runs: anonymous memory stays, however idle it is
@@ -46,15 +46,15 @@ pub struct Args {
     /// Run the program under each budget, too, and look for the least that holds where lowtide's does not
     #[arg(long)]
     verify: bool,
-    /// Runs under each budget at most; fewer where that is certain enough
+    /// Runs under each budget at most; fewer where the result is certain earlier
     #[arg(long, value_name = "N", default_value = "5", requires = "verify", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
     /// Look for the least that holds even if lowtide's budget does
     #[arg(long, requires = "verify")]
     least: bool,
     #[command(flatten)]
-    watch: recommend::Args,
-    /// Print it as this takes it, with the evidence as a comment
+    watch: recommend::WatchArgs,
+    /// Print the limit in the form that this tool reads, with the evidence as a comment
     #[arg(long, value_enum)]
     emit: Option<Emit>,
     /// Folder for the record of the run (default: lowtide-NAME-TIME in the current folder)
@@ -75,7 +75,7 @@ pub struct Args {
 ///
 /// # Errors
 /// If the program fails, or a record does not tell any.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &BudgetArgs) -> anyhow::Result<i32> {
     if !(args.slowdown.0 > 0.0 && args.slowdown.0 <= 1.0) {
         let message = format!("--slowdown {}: out of range; give a share up to 100%, for example 2%", args.slowdown);
         return Err(Failure::new(code::USAGE, message).into());
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
 
 /// Bytes of swap that the number may count on: what was asked for, or what is sure to be there. Where it is not, a limit that
 /// counts on it kills.
-fn swap_there(args: &Args, records: &[PathBuf]) -> anyhow::Result<u64> {
+fn swap_there(args: &BudgetArgs, records: &[PathBuf]) -> anyhow::Result<u64> {
     if let Some(size) = args.with_swap {
         return Ok(size.0);
     }
@@ -129,7 +129,7 @@ fn usage<T>(message: &str) -> anyhow::Result<T> {
     Err(Failure::new(code::USAGE, message).into())
 }
 
-fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
+fn print(args: &BudgetArgs, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
     let own = answer.budget(Mechanism::Lowtide);
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -156,7 +156,7 @@ fn print(args: &Args, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::R
 }
 
 /// That runs can be had under a budget, and compared.
-fn check_verifiable(args: &Args, records: &[PathBuf]) -> anyhow::Result<()> {
+fn check_verifiable(args: &BudgetArgs, records: &[PathBuf]) -> anyhow::Result<()> {
     if records.len() > 1 {
         return usage("--verify: give one record, or a program");
     }
@@ -183,7 +183,7 @@ fn unlimited(largest: &[Budget]) -> Option<u64> {
 }
 
 /// Runs the program under its budgets. `None` if that was interrupted.
-fn verify(args: &Args, one: &Told, question: Question) -> anyhow::Result<Option<Verdicts>> {
+fn verify(args: &BudgetArgs, one: &Told, question: Question) -> anyhow::Result<Option<Verdicts>> {
     let kernel = Kernel::default();
     let room = budgets::sure_swap(&[])?;
     let mut all = BTreeMap::new();
@@ -216,7 +216,7 @@ fn verify(args: &Args, one: &Told, question: Question) -> anyhow::Result<Option<
 }
 
 /// Runs the program once under `lowtide run`. Where its record is.
-fn measure(args: &Args) -> anyhow::Result<PathBuf> {
+fn measure(args: &BudgetArgs) -> anyhow::Result<PathBuf> {
     let name = Path::new(&args.command[0]).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let out = args.out.clone().unwrap_or_else(|| session::default_folder(&name));
     // What the program prints is its own affair; the budget has our standard output.

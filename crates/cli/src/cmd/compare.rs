@@ -28,7 +28,7 @@ use lowtide_report::text::Grid;
 
 /// `lowtide compare`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CompareArgs {
     /// Configurations: orig, rec, thp, schemes that are built in, and those of the suite
     #[arg(long, value_delimiter = ',', default_value = "orig,rec,thp,ethp,prcl")]
     configs: Vec<String>,
@@ -44,13 +44,13 @@ pub struct Args {
     /// Swap to a zram device of this size in all configurations
     #[arg(long, value_name = "zram:SIZE")]
     swap: Option<SwapTo>,
-    /// Folder of the comparison; one that was cut short goes on (default: lowtide-compare-TIME)
+    /// Folder of the comparison; an interrupted one is continued (default: lowtide-compare-TIME)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The order of the runs
+    /// Seed of the order of the runs
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Set the totals beside those of the published evaluation of DAMON v6
+    /// Print the totals beside those of the published evaluation of DAMON v6
     #[arg(long)]
     published: bool,
     /// Keep the record of every run
@@ -89,7 +89,7 @@ struct Plan {
 ///
 /// # Errors
 /// If the suite has a mistake, or something that is needed cannot be had.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &CompareArgs) -> anyhow::Result<i32> {
     let plan = plan(args)?;
     let folder = args.out.clone().unwrap_or_else(|| session::default_folder("compare"));
     keep_plan(&folder, &plan)?;
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     Ok(if outcomes.all.iter().any(|run| run.failure.is_some()) { code::OTHER } else { 0 })
 }
 
-fn plan(args: &Args) -> anyhow::Result<Plan> {
+fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
     let mut suite = match &args.suite {
         Some(path) => Suite::read(path)?,
         None => Suite::of(args.command.clone()),

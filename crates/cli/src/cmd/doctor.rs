@@ -37,7 +37,7 @@ const PADDING: u16 = 2;
 
 /// `lowtide doctor`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DoctorArgs {
     /// Also measure: each monitor against a known program (15 s each), and what one refault costs on each swap device
     /// and on the disk of --dir
     #[arg(long)]
@@ -92,7 +92,7 @@ struct Calibration {
 ///
 /// # Errors
 /// If the answer cannot be printed, or signals cannot be held back while zram is swapped to.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &DoctorArgs) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     let capabilities = caps::probe(&kernel);
     let monitor = source::expected(&capabilities);

@@ -4,6 +4,7 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 
 use super::import::failure;
+use super::report;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_record::Record;
 use lowtide_record::atomic::{self, Care};
@@ -19,13 +20,13 @@ pub enum Format {
 
 /// `lowtide export`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ExportArgs {
     /// Folder of the record
     record: PathBuf,
-    /// What to write
+    /// Format of the file
     #[arg(long, value_enum, default_value_t = Format::Damo)]
     format: Format,
-    /// Write here
+    /// Write to this file
     #[arg(long, short, value_name = "FILE", default_value = "damon.data")]
     output: PathBuf,
 }
@@ -34,8 +35,8 @@ pub struct Args {
 ///
 /// # Errors
 /// If there is no record or it has no map, or the file cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
-    lowtide_report::conclude(&args.record)?;
+pub fn run(args: &ExportArgs) -> anyhow::Result<i32> {
+    lowtide_report::conclude(&args.record).map_err(report::failure)?;
     let record = Record::open(&args.record)?;
     let shown = args.output.display().to_string();
     if record.regions().next().is_none() {

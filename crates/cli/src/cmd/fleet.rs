@@ -24,18 +24,18 @@ use lowtide_report::{Format, Look};
 
 /// `lowtide fleet`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct FleetArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// What policies would have saved, and at what price
+    /// Calculate what policies would have saved, and at what price
     Replay(ReplayArgs),
     /// Search the settings with which a policy saves most
     Tune(TuneArgs),
-    /// Make telemetry of records
+    /// Make telemetry from records
     Import(ImportArgs),
     /// Make the telemetry of a simulated fleet
     Generate(GenerateArgs),
@@ -44,21 +44,21 @@ enum Command {
 /// How a replay counts, and where it is told.
 #[derive(Debug, clap::Args)]
 struct Counting {
-    /// Telemetry: a folder with day=.../host=... in it
+    /// Folder of the telemetry, with day=.../host=... in it
     dir: PathBuf,
-    /// Of a page that comes back: time until it is there, from swap
+    /// Time of a refault from swap
     #[arg(long, value_name = "TIME", default_value = "10us")]
     swap_cost: Span,
-    /// The same, from a file
+    /// Time of a refault from a file
     #[arg(long, value_name = "TIME", default_value = "100us")]
     file_cost: Span,
-    /// What paged out memory takes where it is kept, as a share of its size (zram, zswap); 0% for a disk
+    /// Memory that a paged out page still takes, as a share of its size (zram, zswap); 0% for a disk
     #[arg(long, value_name = "PERCENT", default_value = "33%")]
     kept: Share,
-    /// What a GB of memory costs for a month, to tell what the saving is worth
+    /// Price of a GB of memory for a month, to value the saving
     #[arg(long, value_name = "PRICE")]
     price: Option<f64>,
-    /// Threads; as many as there are CPUs if not given
+    /// Threads (default: one for each CPU)
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
     /// How to print
@@ -67,7 +67,7 @@ struct Counting {
     /// Short for --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write here instead of to the standard output
+    /// Write to this file instead of the standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -76,13 +76,13 @@ struct Counting {
 struct ReplayArgs {
     #[command(flatten)]
     counting: Counting,
-    /// Policies, from a file; without one, those that need none: age, auto and promotion
+    /// File of policies (default: age, auto and promotion with their default settings)
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Tell workloads apart by this label
+    /// Group workloads by this label
     #[arg(long, value_name = "LABEL")]
     by: Option<String>,
-    /// Write what became of each workload here, as CSV
+    /// Write the result of each workload here, as CSV
     #[arg(long, value_name = "FILE")]
     workloads: Option<PathBuf>,
 }
@@ -94,46 +94,46 @@ struct TuneArgs {
     /// The policy: promotion, age or auto
     #[arg(long, value_name = "NAME", default_value = "promotion")]
     policy: String,
-    /// Share of what is used that may come back in a minute, at the 98th percentile
+    /// Promotion rate: share of the working set that may be refaulted in a minute, at the 98th percentile
     #[arg(long, value_name = "PERCENT", default_value = "0.2%")]
     rate: Share,
     /// Candidates to try
     #[arg(long, value_name = "COUNT", default_value_t = tune::TRIES)]
     tries: usize,
-    /// Everything random follows from it
+    /// Seed of everything random
     #[arg(long, default_value = "1")]
     seed: u64,
 }
 
 #[derive(Debug, clap::Args)]
 struct ImportArgs {
-    /// Telemetry: made if it is not there
+    /// Folder of the telemetry; created where there is none
     dir: PathBuf,
-    /// Records; `lowtide import` makes them of other tools' recordings
+    /// Records; `lowtide import` makes them from other tools' recordings
     #[arg(required = true)]
     records: Vec<PathBuf>,
-    /// The host that they are to be of; that of the record if not given
+    /// Host of the telemetry (default: the record's)
     #[arg(long)]
     host: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct GenerateArgs {
-    /// Telemetry: made if it is not there
+    /// Folder of the telemetry; created where there is none
     dir: PathBuf,
-    /// Machines
+    /// Number of machines
     #[arg(long, default_value = "10")]
     hosts: u32,
-    /// Workloads of each
+    /// Workloads of each machine
     #[arg(long, default_value = "30")]
     workloads: u32,
-    /// For how long
+    /// Simulated time
     #[arg(long, value_name = "TIME", default_value = "1d")]
     duration: Span,
-    /// Everything random follows from it
+    /// Seed of everything random
     #[arg(long, default_value = "1")]
     seed: u64,
-    /// Threads; as many as there are CPUs if not given
+    /// Threads (default: one for each CPU)
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
 }
@@ -142,7 +142,7 @@ struct GenerateArgs {
 ///
 /// # Errors
 /// If a file has a mistake, there is no telemetry, or the output fails.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &FleetArgs) -> anyhow::Result<i32> {
     match &args.command {
         Command::Replay(args) => on(args.counting.threads, || replayed(args)),
         Command::Tune(args) => on(args.counting.threads, || tuned(args)),
@@ -178,7 +178,8 @@ impl Counting {
     }
 
     fn fleet(&self) -> anyhow::Result<Fleet> {
-        let fleet = Fleet::open(&self.dir).map_err(|error| usage(format!("fleet: {error}")))?;
+        let fleet = Fleet::open(&self.dir)
+            .map_err(|error| Failure::new(code::GONE, format!("fleet: {error}; give a folder of telemetry")))?;
         if fleet.is_empty() {
             let fix = "the agent writes it (docs/fleet.md), `lowtide fleet import` and `generate` make it";
             return Err(usage(format!("fleet: {}: no day=.../host=... in it; {fix}", self.dir.display())));

@@ -17,7 +17,7 @@ use lowtide_engine::workloads::{By, WorkloadRule};
 
 /// `lowtide guard`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct GuardArgs {
     /// Guard these cgroups: a path below the memory cgroup mount, `*` for one part of it, `**` for any number
     #[arg(long, value_name = "PATTERN")]
     cgroup: Vec<String>,
@@ -27,16 +27,16 @@ pub struct Args {
     /// What takes turns: cgroups, or the large processes of these cgroups
     #[arg(long, default_value = "cgroup", value_parser = named::<By>)]
     by: By,
-    /// How thrashing is told
+    /// How thrashing is detected
     #[arg(long, default_value = "auto", value_parser = named::<Detect>)]
     detect: Detect,
-    /// What is done about it: one is protected (cgroup version 2), or the others wait
+    /// What is done about it: one is protected (cgroup version 2), or the others are paused
     #[arg(long, default_value = "auto", value_parser = named::<Means>)]
     means: Means,
     /// Serve the live page, JSON and metrics there: 127.0.0.1:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", value_parser = named::<Listen>)]
     listen: Option<Listen>,
-    /// Look, decide and log, but grant nothing
+    /// Measure, decide and log, but protect and pause nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -54,7 +54,7 @@ const USUAL: [&str; 5] = ["system.slice/*", "user.slice/*/*/*", "kubepods*/*/*",
 ///
 /// # Errors
 /// If a pattern makes no sense, nothing can be granted here, or another agent is at work.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     if !args.dry_run && !rustix::process::geteuid().is_root() {
         let why = "guard: protecting and pausing others is for root; run it as root, or with --dry-run";
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> anyhow::Result<i32> {
     work(&kernel, Agent::with(&kernel, config, args.dry_run)?, args.dry_run)
 }
 
-fn config(args: &Args) -> Config {
+fn config(args: &GuardArgs) -> Config {
     let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };

@@ -8,8 +8,8 @@ use lowtide_engine::failure::{Failure, code};
 
 /// `lowtide hint`
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Where it is now
+pub struct HintArgs {
+    /// Its new state
     #[arg(value_enum)]
     place: Place,
     #[command(flatten)]
@@ -19,10 +19,10 @@ pub struct Args {
     socket: PathBuf,
 }
 
-/// Where something is.
+/// The new state of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Place {
-    /// Nobody waits for it: what it holds may be paged out
+    /// Nobody waits for it: its memory may be paged out
     Background,
     /// It is in use again
     Foreground,
@@ -31,7 +31,7 @@ enum Place {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct TargetArgs {
-    /// A process and everything that descends from it
+    /// A process and all its descendants
     #[arg(long, value_name = "N")]
     pid: Option<u32>,
     /// A cgroup of the agent's workloads
@@ -43,7 +43,7 @@ struct TargetArgs {
 ///
 /// # Errors
 /// If no agent listens, or it does not heed this user's hints about that.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &HintArgs) -> anyhow::Result<i32> {
     let target = match (&args.target.cgroup, args.target.pid) {
         (Some(path), _) => Whom::Cgroup(path.clone()),
         (None, pid) => Whom::Pid(pid.unwrap_or_default()),

@@ -8,7 +8,7 @@ use lowtide_record::interchange;
 
 /// `lowtide import`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ImportArgs {
     /// damo's damon.data, text of `perf script` with damon_aggregated events, or WMO's CSV
     file: PathBuf,
     /// Folder of the record [default: ./lowtide-NAME-TIME]
@@ -20,7 +20,7 @@ pub struct Args {
 ///
 /// # Errors
 /// If the file is no recording, is damaged, or the record cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &ImportArgs) -> anyhow::Result<i32> {
     let shown = args.file.display();
     let recording = interchange::read(&args.file).map_err(|error| failure(&format!("{shown}"), error))?;
     let name = args.file.file_stem().map_or_else(|| "import".into(), |stem| stem.to_string_lossy().into_owned());

@@ -28,13 +28,13 @@ use rustix::event::{PollFd, PollFlags};
 
 /// `lowtide record`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RecordArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Stop after this time (default: until Ctrl-C, or until the target is gone)
     #[arg(long, value_name = "TIME")]
     duration: Option<Span>,
-    /// Serve the newest figures as OpenMetrics at this address, under /metrics
+    /// Serve the newest readings as OpenMetrics at this address, under /metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct TargetArgs {
-    /// A process, its children, and theirs
+    /// A process and all its descendants
     #[arg(long, value_name = "N")]
     pid: Option<u32>,
     /// A memory cgroup: its path, or its name below the mount point; with * ? [] all that match, as they come and go
@@ -60,7 +60,7 @@ pub struct TargetArgs {
 ///
 /// # Errors
 /// If there is no such target, or the record cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &RecordArgs) -> anyhow::Result<i32> {
     record(&args.target, &args.common, args.duration, args.listen, None)
 }
 

@@ -16,7 +16,7 @@ use lowtide_engine::failure::code;
 
 /// `lowtide recover`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RecoverArgs {
     /// Records to finish
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
@@ -24,7 +24,7 @@ pub struct Args {
     /// this one's parent, left: a watchdog
     #[arg(long, hide = true, value_name = "PID")]
     when_closed: Option<u32>,
-    /// Print what was done as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -72,7 +72,7 @@ fn wait_for_lock(pid: u32) {
 ///
 /// # Errors
 /// If the journals cannot be read.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
     if let Some(pid) = args.when_closed {
         watch(pid);
         wait_for_lock(pid);

@@ -12,7 +12,7 @@ use lowtide_report::{Choices, Format, Look, Options, ReportError, Rule, View};
 
 /// `lowtide report`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReportArgs {
     /// Folder of the record, as made by `lowtide run` or `lowtide record`
     record: PathBuf,
 
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// Write here instead of to the standard output
+    /// Write to this file instead of the standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long)]
     pid: Option<u32>,
 
-    /// By whose rule it is taken (workingset, heatmap)
+    /// By whose rule it is calculated (workingset, heatmap)
     #[arg(long, value_enum, default_value_t = Rule::Lowtide)]
     rule: Rule,
 
@@ -52,16 +52,20 @@ pub struct Args {
 ///
 /// # Errors
 /// If there is no record, it does not hold the view, or view and format do not go together.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
-    match show(args) {
-        Ok(()) => Ok(0),
-        Err(ReportError::Store(error)) => Err(error.into()),
-        Err(error @ ReportError::Usage(_)) => Err(Failure::new(code::USAGE, error.to_string()).into()),
-        Err(error) => Err(error.into()),
+pub fn run(args: &ReportArgs) -> anyhow::Result<i32> {
+    show(args).map(|()| 0).map_err(failure)
+}
+
+/// The failure of a report, with its exit code.
+pub(super) fn failure(error: ReportError) -> anyhow::Error {
+    match error {
+        ReportError::Store(error) => error.into(),
+        ReportError::Usage(_) => Failure::new(code::USAGE, error.to_string()).into(),
+        error => error.into(),
     }
 }
 
-fn show(args: &Args) -> Result<(), ReportError> {
+fn show(args: &ReportArgs) -> Result<(), ReportError> {
     match lowtide_report::conclude(&args.record) {
         Ok(_) => {}
         Err(ReportError::Store(error @ StoreError::NotARecord { .. })) => return Err(error.into()),

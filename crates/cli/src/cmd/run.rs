@@ -31,7 +31,7 @@ pub struct Common {
     /// Folder for the record (default: lowtide-NAME-TIME in the current folder)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// How accesses are seen: the best that serves, or one by name
+    /// How accesses are measured: the best source that works here, or one by name
     #[arg(long, default_value = "auto", value_parser = choice())]
     pub monitor: Choice,
     /// Time between two ticks
@@ -40,7 +40,7 @@ pub struct Common {
     /// Addresses that DAMON's map works on
     #[arg(long, value_enum, default_value = "auto", hide_possible_values = true, value_name = "auto|vaddr|paddr")]
     pub map: Map,
-    /// Let the kernel tune the map's intervals until this share of the possible accesses is seen (Linux 6.15)
+    /// Let the kernel tune the map's intervals until it observes this share of the possible accesses (Linux 6.15)
     #[arg(long, value_name = "SHARE")]
     pub map_goal: Option<Share>,
     /// Make generations only for these windows of the working set, of 1s 5s 10s 30s 60s 120s (mglru)
@@ -105,7 +105,7 @@ impl Common {
 
 /// `lowtide run`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RunArgs {
     #[command(flatten)]
     common: Common,
     /// Limit the program's memory (needs a cgroup of its own)
@@ -114,13 +114,13 @@ pub struct Args {
     /// End the program after this time (SIGTERM, and SIGKILL ten seconds later)
     #[arg(long, value_name = "TIME")]
     duration: Option<Span>,
-    /// Have none of it paged out to swap (needs a cgroup of its own)
+    /// Page none of it out to swap (needs a cgroup of its own)
     #[arg(long)]
     no_swap: bool,
     /// Make the program's cgroup below this one, which must hand the memory controller down (default: near lowtide's own)
     #[arg(long, value_name = "CGROUP")]
     below: Option<String>,
-    /// Do to its memory what these operation schemes say: a file, or one that is built in; see `lowtide schemes check`
+    /// Apply these operation schemes to its memory: a file, or one that is built in; see `lowtide schemes check`
     #[arg(long, value_name = "FILE|NAME")]
     scheme: Vec<String>,
     #[command(flatten)]
@@ -152,7 +152,7 @@ const GRACE_S: f64 = 10.0;
 ///
 /// # Errors
 /// If the record cannot be written or the program cannot be started.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let name = Path::new(&args.command[0]).file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let mut options = args.common.options(&name, false)?;
     let acts = Acts { schemes: acts::load_all(&args.scheme)?, ..args.acts.clone() };

@@ -18,16 +18,16 @@ use lowtide_report::text::{Grid, Look, wrap};
 
 /// `lowtide schemes`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SchemesArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Say what schemes will do, and which kernels can do it
+    /// Explain what schemes do, and which kernels can do it
     Check(Check),
-    /// Apply schemes to what is running, and record what comes of it
+    /// Apply schemes to what is running, and record the result
     Apply(Box<Apply>),
 }
 
@@ -53,7 +53,7 @@ struct Check {
     /// How to print
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
-    /// The same as --format json
+    /// Short for --format json
     #[arg(long)]
     json: bool,
 }
@@ -79,7 +79,7 @@ struct Apply {
 ///
 /// # Errors
 /// If the schemes have a mistake.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &SchemesArgs) -> anyhow::Result<i32> {
     match &args.command {
         Command::Check(args) => check(args),
         Command::Apply(args) => {

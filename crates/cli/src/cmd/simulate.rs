@@ -24,14 +24,14 @@ use lowtide_report::{Format, Look};
 
 /// `lowtide simulate`
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Machine and workloads, from a file
+pub struct SimulateArgs {
+    /// File that describes the machine and its workloads
     #[arg(long, value_name = "FILE", required_unless_present = "record")]
     scenario: Option<PathBuf>,
-    /// A recorded workload, on the machine on which it was recorded
+    /// A record: its workload, on the machine on which it was recorded
     #[arg(long, value_name = "RECORD", conflicts_with = "scenario")]
     record: Option<PathBuf>,
-    /// Policies to try, from a file; without one, only what happens if nothing is done
+    /// File of policies to try; without one, only what happens without a policy
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Of a record: the machine's memory, instead of that of the recorded one
@@ -40,10 +40,10 @@ pub struct Args {
     /// Of a record: the workload's limit
     #[arg(long, value_name = "SIZE", requires = "record")]
     limit: Option<Size>,
-    /// Of a record: swap, as large as its memory if not given
+    /// Of a record: swap (default: as large as the machine's memory)
     #[arg(long, value_name = "zram:SIZE", requires = "record")]
     swap: Option<SwapTo>,
-    /// Everything random follows from it; otherwise the scenario's
+    /// Seed of everything random (default: the scenario's)
     #[arg(long)]
     seed: Option<u64>,
     /// How to print
@@ -52,7 +52,7 @@ pub struct Args {
     /// Short for --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Write here instead of to the standard output
+    /// Write to this file instead of the standard output
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -64,7 +64,7 @@ const REGIONS: u32 = 100;
 ///
 /// # Errors
 /// If a file has a mistake, the record does not tell when memory was used, or the output fails.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &SimulateArgs) -> anyhow::Result<i32> {
     let (title, mut setup) = match (&args.scenario, &args.record) {
         (Some(path), _) => (path.display().to_string(), scenario(path)?),
         (None, Some(dir)) => recorded(args, dir)?,
@@ -126,7 +126,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
 }
 
 /// The machine of a record with what ran on it.
-fn recorded(args: &Args, dir: &Path) -> anyhow::Result<(String, Setup)> {
+fn recorded(args: &SimulateArgs, dir: &Path) -> anyhow::Result<(String, Setup)> {
     let record = Record::open(dir)?;
     let meta = record.meta();
     let (mut ages, lives, tick_s) = (record.ages(), record.lives(), record.tick_s());

@@ -14,23 +14,23 @@ use lowtide_engine::agent::serve::client::Client;
 
 /// `lowtide top`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TopArgs {
     /// Where the agent listens
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9465", conflicts_with = "socket")]
     url: String,
     /// Unix socket on which the agent listens
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Print one table and end; so without a terminal
+    /// Print one table and end; the default without a terminal
     #[arg(long)]
     once: bool,
-    /// Print what the agent says as JSON, and end
+    /// Print the agent's answer as JSON, and end
     #[arg(long)]
     json: bool,
-    /// By what workloads are ordered
+    /// Order of the workloads
     #[arg(long, value_enum, default_value = "memory")]
     sort: Sort,
-    /// File with the token that the agent wants to know
+    /// File with the token that the agent requires
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Certificate of the agent, or of its authority, for an https URL
@@ -45,7 +45,7 @@ const PATIENCE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)
 ///
 /// # Errors
 /// If no agent answers, or the terminal cannot be used.
-pub fn run(args: &Args) -> anyhow::Result<i32> {
+pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
     let watched = !args.once && !args.json && io::stdout().is_terminal() && io::stdin().is_terminal();
     let patience = PATIENCE[usize::from(watched)];
     let mut client = match &args.socket {

@@ -1,0 +1,216 @@
+//! The command line as users meet it: helps, mistakes, exit codes, and what is printed to a pipe. Needs neither root nor a
+//! feature of the kernel.
+
+#![allow(clippy::unwrap_used)]
+
+mod report_support;
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use report_support::{Plan, make};
+
+/// Every command, in the order of the help.
+const COMMANDS: [&str; 24] = [
+    "run",
+    "record",
+    "report",
+    "import",
+    "export",
+    "schemes",
+    "schemes check",
+    "schemes apply",
+    "budget",
+    "compare",
+    "simulate",
+    "agent",
+    "guard",
+    "fleet",
+    "fleet replay",
+    "fleet tune",
+    "fleet import",
+    "fleet generate",
+    "top",
+    "hint",
+    "doctor",
+    "recover",
+    "help",
+    "",
+];
+
+/// lowtide at 80 columns, in a folder, without the variables of the environment that it reads.
+fn lowtide(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("lowtide").unwrap();
+    command.current_dir(dir).env("COLUMNS", "80").env("XDG_STATE_HOME", dir.join("state")).args(arguments);
+    for name in ["NO_COLOR", "CLICOLOR_FORCE", "SLURM_PROCID", "PMI_RANK", "OMPI_COMM_WORLD_RANK"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Its exit code, and what it printed on stdout and on stderr.
+fn output(dir: &Path, line: &str) -> (i32, String, String) {
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    let output = lowtide(dir, &arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn every_command_has_a_help_that_fits_80_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in COMMANDS.iter().filter(|command| **command != "help") {
+        let (code, stdout, stderr) = output(dir.path(), &format!("{command} --help"));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{command}");
+        // clap does not wrap the line of usage.
+        let fits = |line: &str| line.starts_with("Usage:") || line.chars().count() <= 80;
+        assert!(stdout.lines().all(fits), "{command}: {stdout}");
+        assert!(!stdout.contains('\u{1b}'), "{command} colours a pipe");
+        let name = if command.is_empty() { "lowtide".to_owned() } else { command.replace(' ', "_") };
+        insta::assert_snapshot!(format!("help_{name}"), stdout);
+    }
+}
+
+/// The help names every command, so that the list above cannot miss one.
+#[test]
+fn the_list_of_commands_is_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    for (parent, own) in [("", "lowtide"), ("schemes", "schemes"), ("fleet", "fleet")] {
+        let (_, help, _) = output(dir.path(), &format!("{parent} --help"));
+        let listed = help.split("Commands:\n").nth(1).unwrap().lines().take_while(|line| !line.is_empty());
+        // Lines that continue a description are indented further.
+        let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+        for name in names.map(|line| line.split(' ').next().unwrap()) {
+            let command = format!("{parent} {name}");
+            assert!(name == "help" || COMMANDS.contains(&command.trim()), "{own}: {name} has no snapshot of its help");
+        }
+    }
+}
+
+/// A mistake exits with the code of the contract, says what is wrong on stderr, and prints nothing on stdout.
+#[test]
+fn mistakes_have_an_exit_code_and_a_fix() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("wrong.toml"), "duration = '1h'\nmemroy = '1G'\n").unwrap();
+    std::fs::write(dir.path().join("wrong.schemes"), "4K null 0 5 5s null pageoot\n").unwrap();
+    let cases = [
+        (2, ""),
+        (2, "nonsense"),
+        (2, "run"),
+        (127, "run --monitor none -- /no/such/program"),
+        (2, "run --interval 1ms -- true"),
+        (2, "run --max-overhead 200% -- true"),
+        (2, "run --monitor damno -- true"),
+        (2, "run --windows 7s -- true"),
+        (2, "record"),
+        (5, "record --pid 4294967295"),
+        (2, "record --pid 1 --system"),
+        (5, "report none"),
+        (2, "report none --format nonsense"),
+        (5, "import none"),
+        (5, "export none --format damo --output out"),
+        (5, "schemes check none"),
+        (2, "schemes check wrong.schemes"),
+        (5, "budget none"),
+        (2, "budget none --slowdown fast"),
+        (2, "budget --watch"),
+        (2, "compare"),
+        (2, "simulate"),
+        (2, "simulate --scenario wrong.toml"),
+        (2, "agent --config none --check"),
+        (2, "agent --config wrong.toml --check"),
+        (2, "guard --means nonsense"),
+        (2, "fleet"),
+        (5, "fleet replay none"),
+        (2, "top --url nonsense"),
+        (2, "hint background"),
+        (2, "doctor --nonsense"),
+        (2, "recover --nonsense"),
+    ];
+    let mut text = String::new();
+    for (code, line) in cases {
+        let (got, stdout, stderr) = output(dir.path(), line);
+        assert_eq!(got, code, "{line}: {stderr}");
+        assert_eq!(stdout, "", "{line}");
+        assert!(!stderr.is_empty() && !stderr.contains("panicked"), "{line}: {stderr}");
+        text += &format!("$ lowtide {line}\n{}{}\n\n", stderr.trim_end(), format_args!("\n-> {code}"));
+    }
+    insta::assert_snapshot!("mistakes", text.replace(&dir.path().display().to_string(), "DIR"));
+}
+
+/// A record of one minute.
+fn recorded() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    make(&dir.path().join("job"), Plan { seconds: 60, episodes: 20, ..Plan::default() });
+    dir
+}
+
+#[test]
+fn a_record_is_reported_to_a_pipe_without_colours_or_progress() {
+    let dir = recorded();
+    for view in ["summary", "timeline", "workingset", "ages", "curve", "breakdown", "cgroups"] {
+        for format in ["text", "json", "csv"] {
+            let line = format!("report job {view} --format {format}");
+            let (code, stdout, stderr) = output(dir.path(), &line);
+            assert_eq!((code, stderr.as_str()), (0, ""), "{line}");
+            assert!(!stdout.is_empty() && !stdout.contains('\u{1b}') && !stdout.contains('\r'), "{line}: {stdout}");
+            if format == "json" {
+                serde_json::from_str::<serde_json::Value>(&stdout).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+    }
+}
+
+/// The same figures in summary.json, in `lowtide budget`, and in what it emits.
+#[test]
+fn a_budget_is_the_same_wherever_it_is_shown() {
+    let dir = recorded();
+    // Without swap, as what is active here now must not matter.
+    let (code, text, stderr) = output(dir.path(), "budget job --no-swap --json");
+    assert_eq!(code, 0, "{stderr}");
+    let budget: serde_json::Value = serde_json::from_str(&text).unwrap();
+    output(dir.path(), "report job");
+    let summary = std::fs::read_to_string(dir.path().join("job/summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    let of = |mechanism: &str| {
+        let all = budget["budgets"].as_array().unwrap();
+        all.iter().find(|one| one["mechanism"] == mechanism).map(|one| one["bytes"].clone()).unwrap()
+    };
+    for (mechanism, field) in [("unlimited", "unlimited_bytes"), ("sys-maxrss", "sys_max_rss_bytes")] {
+        assert_eq!(of(mechanism), summary["budget"][field], "{mechanism}");
+    }
+    assert_eq!(budget["records"][0]["answer"], summary["answer"], "the bottom line");
+    let (code, emitted, _) = output(dir.path(), "budget job --no-swap --emit systemd");
+    assert_eq!(code, 0);
+    let limit = summary["answer"]["give_bytes"].as_u64().or_else(|| summary["answer"]["limit_bytes"].as_u64());
+    if let Some(limit) = limit {
+        assert!(emitted.contains(&format!("MemoryMax={limit}")), "{emitted}");
+    }
+}
+
+#[test]
+fn a_simulation_is_the_same_every_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = "duration = '2m'\n[machine]\nmemory = '1G'\nswap = { size = '1G', medium = 'zram' }\n\
+        [[workload]]\nname = 'web'\nmemory = [\n{ size = '200M', use = 'steady', every = '2s' },\n\
+        { size = '200M', use = 'idle' },\n]\n";
+    std::fs::write(dir.path().join("one.toml"), scenario).unwrap();
+    let (code, first, stderr) = output(dir.path(), "simulate --scenario one.toml --json");
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(output(dir.path(), "simulate --scenario one.toml --json").1, first);
+}
+
+#[test]
+fn a_closed_pipe_is_no_crash() {
+    let dir = recorded();
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("lowtide"))
+        .args(["report", "job", "ages", "--format", "csv"])
+        .current_dir(dir.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+}
