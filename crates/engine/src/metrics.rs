@@ -5,10 +5,8 @@ use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::event::{Event, Sink};
 use anyhow::Context;
-use axum::http::header::CONTENT_TYPE;
-use axum::routing::get;
+use hyper::StatusCode;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, used_within};
 use lowtide_model::generations::CgroupUse;
@@ -18,8 +16,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-/// What `/metrics` says.
-pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::agent::serve::http::{self, Reply, problem, reply};
+use crate::agent::serve::listen::Listener;
+use crate::event::{Event, Sink};
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The newest figures of one target. What was not measured in the last tick stays as it was measured last.
 #[derive(Debug, Clone, Default)]
@@ -212,7 +213,7 @@ fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + 
 }
 
 /// The text of one scrape.
-pub fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Error> {
+pub(crate) fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(shared.clone()));
     let mut text = String::new();
@@ -220,29 +221,24 @@ pub fn exposition(shared: &(impl Collector + Clone)) -> Result<String, fmt::Erro
     Ok(text)
 }
 
-/// Serves the figures until the process ends; in a thread of its own, so that a slow reader delays no tick.
-///
-/// # Errors
-/// If the address cannot be listened on.
+/// The answer to one scrape.
+pub(crate) fn scrape(shared: &(impl Collector + Clone)) -> Reply {
+    match exposition(shared) {
+        Ok(text) => reply(StatusCode::OK, OPENMETRICS, text),
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("the figures could not be written: {error}")),
+    }
+}
+
+/// Serves the figures at `/metrics` until the process ends. Fails if the address cannot be listened on.
 pub fn start(address: SocketAddr, shared: impl Collector + Clone) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
     listener.set_nonblocking(true)?;
     let bound = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let metrics = move || async move {
-        let text = exposition(&shared).map_err(|error| {
-            (axum::http::StatusCode::INTERNAL_SERVER_ERROR, format!("the figures could not be written: {error}"))
-        });
-        ([(CONTENT_TYPE, OPENMETRICS)], text)
-    };
-    let routes = axum::Router::new().route("/metrics", get(metrics));
-    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
-                // It ends with the process.
-                let _ = axum::serve(listener, routes).await;
-            }
-        });
+    http::spawn(Listener::Tcp(listener), None, move |request| {
+        http::refuse_writes(request).unwrap_or_else(|| match request.uri().path() {
+            "/metrics" => scrape(&shared),
+            _ => problem(StatusCode::NOT_FOUND, "there is nothing of that name"),
+        })
     })?;
     Ok(bound)
 }

@@ -198,7 +198,7 @@ impl Agent {
             self.socket = None;
             return Ok(());
         };
-        if self.socket.as_ref().is_some_and(|socket| socket.path() == lifecycle.socket) {
+        if self.socket.as_ref().is_some_and(|socket| socket.file.0 == lifecycle.socket) {
             return Ok(());
         }
         let socket = Socket::open(&lifecycle.socket).with_context(|| lifecycle.socket.display().to_string())?;

@@ -1,19 +1,19 @@
-//! The agent's socket: hints about what went to the background or came to the foreground, one a connection.
+//! The agent's socket: hints about what is in the background or the foreground, one a connection.
 //!
-//! Who may hint: root, and whoever owns what the hint is about. What the kernel says of the peer counts, not what the
-//! peer says.
+//! Hints are taken from root and from the owner of the target, by the peer's credentials (`SO_PEERCRED`).
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 /// A hint is no longer than this.
 const LONGEST: usize = 8192;
-/// A peer that says nothing, or does not listen, is not waited for longer.
+/// A peer that neither sends nor reads is not waited for longer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What a peer says.
@@ -47,44 +47,50 @@ pub enum Answer {
     Refused(i32, String),
 }
 
-/// The socket; its file goes with it.
+/// The file of a Unix socket, removed with it.
+#[derive(Debug)]
+pub struct SocketFile(pub PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Listens on a socket with these permissions. One that a dead agent left is replaced: the caller holds the agent's lock.
+pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Whatever else is there is not ours to remove.
+    if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    // Permissions from the beginning: a socket that is changed afterwards would be open to all for a moment.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o777 & !mode));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = listener?;
+    listener.set_nonblocking(true)?;
+    Ok((listener, SocketFile(path.to_path_buf())))
+}
+
+/// The socket for hints.
 #[derive(Debug)]
 pub struct Socket {
     /// Where peers connect.
     pub listener: UnixListener,
-    path: PathBuf,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
+    pub(super) file: SocketFile,
 }
 
 impl Socket {
-    /// Opens it. One that a dead agent left is replaced: the caller holds the agent's lock.
-    ///
-    /// # Errors
-    /// If it cannot be made there.
+    /// Opens it. Everybody may connect; whose hints are taken is decided by who they are.
     pub fn open(path: &Path) -> io::Result<Self> {
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        // Whatever else is there is not ours to remove.
-        if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
-        listener.set_nonblocking(true)?;
-        // Everybody may connect; whose hints are taken is decided by who they are.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        Ok(Self { listener, path: path.to_path_buf() })
+        let (listener, file) = bind(path, 0o666)?;
+        Ok(Self { listener, file })
     }
 
-    /// Answers one peer, if one is there; `decide` gets its user and says what becomes of its hint. False if none is there.
-    ///
-    /// # Errors
-    /// If peers cannot be accepted at all.
+    /// Answers one peer, if one is there; `decide` gets its user. False if none is there. Fails if peers cannot be accepted.
     pub fn answer(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<bool> {
         match self.listener.accept() {
             Ok((stream, _)) => {
@@ -97,12 +103,6 @@ impl Socket {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Where peers connect.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 
@@ -118,7 +118,7 @@ fn converse(mut stream: &UnixStream, decide: impl FnOnce(u32, &Hint) -> Answer) 
     stream.write_all(&serde_json::to_vec(&answer)?)
 }
 
-/// Reads until the peer is done, or has said enough, or has had its time: one that speaks slowly must not hold up others.
+/// Reads until the peer is done, has sent too much, or is out of time: a slow one must not hold up others.
 fn read_all(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let mut text = Vec::new();
@@ -136,10 +136,7 @@ fn read_all(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Gives a hint to the agent that listens there.
-///
-/// # Errors
-/// If none listens, or it does not answer.
+/// Gives a hint to the agent that listens there. Fails if none listens, or it does not answer.
 pub fn give(path: &Path, hint: &Hint) -> io::Result<Answer> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -165,7 +162,7 @@ mod tests {
     fn say(socket: &Socket, text: &[u8]) -> Vec<u8> {
         std::thread::scope(|scope| {
             let peer = scope.spawn(|| {
-                let mut stream = UnixStream::connect(&socket.path).unwrap();
+                let mut stream = UnixStream::connect(&socket.file.0).unwrap();
                 let _ = stream.write_all(text);
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let mut answer = Vec::new();
@@ -183,7 +180,7 @@ mod tests {
         let hint = Hint { background: true, target: Whom::Cgroup("/a".to_owned()) };
         let uid = rustix::process::geteuid().as_raw();
         let answer = std::thread::scope(|scope| {
-            let peer = scope.spawn(|| give(&socket.path, &hint).unwrap());
+            let peer = scope.spawn(|| give(&socket.file.0, &hint).unwrap());
             while !socket
                 .answer(|peer, taken| {
                     assert_eq!((peer, taken), (uid, &hint));
@@ -194,7 +191,7 @@ mod tests {
             peer.join().unwrap()
         });
         assert_eq!(answer, Answer::Refused(4, "no".to_owned()));
-        let path = socket.path.clone();
+        let path = socket.file.0.clone();
         drop(socket);
         assert!(!path.exists());
     }
@@ -208,7 +205,7 @@ mod tests {
             assert!(answer.is_empty() || answer.contains("no hint"), "{answer}");
         }
         // One that says nothing holds nobody up for long.
-        let silent = UnixStream::connect(&socket.path).unwrap();
+        let silent = UnixStream::connect(&socket.file.0).unwrap();
         let start = std::time::Instant::now();
         assert!(socket.answer(|_, _| Answer::Taken).unwrap());
         assert!(start.elapsed() < 20 * PATIENCE);

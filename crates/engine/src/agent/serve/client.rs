@@ -43,11 +43,6 @@ fn wrong(what: &str, why: impl std::fmt::Display, fix: &str) -> Failure {
     Failure::new(code::USAGE, format!("top: {what}: {why}; {fix}"))
 }
 
-/// The same as text.
-fn in_brackets(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
-}
-
 impl Client {
     /// One that listens on a Unix socket.
     #[must_use]
@@ -79,7 +74,7 @@ impl Client {
             _ => return Err(wrong(url, format!("{scheme} is not spoken"), example)),
         };
         let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        let place = Place::Address { host: in_brackets(host).to_owned(), port, tls };
+        let place = Place::Address { host: host.trim_matches(['[', ']']).to_owned(), port, tls };
         Ok(Self { name: url.trim_end_matches('/').to_owned(), place, token: None, patience })
     }
 
@@ -147,20 +142,17 @@ impl Client {
         }
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Bytes), String> {
+    async fn ask(&self, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
         match &self.place {
             Place::Socket(socket) => {
-                let stream = tokio::net::UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
-                self.converse(stream, "localhost", path).await
+                self.converse(tokio::net::UnixStream::connect(socket).await?, "localhost", path).await
             }
             Place::Address { host, port, tls } => {
-                let stream = connect(host, *port, self.patience).map_err(|error| error.to_string())?;
-                let stream = tokio::net::TcpStream::from_std(stream).map_err(|error| error.to_string())?;
-                let said = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-                let Some(tls) = tls else { return self.converse(stream, &said, path).await };
-                let name = ServerName::try_from(host.clone()).map_err(|error| error.to_string())?;
-                let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
-                self.converse(stream.map_err(|error| error.to_string())?, &said, path).await
+                let stream = tokio::net::TcpStream::from_std(connect(host, *port, self.patience)?)?;
+                let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                let Some(tls) = tls else { return self.converse(stream, &name, path).await };
+                let server = ServerName::try_from(host.clone())?;
+                self.converse(TlsConnector::from(tls.clone()).connect(server, stream).await?, &name, path).await
             }
         }
     }
@@ -170,20 +162,16 @@ impl Client {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         host: &str,
         path: &str,
-    ) -> Result<(StatusCode, Bytes), String> {
-        let words = |error: hyper::Error| error.to_string();
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(words)?;
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         let mut request = Request::get(path).header(HOST, host);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
-        let answer = sender.send_request(request).await.map_err(words)?;
-        let (status, body) = (answer.status(), answer.into_body());
-        let text = Limited::new(body, LONGEST).collect().await.map_err(|error| error.to_string())?.to_bytes();
-        Ok((status, text))
+        let (head, body) = sender.send_request(request.body(Empty::<Bytes>::new())?).await?.into_parts();
+        let body = Limited::new(body, LONGEST).collect().await.map_err(anyhow::Error::from_boxed)?;
+        Ok((head.status, body.to_bytes()))
     }
 }
 

@@ -1,49 +1,46 @@
 //! The agent's server: the live page, its data as JSON, and metrics. Read-only, with bounds on what peers can hold up.
 
-use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
-use axum::extract::{Path, Request, State};
-use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
     REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::gate::{Gate, Refusal};
-use super::listen::{self, Listen, Listener, Serve, SocketFile};
+use super::gate::Gate;
+use super::listen::{self, Listen, Listener, Serve};
 use crate::agent::sinks::view::LiveView;
-use crate::metrics::{OPENMETRICS, exposition};
+use crate::agent::socket::SocketFile;
+use crate::metrics::scrape;
 
 /// Connections at a time; more wait.
 const PEERS: usize = 64;
-/// A peer has so long to say what it wants, or to agree on a cipher.
+/// A peer has so long to send its request, or to agree on a cipher.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A connection is given up after so long, and whatever it is in the middle of after so much more.
+/// A connection is closed after so long; an answer under way then has so much more.
 const LONGEST: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(15));
-/// A request's head is no longer.
+/// Bytes of the head of a request, at most.
 const HEAD: usize = 16 << 10;
 /// The page may load only what comes from here, and nothing may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the page is made of: path, type and text. None of it holds figures.
+/// The files of the page: path, type and text. None of them holds figures.
 const FILES: [(&str, &str, &str); 5] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
@@ -52,68 +49,75 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// A server at work, in a thread that ends with the process.
+/// An answer, complete in memory.
+pub(crate) type Reply = Response<Full<Bytes>>;
+
+/// A server in a thread that ends with the process.
 #[derive(Debug)]
 pub struct Server {
-    /// How it is to be asked for.
+    /// The URL, or `unix:` and the path of the socket.
     pub name: String,
     _file: Option<SocketFile>,
 }
 
-/// Serves what was observed until the process ends.
-///
-/// # Errors
-/// If it cannot be listened there, or what peers must have is not in order.
+/// Serves what was observed until the process ends. Fails if it cannot listen there, or if a credential is missing or unfit.
 pub fn start(listen: &Listen, serve: &Serve, view: LiveView) -> anyhow::Result<Server> {
-    let terms = serve.terms(listen).map_err(anyhow::Error::msg)?;
-    let opened = listen::open(listen, terms.tls.is_some());
-    let (listener, name, file) = opened.with_context(|| format!("listen = \"{listen}\""))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-    let routes = routes(terms.gate, view);
-    let tls = terms.tls.map(TlsAcceptor::from);
-    std::thread::Builder::new().name("http".to_owned()).spawn(move || {
-        runtime.block_on(async {
-            // It ends with the process.
-            let _ = match listener {
-                Listener::Tcp(listener) => tcp(listener, tls, routes).await,
-                Listener::Unix(listener) => unix(listener, tls, routes).await,
-            };
-        });
-    })?;
+    let (gate, tls) = serve.terms(listen).map_err(anyhow::Error::msg)?;
+    let (listener, name, file) =
+        listen::open(listen, tls.is_some()).with_context(|| format!("listen = \"{listen}\""))?;
+    spawn(listener, tls.map(TlsAcceptor::from), move |request| guarded(&gate, &view, request))?;
     Ok(Server { name, _file: file })
 }
 
-async fn tcp(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, routes: Router) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    admit(async || listener.accept().await.map(|(stream, _)| stream), tls, routes).await
+/// Answers all requests in a thread of its own until the process ends: a slow reader delays no tick.
+pub(crate) fn spawn(
+    listener: Listener,
+    tls: Option<TlsAcceptor>,
+    reply: impl Fn(&Request<Incoming>) -> Reply + Send + Sync + 'static,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    let reply = Arc::new(reply);
+    let work = async move || -> io::Result<()> {
+        match listener {
+            Listener::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                accept(async || Ok(listener.accept().await?.0), tls, reply).await
+            }
+            Listener::Unix(listener) => {
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                accept(async || Ok(listener.accept().await?.0), tls, reply).await
+            }
+        }
+    };
+    std::thread::Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(work()))?;
+    Ok(())
 }
 
-async fn unix(listener: std::os::unix::net::UnixListener, tls: Option<TlsAcceptor>, routes: Router) -> io::Result<()> {
-    let listener = tokio::net::UnixListener::from_std(listener)?;
-    admit(async || listener.accept().await.map(|(stream, _)| stream), tls, routes).await
-}
-
-/// Lets peers in, so many at a time.
-async fn admit<S>(accept: impl AsyncFn() -> io::Result<S>, tls: Option<TlsAcceptor>, routes: Router) -> io::Result<()>
+/// Accepts connections, so many at a time.
+async fn accept<S>(
+    next: impl AsyncFn() -> io::Result<S>,
+    tls: Option<TlsAcceptor>,
+    reply: Arc<impl Fn(&Request<Incoming>) -> Reply + Send + Sync + 'static>,
+) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let places = Arc::new(Semaphore::new(PEERS));
     loop {
         let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
-        let Ok(stream) = accept().await else {
+        let Ok(stream) = next().await else {
             // Descriptors may have run out: others give theirs back.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (tls, routes) = (tls.clone(), routes.clone());
+        let (tls, reply) = (tls.clone(), reply.clone());
         tokio::spawn(async move {
             let _place = place;
             match tls {
-                None => converse(stream, routes).await,
+                None => converse(stream, reply).await,
                 Some(tls) => {
                     if let Ok(Ok(stream)) = timeout(PATIENCE, tls.accept(stream)).await {
-                        converse(stream, routes).await;
+                        converse(stream, reply).await;
                     }
                 }
             }
@@ -122,98 +126,96 @@ where
 }
 
 /// Answers one peer.
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, routes: Router) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    reply: Arc<impl Fn(&Request<Incoming>) -> Reply + Send + Sync + 'static>,
+) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD);
-    let mut peer = pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)));
-    // A peer that goes away, or says nonsense, is its own affair.
+    let service = service_fn(|request| std::future::ready(Ok::<_, std::convert::Infallible>(reply(&request))));
+    let mut peer = pin!(http.serve_connection(TokioIo::new(stream), service));
+    // That a peer goes away, or sends what is no HTTP, is no error of the server.
     if timeout(LONGEST.0, peer.as_mut()).await.is_err() {
         peer.as_mut().graceful_shutdown();
         let _ = timeout(LONGEST.1, peer).await;
     }
 }
 
-/// What is answered to what.
-fn routes(gate: Gate, view: LiveView) -> Router {
-    let mut routes = Router::new()
-        .route("/api/workloads", get(async |State(view): State<LiveView>| json(&view.overview())))
-        .route("/api/workloads/{id}", get(detail))
-        .route("/metrics", get(metrics));
-    for (path, kind, text) in FILES {
-        routes = routes.route(path, get(move || std::future::ready(([(CONTENT_TYPE, kind)], text))));
-    }
-    routes.fallback(async || problem(StatusCode::NOT_FOUND, "there is nothing of that name")).with_state(view).layer(
-        from_fn_with_state(Arc::new(gate), |State(gate): State<Arc<Gate>>, request: Request, next: Next| {
-            guarded(gate, request, next)
-        }),
-    )
-}
-
 /// Answers those who may ask, and tells browsers what an answer may do.
-fn guarded(gate: Arc<Gate>, request: Request, next: Next) -> impl Future<Output = Response> {
-    let bare = FILES.iter().any(|(path, ..)| *path == request.uri().path());
-    let refusal = gate.refuses(host(&request), said(request.headers(), AUTHORIZATION), bare);
-    async move {
-        let mut answer = match refusal {
-            None => next.run(request).await,
-            Some(Refusal::Host) => {
-                problem(StatusCode::FORBIDDEN, "this is answered only to localhost, 127.0.0.1 and [::1]")
-            }
-            Some(Refusal::Token) => {
-                let problem = problem(StatusCode::UNAUTHORIZED, "the token is missing or another one");
-                ([(WWW_AUTHENTICATE, "Bearer")], problem).into_response()
-            }
-        };
-        let headers = answer.headers_mut();
-        for (name, value) in [
-            (CONTENT_SECURITY_POLICY, POLICY),
-            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (REFERRER_POLICY, "no-referrer"),
-            (CACHE_CONTROL, "no-store"),
-            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        answer
+fn guarded(gate: &Gate, view: &LiveView, request: &Request<Incoming>) -> Reply {
+    let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let is_public = FILES.iter().any(|(path, ..)| *path == request.uri().path());
+    let mut reply = match gate.refuses(host(request), authorization, is_public) {
+        None => route(view, request),
+        Some((status, why)) => problem(status, why),
+    };
+    if reply.status() == StatusCode::UNAUTHORIZED {
+        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        reply.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    reply
 }
 
-/// For whom a request is meant. One that says so twice, in different words, is for nobody.
-fn host(request: &Request) -> Option<&str> {
+/// The host that a request is for. None if it names two.
+fn host(request: &Request<Incoming>) -> Option<&str> {
     let mut all = request.headers().get_all(HOST).iter();
     let host = all.next()?.to_str().ok()?;
     let other = request.uri().authority().is_some_and(|authority| authority.as_str() != host);
     (all.next().is_none() && !other).then_some(host)
 }
 
-fn said(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
-    headers.get(name).map(HeaderValue::as_bytes)
-}
-
-async fn detail(State(view): State<LiveView>, Path(id): Path<String>) -> Response {
-    match id.parse().ok().and_then(|id| view.detail(id)) {
-        Some(detail) => json(&detail),
-        None => problem(StatusCode::NOT_FOUND, "there is no such workload, or not any more"),
+fn route(view: &LiveView, request: &Request<Incoming>) -> Reply {
+    if let Some(refused) = refuse_writes(request) {
+        return refused;
+    }
+    let path = request.uri().path();
+    if let Some((_, kind, text)) = FILES.iter().find(|(file, ..)| *file == path) {
+        return reply(StatusCode::OK, kind, *text);
+    }
+    match path.strip_prefix("/api/workloads") {
+        Some("") => json(&view.overview()),
+        Some(id) => match id.strip_prefix('/').and_then(|id| view.detail(id.parse().ok()?)) {
+            Some(detail) => json(&detail),
+            None => problem(StatusCode::NOT_FOUND, "there is no such workload, or not any more"),
+        },
+        None if path == "/metrics" => scrape(&view.metrics()),
+        None => problem(StatusCode::NOT_FOUND, "there is nothing of that name"),
     }
 }
 
-async fn metrics(State(view): State<LiveView>) -> Response {
-    match exposition(&view.metrics()) {
-        Ok(text) => ([(CONTENT_TYPE, OPENMETRICS)], text).into_response(),
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("the figures could not be written: {error}")),
-    }
+/// Everything is read-only.
+pub(crate) fn refuse_writes(request: &Request<Incoming>) -> Option<Reply> {
+    (![Method::GET, Method::HEAD].contains(request.method())).then(|| {
+        let mut refused = problem(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));
+        refused
+    })
 }
 
-fn json(value: &impl Serialize) -> Response {
+fn json(value: &impl Serialize) -> Reply {
     match serde_json::to_vec(value) {
-        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Ok(text) => reply(StatusCode::OK, "application/json", text),
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &format!("it could not be written: {error}")),
     }
 }
 
-fn problem(status: StatusCode, why: &str) -> Response {
-    let text = serde_json::json!({ "error": why }).to_string();
-    (status, [(CONTENT_TYPE, "application/json")], text).into_response()
+pub(crate) fn problem(status: StatusCode, why: &str) -> Reply {
+    reply(status, "application/json", serde_json::json!({ "error": why }).to_string())
+}
+
+pub(crate) fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
 }
 
 #[cfg(test)]

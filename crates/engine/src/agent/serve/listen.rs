@@ -1,21 +1,21 @@
-//! Where the agent is to be seen: an address or a Unix socket, and what whoever comes from another machine must have.
+//! Where the agent serves its page: an address or a Unix socket, and the credentials that peers from other machines need.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::Mode;
 use serde::Deserialize;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{self, ServerConfig};
 
 use super::gate::{Gate, Token};
+use crate::agent::socket::{SocketFile, bind};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -53,38 +53,25 @@ impl fmt::Display for Listen {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Serve {
-    /// A file whose first line peers must know; nobody else may read it.
+    /// A file whose first line is the token that peers must send; nobody else may read it.
     pub token_file: Option<PathBuf>,
-    /// The server's certificate with what leads to a known one, PEM.
+    /// The server's certificate and its chain, PEM.
     pub certificate: Option<PathBuf>,
     /// Its key, PEM; nobody else may read it.
     pub key: Option<PathBuf>,
 }
 
-/// No file of these is longer.
+/// Bytes of these files, at most.
 const LONGEST: u64 = 1 << 20;
 
-/// What peers must have and get.
-#[derive(Debug, Clone)]
-pub(super) struct Terms {
-    pub gate: Gate,
-    pub tls: Option<Arc<ServerConfig>>,
-}
-
 impl Serve {
-    /// Whether what peers must have is in order.
-    ///
-    /// # Errors
-    /// What is not.
+    /// Whether the credentials that `listen` needs are there. Fails with what is missing, cannot be read or may be read by others.
     pub fn check(&self, listen: &Listen) -> Result<(), String> {
         self.terms(listen).map(drop)
     }
 
-    /// What holds where that is listened on.
-    ///
-    /// # Errors
-    /// What is missing, cannot be read or may be read by others.
-    pub(super) fn terms(&self, listen: &Listen) -> Result<Terms, String> {
+    /// What peers must have, and TLS if there is a certificate. Fails as [`Self::check`].
+    pub(super) fn terms(&self, listen: &Listen) -> Result<(Gate, Option<Arc<ServerConfig>>), String> {
         let is_beyond = matches!(listen, Listen::Address(address) if !address.ip().is_loopback());
         let given = [("token_file", &self.token_file), ("certificate", &self.certificate), ("key", &self.key)];
         let missing: Vec<&str> = given.iter().filter(|(_, path)| path.is_none()).map(|(name, _)| *name).collect();
@@ -93,8 +80,8 @@ impl Serve {
             return Err(format!("listen = \"{listen}\": others can come there; give {missing} in [serve]"));
         }
         let token = self.token_file.as_ref().map(|path| {
-            let text = secret(path).map_err(|why| format!("token_file: {}: {why}", path.display()))?;
-            Token::new(&String::from_utf8_lossy(&text)).map_err(|why| format!("token_file: {}: {why}", path.display()))
+            let token = secret(path).and_then(|text| Token::new(&String::from_utf8_lossy(&text)));
+            token.map_err(|why| format!("token_file: {}: {why}", path.display()))
         });
         let token = token.transpose()?;
         let tls = match (&self.certificate, &self.key) {
@@ -106,11 +93,11 @@ impl Serve {
             Listen::Address(address) if token.is_none() => Some(names(address)),
             _ => None,
         };
-        Ok(Terms { gate: Gate { hosts, token }, tls })
+        Ok((Gate { hosts, token }, tls))
     }
 }
 
-/// Names by which this machine may be asked for itself.
+/// Names of this machine in requests to it.
 fn names(address: &SocketAddr) -> Vec<String> {
     let own = match address {
         SocketAddr::V4(address) => address.ip().to_string(),
@@ -142,46 +129,31 @@ fn bounded(file: File) -> io::Result<Vec<u8>> {
 }
 
 fn tls(certificate: &Path, key: &Path) -> Result<ServerConfig, String> {
-    let of = |name: &str, path: &Path, why: String| format!("{name}: {}: {why}", path.display());
-    let text = File::open(certificate).and_then(bounded);
-    let text = text.map_err(|error| of("certificate", certificate, error.to_string()))?;
-    let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let chain = chain.map_err(|error| of("certificate", certificate, error.to_string()))?;
+    let unfit = |why: &dyn fmt::Display| format!("certificate: {}: {why}", certificate.display());
+    let text = File::open(certificate).and_then(bounded).map_err(|error| unfit(&error))?;
+    let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>().map_err(|error| unfit(&error))?;
     if chain.is_empty() {
-        return Err(of("certificate", certificate, "there is none in it; PEM is understood".to_owned()));
+        return Err(unfit(&"there is none in it; PEM is understood"));
     }
-    let text = secret(key).map_err(|why| of("key", key, why))?;
-    let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| of("key", key, error.to_string()))?;
+    let unfit = |why: &dyn fmt::Display| format!("key: {}: {why}", key.display());
+    let secret = PrivateKeyDer::from_pem_slice(&secret(key).map_err(|why| unfit(&why))?);
+    let secret = secret.map_err(|error| unfit(&error))?;
+    let unfit = |error| unfit(&format!("{error} (certificate {})", certificate.display()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let wrong = |error: rustls::Error| of("key", key, format!("{error} (certificate {})", certificate.display()));
-    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(wrong)?;
-    let mut config = builder.with_no_client_auth().with_single_cert(chain, secret).map_err(wrong)?;
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(unfit)?;
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, secret).map_err(unfit)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
 /// What is listened on.
 #[derive(Debug)]
-pub(super) enum Listener {
+pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// The file of a Unix socket, which goes with it.
-#[derive(Debug)]
-pub struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// Listens; how it is to be asked for, and the file that it made. A socket that a dead agent left is replaced: the caller
-/// holds the agent's lock.
-///
-/// # Errors
-/// If it cannot be listened there.
+/// Listens: the listener, its name, and the file of the socket.
 pub(super) fn open(listen: &Listen, is_tls: bool) -> io::Result<(Listener, String, Option<SocketFile>)> {
     match listen {
         Listen::Address(address) => {
@@ -192,20 +164,8 @@ pub(super) fn open(listen: &Listen, is_tls: bool) -> io::Result<(Listener, Strin
             Ok((Listener::Tcp(listener), name, None))
         }
         Listen::Socket(path) => {
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            // Whatever else is there is not ours to remove.
-            if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-                std::fs::remove_file(path)?;
-            }
-            // From the beginning: changed afterwards, it would be open to all for a moment.
-            let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-            let listener = UnixListener::bind(path);
-            rustix::process::umask(before);
-            let listener = listener?;
-            listener.set_nonblocking(true)?;
-            Ok((Listener::Unix(listener), listen.to_string(), Some(SocketFile(path.clone()))))
+            let (listener, file) = bind(path, 0o600)?;
+            Ok((Listener::Unix(listener), listen.to_string(), Some(file)))
         }
     }
 }
@@ -227,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_sockets_are_told_apart() {
+    fn addresses_and_sockets_are_distinguished() {
         assert_eq!(listen("unix:/run/x.sock"), Listen::Socket("/run/x.sock".into()));
         assert_eq!(listen("[::1]:80").to_string(), "[::1]:80");
         for wrong in ["unix:x", "unix:", "localhost:80", "127.0.0.1", ""] {
@@ -260,7 +220,7 @@ mod tests {
 
     #[test]
     fn names_are_asked_for_on_this_machine_only() {
-        let hosts = |at: &str| Serve::default().terms(&listen(at)).unwrap().gate.hosts;
+        let hosts = |at: &str| Serve::default().terms(&listen(at)).unwrap().0.hosts;
         assert!(hosts("127.0.0.2:80").unwrap().contains(&"127.0.0.2".to_owned()));
         assert!(hosts("[::1]:80").unwrap().contains(&"[::1]".to_owned()));
         assert_eq!(hosts("unix:/x"), None, "no page of a browser comes there");
