@@ -17,7 +17,7 @@ use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Area, thread_cpu_s};
 use lowtide_kernel::undo::Journal;
-use lowtide_kernel::zram::{Setup, Zram};
+use lowtide_kernel::zram::{Zram, ZramSetup};
 
 use crate::child::Running;
 use crate::grid::table;
@@ -222,12 +222,12 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
             Watch::Map if second % 15 == 0 => damon.refresh_map(target)?,
             _ => {}
         }
-        if damon.wants_to_tell().is_some() {
-            damon.tell(now_s);
+        if damon.pending_cost_s().is_some() {
+            damon.configure(now_s);
         }
         std::thread::sleep(Duration::from_secs(1));
         damon.poll()?;
-        checks += damon.looks_per_s().1;
+        checks += damon.checks_per_s().1;
         std::hint::black_box((damon.picture(target), damon.take_snapshots(), damon.take_episodes(false)));
     }
     let per = if let Watch::Map = watch { checks } else { f64::from(counted_s) };
@@ -236,7 +236,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
 
 /// Instructions of clearing what was referenced, and of reading it once.
 fn smaps(kernel: &Kernel, target: &Target) -> anyhow::Result<f64> {
-    let mut monitor = SmapsMonitor::new(kernel, target)?.of_windows(&[5]);
+    let mut monitor = SmapsMonitor::new(kernel, target)?.with_windows(&[5]);
     let mut spent_s = Vec::new();
     for cycle in 0..6 {
         let before_s = thread_cpu_s();
@@ -290,7 +290,7 @@ fn agent(tools: &Tools, kernel: &Kernel, cgroups: &Cgroups, folder: &Path) -> an
 
 /// Instructions of a page that is paged out to zram, and of one that comes back by a fault.
 fn paged(kernel: &Kernel, journal: &Journal) -> anyhow::Result<[(&'static str, f64); 2]> {
-    let setup = Setup { bytes: 256 << 20, priority: 100, algorithm: None };
+    let setup = ZramSetup { bytes: 256 << 20, priority: 100, algorithm: None };
     let swap = Zram::swap_on(kernel, journal, &setup)?;
     // Half of each page compresses to nothing.
     let area = Area::anonymous(PAGES as usize, |page, bytes| {

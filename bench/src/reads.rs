@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use lowtide_kernel::cgroup::{Cgroup, Version};
-use lowtide_kernel::damon::{Damon, Operations, Setup};
+use lowtide_kernel::damon::{Damon, KdamondSetup, Operations};
 use lowtide_kernel::lru_gen;
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::mglru::MglruMonitor;
@@ -220,7 +220,7 @@ fn regions(args: &Args, kernel: &Kernel, journal: &Journal) -> anyhow::Result<Ve
     let second = Duration::from_secs(1);
     damon.start(
         0,
-        &Setup {
+        &KdamondSetup {
             operations: Operations::Paddr,
             sampling: second,
             aggregation: second,

@@ -4,7 +4,7 @@ use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_kernel::undo::{Journal, Lease};
-use lowtide_kernel::zram::{Setup, Zram};
+use lowtide_kernel::zram::{Zram, ZramSetup};
 use lowtide_model::PAGE;
 
 const READ_AHEAD: &str = "/proc/sys/vm/page-cluster";
@@ -40,10 +40,10 @@ impl Swap {
             _ => USUAL_AROUND / PAGE,
         };
         let devices = swap::devices(kernel)?;
-        let free: u64 = devices.iter().map(swap::Swap::free).sum();
+        let free: u64 = devices.iter().map(swap::SwapDevice::free).sum();
         anyhow::ensure!(devices.is_empty() || free > bytes, "swap has {free} bytes free, of {bytes} that are needed");
         let own = if devices.is_empty() {
-            let setup = Setup { bytes: (2 * bytes + SPARE).next_multiple_of(PAGE), algorithm: None, priority: 100 };
+            let setup = ZramSetup { bytes: (2 * bytes + SPARE).next_multiple_of(PAGE), algorithm: None, priority: 100 };
             Some(Zram::swap_on(kernel, journal, &setup).context("no swap is on, and no zram device can be added")?)
         } else {
             None

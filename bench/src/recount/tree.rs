@@ -133,7 +133,7 @@ impl Tree {
     pub fn cpu_s(&self) -> anyhow::Result<[f64; 2]> {
         let mut ticks = [0, 0];
         for stat in self.processes()? {
-            ticks[0] += stat.cpu_ticks[0].saturating_sub(stat.system_ticks);
+            ticks[0] += stat.cpu_ticks.own.saturating_sub(stat.system_ticks);
             ticks[1] += stat.system_ticks;
         }
         #[expect(clippy::cast_precision_loss, reason = "clock ticks of some processes")]

@@ -90,7 +90,7 @@ impl SwapTo {
             Some(wanted) => Some(wanted.clone()),
             None => COMPRESSORS.iter().find(|name| offered.iter().any(|o| o == *name)).map(|name| (*name).to_owned()),
         };
-        let setup = zram::Setup { bytes: self.size.0, algorithm, priority: 32767 };
+        let setup = zram::ZramSetup { bytes: self.size.0, algorithm, priority: 32767 };
         Zram::swap_on(kernel, journal, &setup).map_err(failed)
     }
 }

@@ -202,10 +202,10 @@ impl<'a> Recommender<'a> {
             kind: Kind::Cgroup,
             name: &of.path,
             policy: &of.policy,
-            resident: of.now.resident.map(float),
+            resident: of.now.resident.map(float).into(),
             swapped: float(of.now.swapped),
             kept: None,
-            stalled_s: of.now.stalled_s[0],
+            stalled_s: of.now.memory_some_s,
             ages: if fresh { &of.ages } else { &[] },
         });
         self.history.observe(now_s, shown);
@@ -291,7 +291,7 @@ fn need(
 ) -> Option<(Need, Option<u64>)> {
     let Asked { now_s, slowdown, swap, costs } = *asked;
     let charges = workload.cgroup.charges(kernel).ok()?;
-    let resident: f64 = workload.now.resident.iter().map(|bytes| float(*bytes)).sum();
+    let resident: f64 = workload.now.resident.map(float).total();
     let held = charges.current.map_or(resident, float);
     let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap > 0));
     // With less than what cannot be paged out, somebody is killed.

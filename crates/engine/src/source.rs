@@ -11,10 +11,10 @@ mod smaps;
 
 use std::fmt;
 
-use lowtide_kernel::damon::{Operations, Tally};
+use lowtide_kernel::damon::{Operations, SchemeStats};
 use lowtide_kernel::error::ErrorKind;
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::smaps::Look;
+use lowtide_kernel::monitor::smaps::ReferencedScan;
 use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::undo::Journal;
 use lowtide_model::capability::{Capability, State};
@@ -41,9 +41,9 @@ pub struct Frame {
     /// Stretches of use of sampled pages.
     pub episodes: Vec<Episode>,
     /// Mappings with the bytes of each that were used.
-    pub mappings: Option<Look>,
+    pub mappings: Option<ReferencedScan>,
     /// What schemes that the kernel carries out have done so far.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<SchemeStats>,
     /// Bytes that the sampled pages stand for.
     pub watched_bytes: Option<f64>,
     /// How many regions the map has.

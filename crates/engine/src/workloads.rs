@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_kernel::cgroup::{Cgroup, Version, Vitals};
-use lowtide_kernel::pressure::Pressure;
+use lowtide_kernel::pressure::StallTotals;
 use lowtide_kernel::proc::{self, ProcessId};
 use lowtide_kernel::root::{Kernel, Result};
-use lowtide_kernel::swap::Swap;
+use lowtide_kernel::swap::SwapDevice;
 use lowtide_kernel::{pressure, swap, system};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::{MeasuredCosts, SIDES};
@@ -176,7 +176,7 @@ pub struct Workloads {
     /// It was searched since that was asked last.
     is_searched: bool,
     /// Seconds, and how long tasks of the machine had stalled on memory by then.
-    before: Option<(f64, Pressure)>,
+    before: Option<(f64, StallTotals)>,
     /// The same when it was last asked whether all is quiet.
     quiet: Option<(f64, f64)>,
     /// CPU ticks: busy, and of all.
@@ -355,8 +355,8 @@ impl Workloads {
     }
 
     /// The same on these devices: not so many that somebody kills for it.
-    fn room(&self, devices: &[Swap]) -> u64 {
-        let free: u64 = devices.iter().map(Swap::free).sum();
+    fn room(&self, devices: &[SwapDevice]) -> u64 {
+        let free: u64 = devices.iter().map(SwapDevice::free).sum();
         let all = float(devices.iter().map(|device| device.bytes).sum::<u64>());
         free.saturating_sub(if self.killer { integer(search::SPARED * all) } else { 0 })
     }

@@ -87,7 +87,6 @@ fn number(value: u64) -> f64 {
 
 impl Accountant {
     /// Accounts of `scope`, with the cgroups that hold it, if any.
-    #[must_use]
     pub fn new(kernel: &Kernel, scope: Scope, cgroups: Vec<Cgroup>) -> Self {
         Self {
             kernel: kernel.clone(),
@@ -157,7 +156,6 @@ impl Accountant {
     }
 
     /// Whether there is less to read than all processes.
-    #[must_use]
     pub fn has_charges(&self) -> bool {
         match self.scope {
             Scope::System => false,
@@ -167,13 +165,11 @@ impl Accountant {
     }
 
     /// Whether nothing of the target is left that could use memory. A pattern means what is to come, too.
-    #[must_use]
     pub fn is_over(&self, target: &Target) -> bool {
         target.pids.is_empty() && !target.system && self.selection.is_none()
     }
 
     /// The highest charge of the target so far; not known of several cgroups, whose peaks need not fall together.
-    #[must_use]
     pub fn peak(&self) -> Option<u64> {
         let [cgroup] = self.cgroups.as_slice() else { return None };
         cgroup.peak(&self.kernel).filter(|_| self.selection.is_none())
@@ -244,14 +240,12 @@ impl Accountant {
     }
 
     /// Whether the target is one cgroup, so that its page frames can be told from others'.
-    #[must_use]
     pub fn has_own_cgroup(&self) -> bool {
         self.cgroups.len() == 1 && self.selection.is_none()
     }
 
     /// The file that tells the target's pressure on a resource: its cgroup's, or else the whole system's. Pressures of
     /// several cgroups cannot be added up.
-    #[must_use]
     pub fn pressure_file(&self, resource: &str) -> String {
         let own = match self.cgroups.as_slice() {
             [cgroup] if self.selection.is_none() => cgroup.pressure_file(&self.kernel, resource),
@@ -266,7 +260,8 @@ impl Accountant {
         for pid in &target.pids {
             let Ok(stat) = proc::stat(&self.kernel, *pid) else { continue };
             threads += stat.threads;
-            let now = [stat.minor_faults, stat.major_faults, stat.cpu_ticks].map(|[own, children]| own + children);
+            let now =
+                [stat.minor_faults, stat.major_faults, stat.cpu_ticks].map(|of| of.own.saturating_add(of.children));
             let born_before = self.first.is_none() && !matches!(self.scope, Scope::Tree { own_children: true, .. });
             let base = *self.baselines.entry(stat.id).or_insert(if born_before { now } else { [0; 3] });
             for (sum, (now, base)) in counters.iter_mut().zip(now.iter().zip(base)) {

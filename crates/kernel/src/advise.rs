@@ -77,7 +77,7 @@ pub type Keep<'a> = dyn Fn(u64, bool) -> bool + 'a;
 
 /// What came of advice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct AdviceOutcome {
     /// Bytes in memory that the kernel was advised on.
     pub tried_bytes: u64,
     /// Of them, what it would not touch or what was gone.
@@ -95,7 +95,6 @@ pub struct Adviser {
 
 impl Adviser {
     /// An adviser that holds no process yet.
-    #[must_use]
     pub fn new(kernel: &Kernel) -> Self {
         Self { kernel: kernel.clone(), held: HashMap::new() }
     }
@@ -142,11 +141,11 @@ impl Adviser {
         advice: Advice,
         keep: Option<&Keep<'_>>,
         mut go_on: impl FnMut() -> bool,
-    ) -> Result<Outcome> {
+    ) -> Result<AdviceOutcome> {
         // On absent pages too where they are what is meant.
         let absent = matches!(advice, Advice::Willneed | Advice::Collapse);
         let held = self.held(pid)?;
-        let mut outcome = Outcome::default();
+        let mut outcome = AdviceOutcome::default();
         let mut batch: Vec<(u64, u64)> = Vec::new();
         let mut stopped = false;
         for range in ranges {
@@ -174,7 +173,7 @@ impl Adviser {
 
 impl Held {
     /// One batch, in calls of as many ranges as the kernel takes.
-    fn batch(&self, pid: u32, ranges: &[(u64, u64)], advice: Advice, outcome: &mut Outcome) -> Result<()> {
+    fn batch(&self, pid: u32, ranges: &[(u64, u64)], advice: Advice, outcome: &mut AdviceOutcome) -> Result<()> {
         outcome.tried_bytes += bytes(ranges);
         let (mut at, mut tries) = (0, 0);
         while at < ranges.len() {

@@ -16,7 +16,6 @@ use serde::Serialize;
 use crate::root::{Error, Kernel, Result};
 
 /// Why this process may not advise the kernel on others' memory, and how it may; `None` if it may.
-#[must_use]
 pub fn why_not_advise(kernel: &Kernel) -> Option<String> {
     let Finding { how, enable, .. } = reclaim::process_madvise(kernel);
     (!enable.is_empty()).then(|| format!("{how}; {enable}"))
@@ -41,7 +40,6 @@ impl Purpose {
     pub const ALL: [Self; 4] = [Self::Measure, Self::Limit, Self::Reclaim, Self::Protect];
 
     /// A heading.
-    #[must_use]
     pub fn title(self) -> &'static str {
         match self {
             Self::Measure => "measure",
@@ -136,7 +134,6 @@ const CALLS: &[Entry] = &[
 ///
 /// Where no DAMON context exists that could be asked, one is made under lease and taken away again; for this a journal
 /// is opened, so the caller must not hold this process' own.
-#[must_use]
 pub fn probe(kernel: &Kernel) -> Vec<Capability> {
     let calls = CALLS.iter().filter(|_| kernel.is_running());
     let look = |Entry(name, _, gives, look): &Entry| {
@@ -147,7 +144,6 @@ pub fn probe(kernel: &Kernel) -> Vec<Capability> {
 }
 
 /// What a capability is for, by its name.
-#[must_use]
 pub fn purpose(name: &str) -> Option<Purpose> {
     FILES.iter().chain(CALLS).find(|entry| entry.0 == name).map(|entry| entry.1)
 }

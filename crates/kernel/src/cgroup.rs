@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::root::{Error, Kernel, Result, value_of};
-use crate::undo::{Change, Journal, Lease};
+use crate::undo::{Journal, KernelChange, Lease};
 
 mod charges;
 mod select;
@@ -53,7 +53,7 @@ impl fmt::Display for Made {
     }
 }
 
-impl Change for Made {
+impl KernelChange for Made {
     const KIND: &'static str = "cgroup";
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
@@ -140,7 +140,6 @@ fn parse_membership(text: &str, version: Version) -> Option<&str> {
 }
 
 /// Whether a path of the hierarchy is another one, or below it.
-#[must_use]
 pub fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -182,7 +181,6 @@ impl Cgroup {
     }
 
     /// Whether the folder still is this cgroup.
-    #[must_use]
     pub fn is_alive(&self, kernel: &Kernel) -> bool {
         std::fs::metadata(kernel.path(&self.path)).is_ok_and(|meta| meta.ino() == self.inode)
     }
@@ -244,13 +242,11 @@ impl Cgroup {
     }
 
     /// The same where the [mount point](Self::mount_point) is known: of thousands of cgroups it is looked up once.
-    #[must_use]
     pub fn path_below(&self, mount_point: &Path) -> String {
         format!("/{}", self.path.strip_prefix(mount_point).unwrap_or(&self.path).display())
     }
 
     /// The file by which a process moves itself (by writing `0`) or others in.
-    #[must_use]
     pub fn procs_file(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
@@ -284,7 +280,6 @@ impl Cgroup {
     }
 
     /// Inodes of it and its descendants: whose frames `/proc/kpagecgroup` says they are.
-    #[must_use]
     pub fn inodes(&self, kernel: &Kernel) -> Vec<u64> {
         let mut inodes = Vec::new();
         let mut folders = vec![self.path.clone()];
@@ -307,7 +302,6 @@ impl Cgroup {
     }
 
     /// The highest charge so far, as the kernel kept it.
-    #[must_use]
     pub fn peak(&self, kernel: &Kernel) -> Option<u64> {
         let name = match self.version {
             Version::V1 => "memory.max_usage_in_bytes",
@@ -317,7 +311,6 @@ impl Cgroup {
     }
 
     /// Path of a pressure file of this cgroup; `None` on version 1, which has none.
-    #[must_use]
     pub fn pressure_file(&self, kernel: &Kernel, resource: &str) -> Option<String> {
         let path = self.path.join(format!("{resource}.pressure"));
         (self.version == Version::V2 && kernel.exists(&path)).then(|| path.to_string_lossy().into_owned())
@@ -340,7 +333,6 @@ impl Cgroup {
     }
 
     /// The lowest upper limit of it and of what is above it, bytes; `None` where there is none.
-    #[must_use]
     pub fn lowest_limit(&self, kernel: &Kernel) -> Option<u64> {
         let name = match self.version {
             Version::V1 => "memory.limit_in_bytes",
@@ -353,7 +345,6 @@ impl Cgroup {
 
     /// The lowest limit of swap of it and of what is above it, bytes; `None` where there is none. Version 1 limits memory and swap
     /// together.
-    #[must_use]
     pub fn lowest_swap_limit(&self, kernel: &Kernel) -> Option<u64> {
         let of = |folder: &Path| kernel.read_number(folder.join("memory.swap.max")).ok();
         self.path.ancestors().filter_map(of).min()

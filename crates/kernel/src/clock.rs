@@ -14,7 +14,6 @@ pub struct TestClock(Arc<AtomicU64>);
 
 impl TestClock {
     /// Nanoseconds it shows.
-    #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

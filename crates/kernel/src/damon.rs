@@ -11,11 +11,11 @@ use lowtide_model::scheme::Scheme;
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::schemes::Counts;
-pub use self::schemes::{Features, Tally};
+pub use self::schemes::{Features, SchemeStats};
 use serde::{Deserialize, Serialize};
 
 use crate::root::{Error, Kernel, Result};
-use crate::undo::{Change, Journal, Lease};
+use crate::undo::{Journal, KernelChange, Lease};
 
 const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
@@ -30,7 +30,6 @@ pub enum Operations {
 
 impl Operations {
     /// DAMON's word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Vaddr => "vaddr",
@@ -41,7 +40,7 @@ impl Operations {
 
 /// What one kdamond shall do.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Setup {
+pub struct KdamondSetup {
     /// Which addresses.
     pub operations: Operations,
     /// Time between two access checks of a region.
@@ -59,14 +58,14 @@ pub struct Setup {
     /// Ranges to monitor (`paddr`), ascending, not overlapping.
     pub ranges: Vec<(u64, u64)>,
     /// The kernel tunes the intervals itself (6.15).
-    pub goal: Option<Goal>,
+    pub goal: Option<TuningGoal>,
     /// What it does to memory by its access pattern; nothing where there are none.
     pub schemes: Vec<Scheme>,
 }
 
 /// What the kernel tunes the intervals for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Goal {
+pub struct TuningGoal {
     /// Share of the possible accesses that shall be seen, in ten-thousandths.
     pub access_bp: u32,
     /// Aggregations over which it is taken.
@@ -83,7 +82,6 @@ pub fn probe(kernel: &Kernel) -> Result<()> {
 }
 
 /// The kdamonds that are on, as the pids of their threads.
-#[must_use]
 pub fn running(kernel: &Kernel) -> Vec<u32> {
     let count = kernel.read_number(format!("{ADMIN}/nr_kdamonds")).unwrap_or(0);
     (0..count)
@@ -93,7 +91,6 @@ pub fn running(kernel: &Kernel) -> Vec<u32> {
 }
 
 /// The exclusive modules that hold DAMON when they are on, and their switch.
-#[must_use]
 pub fn exclusive_module(kernel: &Kernel) -> Option<&'static str> {
     [STATISTICS, "/sys/module/damon_reclaim", "/sys/module/damon_lru_sort"]
         .into_iter()
@@ -139,13 +136,11 @@ impl Damon {
     }
 
     /// Whether `damon_stat` was switched off for it; it goes on afterwards.
-    #[must_use]
     pub fn has_paused_statistics(&self) -> bool {
         self.stat.is_some()
     }
 
     /// Whether this kernel tunes intervals itself. To be asked of a kdamond that has a context.
-    #[must_use]
     pub fn tunes_intervals(&self, kdamond: usize) -> bool {
         self.kernel.exists(format!("{ADMIN}/{kdamond}/contexts/0/monitoring_attrs/intervals/intervals_goal"))
     }
@@ -159,14 +154,14 @@ impl Damon {
     }
 
     /// Writes a set-up and switches the kdamond on.
-    pub fn start(&self, kdamond: usize, setup: &Setup) -> Result<()> {
+    pub fn start(&self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
         self.write(&format!("{kdamond}/contexts/nr_contexts"), "1")?;
         self.configure(kdamond, setup)?;
         self.write(&format!("{kdamond}/state"), "on")
     }
 
     /// Gives a kdamond that is on a new set-up. The kernel answers when the current sampling interval is over.
-    pub fn commit(&self, kdamond: usize, setup: &Setup) -> Result<()> {
+    pub fn commit(&self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
         self.configure(kdamond, setup)?;
         self.write(&format!("{kdamond}/state"), "commit")
     }
@@ -177,12 +172,11 @@ impl Damon {
     }
 
     /// The pid of a kdamond's thread; `None` when it is off.
-    #[must_use]
     pub fn pid(&self, kdamond: usize) -> Option<u32> {
         patiently(|| self.kernel.read_text(format!("{ADMIN}/{kdamond}/pid"))).ok()?.trim().parse().ok()
     }
 
-    fn configure(&self, kdamond: usize, setup: &Setup) -> Result<()> {
+    fn configure(&self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
         let context = format!("{ADMIN}/{kdamond}/contexts/0");
         let write = |file: &str, value: &str| self.write(&format!("{kdamond}/contexts/0/{file}"), value);
         write("operations", setup.operations.name())?;
@@ -252,7 +246,7 @@ impl fmt::Display for Taken {
     }
 }
 
-impl Change for Taken {
+impl KernelChange for Taken {
     const KIND: &'static str = "damon";
     const IS_EXCLUSIVE: bool = true;
 

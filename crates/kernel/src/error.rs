@@ -75,7 +75,6 @@ impl Error {
     }
 
     /// Of what kind it is.
-    #[must_use]
     pub fn kind(&self) -> ErrorKind {
         let Cause::Kernel(error) = &self.cause else { return ErrorKind::Unsupported };
         match (error.raw_os_error(), error.kind()) {
@@ -88,31 +87,26 @@ impl Error {
     }
 
     /// Whether someone else holds the interface.
-    #[must_use]
     pub fn is_busy(&self) -> bool {
         self.kind() == ErrorKind::Busy
     }
 
     /// Whether rights are missing.
-    #[must_use]
     pub fn is_permission(&self) -> bool {
         self.kind() == ErrorKind::Permission
     }
 
     /// Whether the kernel refused what was written.
-    #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.kind() == ErrorKind::Invalid
     }
 
     /// Whether the thing is gone or was never there.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         self.kind() == ErrorKind::Gone
     }
 
     /// The number that the kernel answered with, if it did.
-    #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match &self.cause {
             Cause::Kernel(error) => error.raw_os_error(),
@@ -121,7 +115,6 @@ impl Error {
     }
 
     /// Whether the kernel answered with one of these numbers.
-    #[must_use]
     pub fn is_any_of(&self, numbers: &[i32]) -> bool {
         self.errno().is_some_and(|errno| numbers.contains(&errno))
     }

@@ -49,14 +49,12 @@ pub struct Grants {
 }
 
 /// Whether memory of a cgroup can be protected: version 2 only.
-#[must_use]
 pub fn can_protect(kernel: &Kernel, cgroup: &Cgroup) -> bool {
     cgroup.version == Version::V2 && kernel.path(&cgroup.path).join("memory.min").exists()
 }
 
 impl Grants {
     /// Nothing is granted yet.
-    #[must_use]
     pub fn new(kernel: &Kernel, journal: Journal) -> Self {
         let (protections, raised, pauses) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { kernel: kernel.clone(), journal, protections, raised, pauses }
@@ -155,19 +153,16 @@ impl Grants {
     }
 
     /// Whether nothing is granted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.protections.is_empty() && self.pauses.is_empty()
     }
 
     /// Why one that waits is stopped by a signal rather than frozen.
-    #[must_use]
     pub fn stopped(&self, id: u64) -> Option<&str> {
         self.pauses.get(&id)?.stopped.as_deref()
     }
 
     /// Bytes of a cgroup that are protected, and whether it waits.
-    #[must_use]
     pub fn of(&self, id: u64) -> (u64, bool) {
         (self.protections.get(&id).map_or(0, |of| of.bytes), self.pauses.contains_key(&id))
     }

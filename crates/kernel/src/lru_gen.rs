@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use lowtide_model::PAGE;
 use lowtide_model::generations::Generation;
+use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::units::float;
 
 use crate::mounts::Mounted;
 use crate::root::{Error, Kernel, Result};
@@ -37,28 +39,24 @@ pub struct Lruvec {
 
 impl Lruvec {
     /// Whether no page is in any generation.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.generations.iter().all(|generation| generation.anon + generation.file == 0.0)
     }
 
     /// Number of the youngest generation of which all pages have been idle for at least so long: for as long as the one after
     /// it has been there. Never one of the two youngest, which the kernel keeps.
-    #[must_use]
     pub fn idle_for(&self, age_s: f64) -> Option<u64> {
         let mut pairs = self.generations.windows(3).map(|next| (next[0].seq, next[1].age_s));
         pairs.rfind(|(_, idle_s)| *idle_s >= age_s).map(|(seq, _)| seq)
     }
 
-    /// Bytes of one side in generations up to that one.
-    #[must_use]
-    pub fn up_to(&self, seq: u64, anon: bool) -> f64 {
+    /// Bytes of one kind in generations up to `seq`.
+    pub fn up_to(&self, seq: u64, kind: Kind) -> f64 {
         let old = self.generations.iter().filter(|generation| generation.seq <= seq);
-        old.map(|generation| if anon { generation.anon } else { generation.file }).sum()
+        old.map(|generation| PerKind { anon: generation.anon, file: generation.file }[kind]).sum()
     }
 
     /// Number of the youngest generation.
-    #[must_use]
     pub fn youngest(&self) -> Option<u64> {
         self.generations.last().map(|generation| generation.seq)
     }
@@ -66,7 +64,6 @@ impl Lruvec {
 
 /// Parses the file: `memcg ID PATH`, ` node NID`, and a line `SEQ AGE_MS ANON FILE` (pages) for each generation. Lines of
 /// any other form are passed over. Numbers are updated in batches and may be below zero for a moment.
-#[must_use]
 pub fn parse(text: &str) -> Vec<Lruvec> {
     let mut all: Vec<Lruvec> = Vec::new();
     let (mut memcg, mut path) = (0, "");
@@ -93,9 +90,7 @@ fn generation(line: &str) -> Option<Generation> {
     let age_ms: u32 = words.next()?.parse().ok()?;
     let mut bytes = || {
         let pages: i64 = words.next()?.parse().ok()?;
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory are below 2^53")]
-        let bytes = u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE) as f64;
-        Some(bytes)
+        Some(float(u64::try_from(pages).unwrap_or(0).saturating_mul(PAGE)))
     };
     Some(Generation { seq, age_s: f64::from(age_ms) / 1e3, anon: bytes()?, file: bytes()? })
 }
@@ -156,9 +151,9 @@ impl LruGen {
 
     /// Evicts at most so many pages of generations up to `seq`, the oldest first: anonymous ones, or those of files. The two
     /// youngest generations cannot be evicted. False if there was nothing that could be.
-    pub fn evict(&self, lruvec: &Lruvec, seq: u64, anon: bool, pages: u64) -> Result<bool> {
+    pub fn evict(&self, lruvec: &Lruvec, seq: u64, kind: Kind, pages: u64) -> Result<bool> {
         // Swappiness: 200 takes anonymous pages alone, 0 those of files (mm/vmscan.c, get_type_to_scan).
-        let swappiness = if anon { 200 } else { 0 };
+        let swappiness = if kind == Kind::Anon { 200 } else { 0 };
         let command = format!("- {} {} {seq} {swappiness} {pages}", lruvec.memcg, lruvec.node);
         Ok(self.write(&command)?.is_none())
     }
@@ -201,7 +196,7 @@ mod tests {
             [5.0, 10.0, 11.0, 30.0, 31.0].map(|age_s| lruvec.idle_for(age_s)),
             [Some(5), Some(5), Some(4), Some(4), None]
         );
-        assert_eq!((lruvec.up_to(5, true), lruvec.up_to(4, false)), (20.0, 1.0));
+        assert_eq!((lruvec.up_to(5, Kind::Anon), lruvec.up_to(4, Kind::File)), (20.0, 1.0));
         let young = Lruvec { generations: vec![of(6, 90.0), of(7, 50.0)], ..Lruvec::default() };
         assert_eq!(young.idle_for(1.0), None, "the kernel keeps two");
     }

@@ -37,7 +37,6 @@ impl Mounted {
     }
 
     /// A path in it.
-    #[must_use]
     pub fn path(&self, below: &str) -> PathBuf {
         self.base.join(below)
     }

@@ -13,7 +13,6 @@ use crate::root::{Kernel, Result, keyed};
 const NODES: &str = "/sys/devices/system/node";
 
 /// The nodes that have memory, in order; a single one where the kernel knows of none.
-#[must_use]
 pub fn with_memory(kernel: &Kernel) -> Vec<u32> {
     let text = kernel.read_text(format!("{NODES}/has_memory")).unwrap_or_default();
     let nodes = list(&text);
@@ -54,7 +53,6 @@ pub fn of_process(kernel: &Kernel, pid: u32) -> Result<Vec<NodeUse>> {
 }
 
 /// The sum of several.
-#[must_use]
 pub fn sum(all: impl IntoIterator<Item = NodeUse>) -> Vec<NodeUse> {
     let mut nodes: BTreeMap<u32, NodeUse> = BTreeMap::new();
     for one in all {

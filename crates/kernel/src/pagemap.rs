@@ -19,31 +19,26 @@ pub struct Entry(pub u64);
 
 impl Entry {
     /// In memory.
-    #[must_use]
     pub fn is_present(self) -> bool {
         self.0 >> 63 == 1
     }
 
     /// Paged out: its contents are in swap. Shared memory that was paged out has an empty entry instead.
-    #[must_use]
     pub fn is_swapped(self) -> bool {
         self.0 >> 62 & 1 == 1
     }
 
     /// File page or shared memory.
-    #[must_use]
     pub fn is_file(self) -> bool {
         self.0 >> 61 & 1 == 1
     }
 
     /// Mapped exactly once.
-    #[must_use]
     pub fn is_exclusive(self) -> bool {
         self.0 >> 56 & 1 == 1
     }
 
     /// The frame; 0 without `CAP_SYS_ADMIN`.
-    #[must_use]
     pub fn frame(self) -> u64 {
         self.0 & ((1 << 55) - 1)
     }

@@ -1,4 +1,4 @@
-//! Pressure stall information: time in which tasks waited for a resource, and being woken when they do
+//! StallTotals stall information: time in which tasks waited for a resource, and being woken when they do
 //! (Documentation/accounting/psi.rst).
 
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use crate::root::{Error, Kernel, Result};
 
 /// Time stalled, seconds since boot or since the cgroup was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Pressure {
+pub struct StallTotals {
     /// Some task stalled.
     pub some_s: f64,
     /// All tasks stalled; `None` where the kernel does not tell.
@@ -21,19 +21,18 @@ pub struct Pressure {
 }
 
 /// Parses a PSI file: `some avg10=0.00 avg60=0.00 avg300=0.00 total=12`.
-#[must_use]
-pub fn parse(text: &str) -> Option<Pressure> {
+pub fn parse(text: &str) -> Option<StallTotals> {
     let total = |kind: &str| {
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(kind))?;
         let us: u64 = line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()?;
         #[expect(clippy::cast_precision_loss, reason = "microseconds of an uptime are below 2^53")]
         Some(us as f64 / 1e6)
     };
-    Some(Pressure { some_s: total("some")?, full_s: total("full") })
+    Some(StallTotals { some_s: total("some")?, full_s: total("full") })
 }
 
 /// Reads a PSI file. A kernel booted without `psi=1` has the file but refuses to read it (`EOPNOTSUPP`).
-pub fn read(kernel: &Kernel, path: &str) -> Result<Pressure> {
+pub fn read(kernel: &Kernel, path: &str) -> Result<StallTotals> {
     parse(&kernel.read_text(path)?).ok_or_else(|| Error::unexpected(path, "no 'some' line"))
 }
 
@@ -69,7 +68,6 @@ impl Trigger {
     }
 
     /// What it means that these flags came back.
-    #[must_use]
     pub fn woken(flags: PollFlags) -> Option<Woken> {
         if flags.contains(PollFlags::ERR) {
             Some(Woken::Gone)
@@ -93,7 +91,7 @@ mod tests {
     #[test]
     fn totals_are_seconds() {
         let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=2500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n";
-        assert_eq!(parse(text), Some(Pressure { some_s: 2.5, full_s: Some(1.0) }));
+        assert_eq!(parse(text), Some(StallTotals { some_s: 2.5, full_s: Some(1.0) }));
     }
 
     #[test]

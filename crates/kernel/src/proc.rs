@@ -16,10 +16,17 @@ pub struct ProcessId {
 
 impl ProcessId {
     /// Both in one number, with the highest bit set: pids have 22 bits at most (`PID_MAX_LIMIT`).
-    #[must_use]
     pub fn key(self) -> u64 {
         1 << 63 | self.start_ticks << 22 | u64::from(self.pid)
     }
+}
+
+/// A counter of a process, and the sum of the same counter over the children that it has waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "what the names say")]
+pub struct WithChildren {
+    pub own: u64,
+    pub children: u64,
 }
 
 /// The fields of `/proc/PID/stat` that lowtide reads.
@@ -33,12 +40,12 @@ pub struct Stat {
     pub state: char,
     /// Parent's pid.
     pub ppid: u32,
-    /// Faults without I/O: its own, and of children it waited for.
-    pub minor_faults: [u64; 2],
-    /// Faults with I/O: its own, and of children it waited for.
-    pub major_faults: [u64; 2],
-    /// User plus system CPU, clock ticks: its own, and of children it waited for.
-    pub cpu_ticks: [u64; 2],
+    /// Faults without I/O.
+    pub minor_faults: WithChildren,
+    /// Faults with I/O.
+    pub major_faults: WithChildren,
+    /// User plus system CPU, clock ticks.
+    pub cpu_ticks: WithChildren,
     /// Of its own, those in the kernel.
     pub system_ticks: u64,
     /// Threads.
@@ -48,7 +55,6 @@ pub struct Stat {
 }
 
 /// Parses `/proc/PID/stat`. The name is in parentheses and may itself hold parentheses and spaces.
-#[must_use]
 pub fn parse_stat(text: &str) -> Option<Stat> {
     let (pid, rest) = text.split_once(" (")?;
     let (comm, rest) = rest.rsplit_once(") ")?;
@@ -60,9 +66,12 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         comm: comm.to_owned(),
         state: words.first()?.chars().next()?,
         ppid: words.get(1)?.parse().ok()?,
-        minor_faults: [field(10)?, field(11)?],
-        major_faults: [field(12)?, field(13)?],
-        cpu_ticks: [field(14)?.saturating_add(field(15)?), field(16)?.saturating_add(field(17)?)],
+        minor_faults: WithChildren { own: field(10)?, children: field(11)? },
+        major_faults: WithChildren { own: field(12)?, children: field(13)? },
+        cpu_ticks: WithChildren {
+            own: field(14)?.saturating_add(field(15)?),
+            children: field(16)?.saturating_add(field(17)?),
+        },
         system_ticks: field(15)?,
         threads: field(20)?,
         rss_pages: field(24)?,
@@ -145,14 +154,12 @@ pub struct Status {
 
 impl Status {
     /// The resident set.
-    #[must_use]
     pub fn rss(&self) -> u64 {
         self.rss_anon + self.rss_file + self.rss_shmem
     }
 }
 
 /// Parses `/proc/PID/status`.
-#[must_use]
 pub fn parse_status(text: &str) -> Status {
     let mut status = Status::default();
     for (key, bytes) in keyed(text) {
@@ -207,7 +214,6 @@ pub struct Mapping {
 }
 
 /// Parses one line of `/proc/PID/maps`: `start-end perms offset dev inode   name`.
-#[must_use]
 pub fn parse_mapping(line: &str) -> Option<Mapping> {
     let mut rest = line;
     let mut word = || {
@@ -237,7 +243,6 @@ pub fn pids(kernel: &Kernel) -> Result<Vec<u32>> {
 }
 
 /// `root` and everything that descends from it, by parent links.
-#[must_use]
 pub fn descendants(parents: &[(u32, u32)], roots: &[u32]) -> Vec<u32> {
     let mut tree: std::collections::BTreeSet<u32> = roots.iter().copied().collect();
     loop {
@@ -264,7 +269,8 @@ mod tests {
         let stat = parse_stat(text).unwrap();
         assert_eq!(stat.comm, "a) b (c");
         assert_eq!((stat.id.pid, stat.ppid, stat.threads, stat.rss_pages), (7, 3, 3, 42));
-        assert_eq!((stat.cpu_ticks, stat.minor_faults, stat.id.start_ticks), ([30, 70], [120, 5], 777));
+        let pair = |of: WithChildren| [of.own, of.children];
+        assert_eq!((pair(stat.cpu_ticks), pair(stat.minor_faults), stat.id.start_ticks), ([30, 70], [120, 5], 777));
     }
 
     #[test]

@@ -1,25 +1,19 @@
 //! `memory.reclaim` of cgroups, version 2 (Documentation/admin-guide/cgroup-v2.rst): bytes to be evicted now, in the
 //! writer's own time. Where it does not let itself be told which memory (before Linux 6.9), generations are evicted instead.
 
+use lowtide_model::PAGE;
+use lowtide_model::kind::Kind;
+use lowtide_model::units::{float, integer};
+
 use crate::cgroup::{Cgroup, Version, is_below};
 use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
-use lowtide_model::PAGE;
 
 /// The file.
 const FILE: &str = "memory.reclaim";
 
 /// Bytes that the kernel takes at once, however few it is asked for (mm/vmscan.c, `MAX_LRU_BATCH` pages).
 pub const BATCH: u64 = 64 * PAGE;
-
-/// Which memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// Anonymous memory: swappiness `max` where the kernel has it, else as much in favour of it as can be said.
-    Anon,
-    /// File memory: swappiness 0.
-    File,
-}
 
 /// How this kernel lets itself be told which memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,15 +28,14 @@ enum Selects {
 
 /// Asks for memory back.
 #[derive(Debug)]
-pub struct Reclaimer {
+pub struct CgroupReclaimer {
     kernel: Kernel,
     selects: Selects,
     generations: Option<LruGen>,
 }
 
-impl Reclaimer {
+impl CgroupReclaimer {
     /// For this kernel. What it takes beside the number is found out when it is asked.
-    #[must_use]
     pub fn new(kernel: &Kernel) -> Self {
         Self { kernel: kernel.clone(), selects: Selects::Exactly, generations: None }
     }
@@ -56,7 +49,6 @@ impl Reclaimer {
     }
 
     /// How exactly anonymous memory can be asked for, for people.
-    #[must_use]
     pub fn selects(&self) -> &'static str {
         match self.selects {
             Selects::Exactly => "anonymous and file memory apart",
@@ -69,19 +61,19 @@ impl Reclaimer {
     /// generations are evicted, nothing goes that was not idle for `older_s`; else the kernel takes the coldest.
     ///
     /// The cgroup is the one whose inode is known: another that has its path by now is left alone.
-    pub fn reclaim(&mut self, cgroup: &Cgroup, bytes: u64, side: Side, older_s: f64) -> Result<bool> {
+    pub fn reclaim(&mut self, cgroup: &Cgroup, bytes: u64, kind: Kind, older_s: f64) -> Result<bool> {
         loop {
-            let selector = match (self.selects, side) {
-                (Selects::Never, _) => return self.evict(cgroup, bytes, side, older_s),
-                (_, Side::File) => " swappiness=0",
-                (Selects::Exactly, Side::Anon) => " swappiness=max",
-                (Selects::Roughly, Side::Anon) => " swappiness=200",
+            let selector = match (self.selects, kind) {
+                (Selects::Never, _) => return self.evict(cgroup, bytes, kind, older_s),
+                (_, Kind::File) => " swappiness=0",
+                (Selects::Exactly, Kind::Anon) => " swappiness=max",
+                (Selects::Roughly, Kind::Anon) => " swappiness=200",
             };
             let asked = self.kernel.write_in(&cgroup.path, cgroup.inode, FILE, &format!("{bytes}{selector}"));
-            self.selects = match (asked, self.selects, side) {
+            self.selects = match (asked, self.selects, kind) {
                 (Ok(()), ..) => return Ok(true),
                 (Err(e), ..) if e.is_any_of(&[libc::EAGAIN]) => return Ok(false),
-                (Err(e), Selects::Exactly, Side::Anon) if e.is_invalid() => Selects::Roughly,
+                (Err(e), Selects::Exactly, Kind::Anon) if e.is_invalid() => Selects::Roughly,
                 (Err(e), Selects::Exactly | Selects::Roughly, _) if e.is_invalid() => Selects::Never,
                 (Err(e), ..) => return Err(e),
             };
@@ -89,7 +81,7 @@ impl Reclaimer {
     }
 
     /// The same by generations, from those of its descendants, too; each gives in proportion to what it has.
-    fn evict(&mut self, cgroup: &Cgroup, bytes: u64, side: Side, older_s: f64) -> Result<bool> {
+    fn evict(&mut self, cgroup: &Cgroup, bytes: u64, kind: Kind, older_s: f64) -> Result<bool> {
         if self.generations.is_none() {
             self.generations = Some(LruGen::open(&self.kernel).map_err(|error| {
                 let why = format!("this kernel cannot be told which memory (Linux 6.9 can); {error}");
@@ -105,18 +97,14 @@ impl Reclaimer {
         }
         let old = |lruvec: &&Lruvec| is_below(&lruvec.path, &path) && lruvec.idle_for(older_s).is_some();
         let each = all.iter().filter(old).filter_map(|lruvec| Some((lruvec, lruvec.idle_for(older_s)?)));
-        let each: Vec<(&Lruvec, u64, f64)> =
-            each.map(|(lruvec, seq)| (lruvec, seq, lruvec.up_to(seq, side == Side::Anon))).collect();
+        let each: Vec<(&Lruvec, u64, f64)> = each.map(|(lruvec, seq)| (lruvec, seq, lruvec.up_to(seq, kind))).collect();
         let total: f64 = each.iter().map(|(_, _, bytes)| bytes).sum();
-        let mut whole = total > 0.0;
+        let mut complete = total > 0.0;
         for (lruvec, seq, has) in each.into_iter().filter(|(_, _, has)| *has > 0.0) {
-            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-            let share = has / total * bytes as f64;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
-            let pages = (share as u64).div_ceil(PAGE);
-            whole &= lru.evict(lruvec, seq, side == Side::Anon, pages)?;
+            let pages = integer(has / total * float(bytes)).div_ceil(PAGE);
+            complete &= lru.evict(lruvec, seq, kind, pages)?;
         }
-        Ok(whole)
+        Ok(complete)
     }
 }
 
@@ -139,16 +127,16 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_written() {
         let (dir, kernel, cgroup) = tree();
-        let mut reclaimer = Reclaimer::new(&kernel);
-        Reclaimer::check(&kernel, &cgroup).unwrap();
+        let mut reclaimer = CgroupReclaimer::new(&kernel);
+        CgroupReclaimer::check(&kernel, &cgroup).unwrap();
         let written = || std::fs::read_to_string(dir.path().join("cg/job/memory.reclaim")).unwrap();
-        assert!(reclaimer.reclaim(&cgroup, 4096, Side::File, 0.0).unwrap());
+        assert!(reclaimer.reclaim(&cgroup, 4096, Kind::File, 0.0).unwrap());
         assert_eq!(written(), "4096 swappiness=0");
         std::fs::write(dir.path().join("cg/job/memory.reclaim"), "").unwrap();
-        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon, 0.0).unwrap());
+        assert!(reclaimer.reclaim(&cgroup, 8192, Kind::Anon, 0.0).unwrap());
         assert_eq!(written(), "8192 swappiness=max");
         reclaimer.selects = Selects::Never;
-        assert!(reclaimer.reclaim(&cgroup, 8192, Side::Anon, 0.0).unwrap_err().to_string().contains("which memory"));
+        assert!(reclaimer.reclaim(&cgroup, 8192, Kind::Anon, 0.0).unwrap_err().to_string().contains("which memory"));
     }
 
     #[test]
@@ -157,18 +145,18 @@ mod tests {
         std::fs::rename(dir.path().join("cg/job"), dir.path().join("cg/old")).unwrap();
         std::fs::create_dir_all(dir.path().join("cg/job")).unwrap();
         std::fs::write(dir.path().join("cg/job/memory.reclaim"), "").unwrap();
-        let error = Reclaimer::new(&kernel).reclaim(&cgroup, 4096, Side::File, 0.0).unwrap_err();
+        let error = CgroupReclaimer::new(&kernel).reclaim(&cgroup, 4096, Kind::File, 0.0).unwrap_err();
         assert!(error.is_gone(), "{error}");
         assert_eq!(std::fs::read_to_string(dir.path().join("cg/job/memory.reclaim")).unwrap(), "");
         std::fs::remove_dir_all(dir.path().join("cg/job")).unwrap();
-        assert!(Reclaimer::new(&kernel).reclaim(&cgroup, 4096, Side::File, 0.0).unwrap_err().is_gone());
+        assert!(CgroupReclaimer::new(&kernel).reclaim(&cgroup, 4096, Kind::File, 0.0).unwrap_err().is_gone());
     }
 
     #[test]
     fn version_1_says_that_it_cannot() {
         let (_dir, kernel, cgroup) = tree();
         let old = Cgroup { version: Version::V1, ..cgroup };
-        let error = Reclaimer::check(&kernel, &old).unwrap_err();
+        let error = CgroupReclaimer::check(&kernel, &old).unwrap_err();
         assert!(error.to_string().contains("version 1"), "{error}");
     }
 }

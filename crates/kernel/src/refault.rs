@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::pagemap::{Entry, PageMap};
 use crate::root::{Error, Kernel, Result, chosen};
-use crate::swap::{self, Swap, unescape};
+use crate::swap::{self, SwapDevice, unescape};
 use crate::sys::{Area, thread_major_faults};
 use crate::zram;
 
@@ -70,7 +70,6 @@ pub struct Refault {
 
 impl Refault {
     /// A device of which nothing is known but why.
-    #[must_use]
     pub fn unmeasured(medium: Medium, device: String, why: String) -> Self {
         Self::of(medium, device, &[], why)
     }
@@ -89,7 +88,6 @@ impl Refault {
     }
 
     /// Seconds that a page takes which is evicted and comes back, on average.
-    #[must_use]
     pub fn both_ways_s(&self) -> Option<f64> {
         Some(self.mean_s? + self.out_s.unwrap_or(0.0))
     }
@@ -130,7 +128,7 @@ fn temporary_file(dir: &Path) -> std::io::Result<File> {
 /// Cost of a refault of anonymous memory on each swap device that is on; empty if there is none.
 pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     let before = swap::devices(kernel)?;
-    let free: u64 = before.iter().map(Swap::free).sum();
+    let free: u64 = before.iter().map(SwapDevice::free).sum();
     let pages = usize::try_from(free / PAGE / 2).unwrap_or(SWAP_PAGES).min(SWAP_PAGES);
     if pages < FEWEST_PAGES {
         return Ok(before.iter().map(|device| unmeasured(device, "it is full")).collect());
@@ -156,15 +154,15 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     Ok(all.map(|one| Refault { out_s: out_s.filter(|_| one.samples > 0), ..one }).collect())
 }
 
-fn unmeasured(device: &Swap, note: &str) -> Refault {
+fn unmeasured(device: &SwapDevice, note: &str) -> Refault {
     Refault::unmeasured(Medium::Swap, device.device.to_string_lossy().into_owned(), note.to_owned())
 }
 
 /// Gives each swap device the times of its pages. A page says the number of its swap area, which is its place in
 /// `/proc/swaps` unless an area before it was switched off: so that device must also have grown by these pages.
 fn by_device(
-    before: &[Swap],
-    after: &[Swap],
+    before: &[SwapDevice],
+    after: &[SwapDevice],
     by_type: &BTreeMap<Option<usize>, Vec<f64>>,
     notes: &[String],
 ) -> Vec<Refault> {
@@ -203,7 +201,7 @@ fn swap_type(entry: Entry) -> Option<usize> {
 }
 
 /// What must be known about the figures of a swap device.
-fn note_on(kernel: &Kernel, device: &Swap) -> String {
+fn note_on(kernel: &Kernel, device: &SwapDevice) -> String {
     let mut notes = Vec::new();
     let name = device.device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let file = |file: &str| kernel.read_text(format!("/sys/block/{name}/{file}")).ok();
@@ -298,8 +296,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn device(name: &str, used_pages: u64) -> Swap {
-        Swap { device: name.into(), bytes: 1 << 30, used: used_pages * PAGE, priority: 0 }
+    fn device(name: &str, used_pages: u64) -> SwapDevice {
+        SwapDevice { device: name.into(), bytes: 1 << 30, used: used_pages * PAGE, priority: 0 }
     }
 
     #[test]

@@ -42,19 +42,16 @@ impl Kernel {
     }
 
     /// Nanoseconds on `CLOCK_MONOTONIC`, the clock of trace events.
-    #[must_use]
     pub fn monotonic_ns(&self) -> u64 {
         self.clock.monotonic_ns()
     }
 
     /// Seconds since the boot, sleep counted.
-    #[must_use]
     pub fn boot_s(&self) -> f64 {
         self.clock.boot_s()
     }
 
     /// Seconds since that time.
-    #[must_use]
     pub fn seconds_since(&self, monotonic_ns: u64) -> f64 {
         Duration::from_nanos(self.monotonic_ns().saturating_sub(monotonic_ns)).as_secs_f64()
     }
@@ -77,13 +74,11 @@ impl Kernel {
 
     /// Whether this is the kernel that runs this program. System calls know no injected root: what they say or do is
     /// about this kernel alone.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         self.root == Path::new("/")
     }
 
     /// Whether nothing may be changed. Files are never written then; system calls must ask.
-    #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
     }
@@ -211,13 +206,11 @@ pub fn keyed(text: &str) -> impl Iterator<Item = (&str, u64)> {
 }
 
 /// The number of one key of such a file.
-#[must_use]
 pub fn value_of(text: &str, key: &str) -> Option<u64> {
     keyed(text).find(|(name, _)| *name == key).map(|(_, number)| number)
 }
 
 /// The chosen word of a file that shows all it could be set to, like `always [madvise] never`.
-#[must_use]
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }

@@ -9,7 +9,7 @@ use crate::root::{Kernel, Result};
 
 /// A swap device that is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Swap {
+pub struct SwapDevice {
     /// The device or file.
     pub device: PathBuf,
     /// Bytes it can hold.
@@ -20,22 +20,19 @@ pub struct Swap {
     pub priority: i32,
 }
 
-impl Swap {
+impl SwapDevice {
     /// Bytes that it can still take.
-    #[must_use]
     pub fn free(&self) -> u64 {
         self.bytes.saturating_sub(self.used)
     }
 
     /// The device's name where it is a zram device: compressed memory, and no disk.
-    #[must_use]
     pub fn zram_name(&self) -> Option<&str> {
         self.device.file_name()?.to_str().filter(|name| name.starts_with("zram"))
     }
 }
 
 /// A name as the kernel writes it into its tables: blanks, tabs, newlines and backslashes are octal (`\040`).
-#[must_use]
 pub fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -56,21 +53,20 @@ pub fn unescape(text: &str) -> PathBuf {
 }
 
 /// Parses `/proc/swaps`: a heading, then one line per device in the kernel's order.
-#[must_use]
-pub fn parse(text: &str) -> Vec<Swap> {
+pub fn parse(text: &str) -> Vec<SwapDevice> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let device = unescape(words.next()?);
         let _kind = words.next()?;
         let mut kib = || words.next()?.parse::<u64>().ok()?.checked_mul(1024);
         let (bytes, used) = (kib()?, kib()?);
-        Some(Swap { device, bytes, used, priority: words.next()?.parse().ok()? })
+        Some(SwapDevice { device, bytes, used, priority: words.next()?.parse().ok()? })
     };
     text.lines().skip(1).filter_map(line).collect()
 }
 
 /// The swap devices that are on, in the kernel's order.
-pub fn devices(kernel: &Kernel) -> Result<Vec<Swap>> {
+pub fn devices(kernel: &Kernel) -> Result<Vec<SwapDevice>> {
     Ok(parse(&kernel.read_text("/proc/swaps")?))
 }
 
@@ -80,7 +76,7 @@ pub fn devices(kernel: &Kernel) -> Result<Vec<Swap>> {
 /// # Errors
 /// If the kernel does not list the devices.
 pub fn available(kernel: &Kernel, cgroup: Option<&Cgroup>) -> Result<u64> {
-    let free: u64 = devices(kernel)?.iter().map(Swap::free).sum();
+    let free: u64 = devices(kernel)?.iter().map(SwapDevice::free).sum();
     Ok(cgroup.and_then(|cgroup| cgroup.lowest_swap_limit(kernel)).map_or(free, |limit| free.min(limit)))
 }
 

@@ -21,7 +21,6 @@ pub struct Ended {
 
 impl Ended {
     /// The exit code a shell would report: the code, or 128 + signal.
-    #[must_use]
     pub fn code(&self) -> i32 {
         if libc::WIFSIGNALED(self.status) { 128 + libc::WTERMSIG(self.status) } else { libc::WEXITSTATUS(self.status) }
     }
@@ -60,13 +59,11 @@ pub fn reap() -> io::Result<Reaped> {
 }
 
 /// User plus system CPU seconds of this process.
-#[must_use]
 pub fn own_cpu_s() -> f64 {
     cpu_of(&usage_of(libc::RUSAGE_SELF))
 }
 
 /// CPU time of the calling thread, seconds.
-#[must_use]
 pub fn thread_cpu_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "CPU time of one thread")]
@@ -75,7 +72,6 @@ pub fn thread_cpu_s() -> f64 {
 }
 
 /// Minor and major faults, and CPU seconds, of the children of this process that ended and were waited for.
-#[must_use]
 pub fn children_usage() -> ([u64; 2], f64) {
     let usage = usage_of(libc::RUSAGE_CHILDREN);
     let count = |value: libc::c_long| u64::try_from(value).unwrap_or(0);
@@ -324,7 +320,6 @@ pub fn forget_code() {
 }
 
 /// Page faults with I/O of the calling thread so far.
-#[must_use]
 pub fn thread_major_faults() -> u64 {
     u64::try_from(usage_of(libc::RUSAGE_THREAD).ru_majflt).unwrap_or(0)
 }
@@ -369,7 +364,6 @@ impl Area {
     }
 
     /// Address of the first byte.
-    #[must_use]
     pub fn address(&self) -> usize {
         self.start.as_ptr().addr()
     }
@@ -381,7 +375,6 @@ impl Area {
     }
 
     /// Reads one byte of a page, which brings the page in.
-    #[must_use]
     pub fn touch(&self, page: usize) -> u8 {
         // SAFETY: the page lies inside the mapping, which is readable and lives as long as `self`.
         unsafe { self.page(page).read_volatile() }

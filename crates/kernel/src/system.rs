@@ -32,7 +32,6 @@ pub struct Memory {
 }
 
 /// Parses `/proc/meminfo`.
-#[must_use]
 pub fn parse_meminfo(text: &str) -> Memory {
     let mut memory = Memory::default();
     let mut swap_free = 0;
@@ -75,7 +74,6 @@ pub struct CpuTicks {
 }
 
 /// Parses the `cpu` line of `/proc/stat`.
-#[must_use]
 pub fn parse_cpu(text: &str) -> Option<CpuTicks> {
     let line = text.lines().find(|line| line.starts_with("cpu "))?;
     let mut states = line.split_whitespace().skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
@@ -134,14 +132,12 @@ fn parse_ram(text: &str) -> Vec<(u64, u64)> {
 }
 
 /// Nanoseconds on `CLOCK_MONOTONIC`, the clock of trace events.
-#[must_use]
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// Seconds on `CLOCK_BOOTTIME`: since this machine was booted, sleep counted.
-#[must_use]
 pub fn since_boot_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     #[expect(clippy::cast_precision_loss, reason = "seconds since the boot")]

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::mounts::Mounted;
 use crate::root::{Error, Kernel, Result};
-use crate::undo::{Change, Journal, Lease};
+use crate::undo::{Journal, KernelChange, Lease};
 
 /// One `damon_aggregated` event: one region at the end of one aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
     /// The kdamond that traced it.
@@ -99,10 +99,10 @@ fn parse_format(text: &str) -> Option<Format> {
 }
 
 impl Format {
-    fn event(&self, time_ns: u64, data: &[u8]) -> Option<Event> {
+    fn event(&self, time_ns: u64, data: &[u8]) -> Option<TraceEvent> {
         let id = u16::from_ne_bytes(data.get(..2)?.try_into().ok()?);
         (id == self.id).then_some(())?;
-        Some(Event {
+        Some(TraceEvent {
             time_ns,
             kdamond: self.pid.get32(data)?,
             target: self.target.get(data)?,
@@ -195,7 +195,7 @@ impl fmt::Display for Instance {
     }
 }
 
-impl Change for Instance {
+impl KernelChange for Instance {
     const KIND: &'static str = "trace_instance";
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
@@ -256,7 +256,7 @@ impl Trace {
     }
 
     /// Appends what was traced since the last read, in order of time.
-    pub fn read(&mut self, out: &mut Vec<Event>) -> Result<()> {
+    pub fn read(&mut self, out: &mut Vec<TraceEvent>) -> Result<()> {
         let first = out.len();
         for cpu in &mut self.cpus {
             loop {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::root::{Error, Kernel, Result, chosen};
 
 /// A kind of change to the kernel: what must be known to take it back. As text it says what was left, for people.
-pub trait Change: Serialize + DeserializeOwned + Display {
+pub trait KernelChange: Serialize + DeserializeOwned + Display {
     /// Its name in journals.
     const KIND: &'static str;
     /// Only one lowtide can have made it, who holds [`Journal::lock_damon`]: another that holds it by now has found nothing left.
@@ -35,7 +35,7 @@ pub trait Change: Serialize + DeserializeOwned + Display {
 pub struct Undo(BTreeMap<String, Value>);
 
 impl Undo {
-    fn of<C: Change>(change: &C) -> serde_json::Result<Self> {
+    fn of<C: KernelChange>(change: &C) -> serde_json::Result<Self> {
         Ok(Self(BTreeMap::from([(C::KIND.to_owned(), serde_json::to_value(change)?)])))
     }
 
@@ -72,7 +72,7 @@ struct Kind {
 }
 
 impl Kind {
-    const fn of<C: Change>() -> Self {
+    const fn of<C: KernelChange>() -> Self {
         Self {
             name: C::KIND,
             is_exclusive: C::IS_EXCLUSIVE,
@@ -98,7 +98,7 @@ impl Display for Written {
     }
 }
 
-impl Change for Written {
+impl KernelChange for Written {
     const KIND: &'static str = "write";
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
@@ -118,7 +118,7 @@ enum Line {
     Given { id: u64 },
 }
 
-/// All kinds of changes. A new one is a [`Change`] beside the code that makes it, and a line here.
+/// All kinds of changes. A new one is a [`KernelChange`] beside the code that makes it, and a line here.
 static KINDS: [Kind; 6] = [
     Kind::of::<Written>(),
     Kind::of::<crate::cgroup::Made>(),
@@ -129,7 +129,6 @@ static KINDS: [Kind; 6] = [
 ];
 
 /// Folder of the journals: `/run/lowtide` for root, else below `$XDG_RUNTIME_DIR`.
-#[must_use]
 pub fn folder() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/run/lowtide".into();
@@ -193,7 +192,7 @@ impl Journal {
     }
 
     /// Writes down how a change that is about to be made is taken back.
-    pub fn lease<C: Change>(&self, change: &C) -> Result<Lease> {
+    pub fn lease<C: KernelChange>(&self, change: &C) -> Result<Lease> {
         let undo = Undo::of(change).map_err(|e| Error::new("write", &self.0.path, e))?;
         let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.append(&Line::Taken { id, undo: undo.clone() })?;
@@ -288,7 +287,6 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
 }
 
 /// The live lowtide that holds a lease of DAMON, as pid and command line.
-#[must_use]
 pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
     for entry in std::fs::read_dir(folder).ok()?.flatten() {
         let Ok(file) = File::open(entry.path()) else { continue };

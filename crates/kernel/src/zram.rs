@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::root::{Error, Kernel, Result, chosen};
 use crate::swap;
 use crate::sys;
-use crate::undo::{Change, Journal, Lease};
+use crate::undo::{Journal, KernelChange, Lease};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
 /// What kind of device is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setup {
+pub struct ZramSetup {
     /// Bytes that it holds, before compression.
     pub bytes: u64,
     /// How it compresses; the kernel's default if `None`.
@@ -32,7 +32,7 @@ pub struct Setup {
 
 /// Bytes that a device holds and takes; the first three fields of `mm_stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ZramUsage {
     /// Stored, before compression.
     pub original: u64,
     /// Stored, after compression.
@@ -42,24 +42,22 @@ pub struct Usage {
 }
 
 /// Parses `mm_stat`.
-#[must_use]
-pub fn parse_mm_stat(text: &str) -> Option<Usage> {
+pub fn parse_mm_stat(text: &str) -> Option<ZramUsage> {
     let mut words = text.split_whitespace().map(|word| word.parse::<u64>().ok());
-    Some(Usage { original: words.next()??, compressed: words.next()??, used: words.next()?? })
+    Some(ZramUsage { original: words.next()??, compressed: words.next()??, used: words.next()?? })
 }
 
 /// Bytes of a device's own table for each page that it can hold (`struct zram_table_entry`, drivers/block/zram/zram_drv.h).
 const TABLE_ENTRY: u64 = 16;
 
 /// What all zram devices that are swapped to hold and take, with their tables; `None` if there are none.
-#[must_use]
-pub fn in_use(kernel: &Kernel) -> Option<Usage> {
+pub fn in_use(kernel: &Kernel) -> Option<ZramUsage> {
     let mut sum = None;
     for swap in swap::devices(kernel).ok()? {
         let Some(name) = swap.zram_name() else { continue };
         let text = kernel.read_text(format!("/sys/block/{name}/mm_stat")).unwrap_or_default();
         let Some(usage) = parse_mm_stat(&text) else { continue };
-        let all: &mut Usage = sum.get_or_insert_default();
+        let all: &mut ZramUsage = sum.get_or_insert_default();
         all.original += usage.original;
         all.compressed += usage.compressed;
         all.used += usage.used + swap.bytes / PAGE * TABLE_ENTRY;
@@ -68,7 +66,6 @@ pub fn in_use(kernel: &Kernel) -> Option<Usage> {
 }
 
 /// The zram devices there are, with the bytes each holds at most (0: not set up).
-#[must_use]
 pub fn devices(kernel: &Kernel) -> Vec<(String, u64)> {
     let names = kernel.list("/sys/block").unwrap_or_default();
     names
@@ -83,7 +80,6 @@ pub fn devices(kernel: &Kernel) -> Vec<(String, u64)> {
 
 /// The compressors that this kernel offers for a new device, as a device that is there tells them; none is known if there
 /// is none.
-#[must_use]
 pub fn algorithms(kernel: &Kernel) -> Vec<String> {
     let text = devices(kernel)
         .first()
@@ -102,7 +98,7 @@ pub struct Zram {
 
 impl Zram {
     /// Adds a device, sets it up and swaps to it, under lease.
-    pub fn swap_on(kernel: &Kernel, journal: &Journal, setup: &Setup) -> Result<Self> {
+    pub fn swap_on(kernel: &Kernel, journal: &Journal, setup: &ZramSetup) -> Result<Self> {
         if !kernel.is_running() || kernel.is_dry_run() {
             return Err(Error::missing("add", CONTROL, "swap can be switched on in the running kernel only"));
         }
@@ -147,7 +143,6 @@ impl Zram {
     }
 
     /// Its device node.
-    #[must_use]
     pub fn node(&self) -> PathBuf {
         format!("/dev/zram{}", self.device).into()
     }
@@ -160,7 +155,7 @@ impl Zram {
     }
 
     /// What it holds and takes.
-    pub fn usage(&self) -> Result<Usage> {
+    pub fn usage(&self) -> Result<ZramUsage> {
         let path = self.file("mm_stat");
         parse_mm_stat(&self.kernel.read_text(&path)?).ok_or_else(|| Error::unexpected(path, "not three numbers"))
     }
@@ -184,7 +179,7 @@ impl fmt::Display for Device {
     }
 }
 
-impl Change for Device {
+impl KernelChange for Device {
     const KIND: &'static str = "zram";
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
@@ -220,7 +215,7 @@ mod tests {
     #[test]
     fn what_a_device_says() {
         let usage = parse_mm_stat("  8192     4096    12288        0    12288        0        0        0        0\n");
-        assert_eq!(usage, Some(Usage { original: 8192, compressed: 4096, used: 12288 }));
+        assert_eq!(usage, Some(ZramUsage { original: 8192, compressed: 4096, used: 12288 }));
     }
 
     #[test]
@@ -228,7 +223,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kernel = Kernel::at(dir.path());
         let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
-        let setup = Setup { bytes: 1 << 20, algorithm: None, priority: 0 };
+        let setup = ZramSetup { bytes: 1 << 20, algorithm: None, priority: 0 };
         assert!(Zram::swap_on(&kernel, &journal, &setup).is_err());
     }
 

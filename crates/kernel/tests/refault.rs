@@ -4,7 +4,7 @@ use lowtide_kernel::refault::{self, Medium};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_kernel::undo::Journal;
-use lowtide_kernel::zram::{Setup, Zram, devices};
+use lowtide_kernel::zram::{Zram, ZramSetup, devices};
 
 #[test]
 fn a_disk_has_a_cost_or_a_reason_and_nothing_is_left_on_it() {
@@ -32,7 +32,7 @@ fn zram_has_a_cost_and_is_gone_afterwards() {
     let before = look();
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(kernel.clone(), dir.path()).unwrap();
-    let setup = Setup { bytes: 128 << 20, algorithm: None, priority: 32_767 };
+    let setup = ZramSetup { bytes: 128 << 20, algorithm: None, priority: 32_767 };
     let zram = Zram::swap_on(&kernel, &journal, &setup).unwrap();
     assert!(!zram.algorithm().unwrap().is_empty());
     let costs = refault::on_swap(&kernel).unwrap();
@@ -43,7 +43,7 @@ fn zram_has_a_cost_and_is_gone_afterwards() {
     // An error on the way takes the device down as well: dropping is enough.
     drop(zram);
     assert_eq!(before, look());
-    let wrong = Setup { algorithm: Some("no-such-algorithm".to_owned()), ..setup };
+    let wrong = ZramSetup { algorithm: Some("no-such-algorithm".to_owned()), ..setup };
     assert!(Zram::swap_on(&kernel, &journal, &wrong).is_err());
     assert_eq!(before, look());
 }

@@ -72,7 +72,7 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
 /// Whether there is a way to reclaim at all: from cgroups as a whole, or else by the addresses of their processes.
 fn possible(kernel: &Kernel) -> anyhow::Result<()> {
     let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
-    let Err(whole) = lowtide_kernel::reclaim::Reclaimer::check(kernel, &root) else { return Ok(()) };
+    let Err(whole) = lowtide_kernel::reclaim::CgroupReclaimer::check(kernel, &root) else { return Ok(()) };
     let Err(error) = address::check(kernel) else { return Ok(()) };
     if error.is_permission() || whole.is_permission() {
         return Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into());

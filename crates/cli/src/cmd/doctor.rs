@@ -10,7 +10,7 @@ use lowtide_kernel::refault::{self, Medium, Refault};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_kernel::sys::Signals;
-use lowtide_kernel::zram::{Setup, Zram};
+use lowtide_kernel::zram::{Zram, ZramSetup};
 use lowtide_model::capability::{Capability, State};
 use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::units::human_bytes;
@@ -165,7 +165,7 @@ fn keep(calibration: &Calibration) {
 fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
     let journal = recording::journal(kernel)?;
     let algorithm = (!algorithm.is_empty()).then(|| algorithm.to_owned());
-    let zram = Zram::swap_on(kernel, &journal, &Setup { bytes: ZRAM_BYTES, algorithm, priority: FILLED_FIRST })?;
+    let zram = Zram::swap_on(kernel, &journal, &ZramSetup { bytes: ZRAM_BYTES, algorithm, priority: FILLED_FIRST })?;
     let node = zram.node().display().to_string();
     let measured = refault::on_swap(kernel);
     zram.take_down()?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use lowtide_kernel::advise::Adviser;
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::smaps::{Look, SmapsMonitor};
+use lowtide_kernel::monitor::smaps::{ReferencedScan, SmapsMonitor};
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::{proc, sys};
 use lowtide_model::cohort::AgeBin;
@@ -69,7 +69,7 @@ struct Walk {
     /// No sample before, as the last one failed.
     retry_s: f64,
     /// What was read last, by window.
-    looks: BTreeMap<u32, Look>,
+    looks: BTreeMap<u32, ReferencedScan>,
     /// For anonymous memory, and for files.
     operators: [Operator; SIDES],
     adviser: Adviser,
@@ -131,7 +131,7 @@ impl AddressReclaim {
         self.walks.retain(|id, _| cgroups.iter().any(|(cgroup, _)| cgroup.inode == *id));
         for (cgroup, schemes) in cgroups {
             if !self.walks.contains_key(&cgroup.inode) {
-                let monitor = SmapsMonitor::new(&self.kernel, &Target::default())?.of_windows(&self.windows_s);
+                let monitor = SmapsMonitor::new(&self.kernel, &Target::default())?.with_windows(&self.windows_s);
                 let walk = Walk {
                     cgroup: cgroup.clone(),
                     monitor,
@@ -289,7 +289,7 @@ impl Walk {
         }
         let target = self.target(kernel)?;
         let picture = self.monitor.step(now_s, &target)?;
-        if let Some(look) = self.monitor.take_look() {
+        if let Some(look) = self.monitor.take_scan() {
             let near = WINDOWS_S.iter().min_by(|a, b| {
                 let off = |window: &u32| (f64::from(*window) - look.window_s).abs();
                 off(a).total_cmp(&off(b))
@@ -316,7 +316,7 @@ impl Walk {
         let start = Instant::now();
         let Some(mut goal) = self.goal.take() else { return Reclaimed::default() };
         let mut reclaimed = Reclaimed { target: goal.wanted.target, ..Reclaimed::default() };
-        let now_refaults = self.cgroup.vitals(kernel).ok().map(|vitals| vitals.refaults[0]);
+        let now_refaults = self.cgroup.vitals(kernel).ok().map(|vitals| vitals.refaults.anon);
         let back = now_refaults.zip(self.refaults).map(|(now, before)| float(now.saturating_sub(before)));
         self.refaults = now_refaults;
         for side in [1, 0] {
@@ -404,7 +404,7 @@ fn scheme(side: usize, age_s: f64, bytes: f64) -> Scheme {
 }
 
 /// Takes what went out of a reading.
-fn take(look: &mut Look, done: &Done) {
+fn take(look: &mut ReferencedScan, done: &Done) {
     for (pid, at, pages) in &done.blocks {
         let holds = |(of, mapping): &&mut (u32, lowtide_kernel::monitor::smaps::MappingUse)| {
             of == pid && (mapping.start..mapping.end).contains(at)

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lowtide_kernel::cgroup::Vitals;
-use lowtide_kernel::reclaim::{BATCH, Reclaimer, Side};
+use lowtide_kernel::reclaim::{BATCH, CgroupReclaimer};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys;
 use lowtide_model::PAGE;
+use lowtide_model::kind::Kind;
 use lowtide_model::units::{float, integer};
 use lowtide_policy::machine::{Reclaim, Reclaimed};
 
@@ -27,7 +28,7 @@ const STALLED_S: f64 = 0.02;
 #[derive(Debug)]
 pub struct CgroupReclaim {
     kernel: Kernel,
-    reclaimer: Reclaimer,
+    reclaimer: CgroupReclaimer,
     stop_file: PathBuf,
     dry_run: bool,
     until: Instant,
@@ -40,7 +41,7 @@ impl CgroupReclaim {
     #[must_use]
     pub fn new(kernel: &Kernel, stop_file: PathBuf, dry_run: bool) -> Self {
         let until = Instant::now();
-        Self { kernel: kernel.clone(), reclaimer: Reclaimer::new(kernel), stop_file, dry_run, until, cpu_s: 0.0 }
+        Self { kernel: kernel.clone(), reclaimer: CgroupReclaimer::new(kernel), stop_file, dry_run, until, cpu_s: 0.0 }
     }
 
     /// The kernel.
@@ -87,7 +88,7 @@ impl CgroupReclaim {
         }
         let (start, cpu_s, stored) = (Instant::now(), sys::thread_cpu_s(), zram());
         // Files first: to drop them needs no room in swap.
-        for (side, which) in [(1, Side::File), (0, Side::Anon)] {
+        for (side, which) in [(1, Kind::File), (0, Kind::Anon)] {
             if outcome.stopped.is_none() {
                 let older_s = wanted.older_s[side].unwrap_or(0.0);
                 self.side(workload, (which, wanted.bytes[side], older_s), start, &mut outcome);
@@ -105,7 +106,7 @@ impl CgroupReclaim {
     fn side(
         &mut self,
         workload: &mut Workload,
-        (side, wanted, older_s): (Side, f64, f64),
+        (side, wanted, older_s): (Kind, f64, f64),
         start: Instant,
         outcome: &mut Outcome,
     ) {
@@ -152,7 +153,7 @@ impl CgroupReclaim {
             return Err(format!("{} is there", self.stop_file.display()));
         }
         let vitals = workload.cgroup.vitals(&self.kernel).map_err(|error| error.to_string())?;
-        let stalled_s = vitals.stalled_s[0].zip(workload.now.stalled_s[0]).map_or(0.0, |(now, before)| now - before);
+        let stalled_s = vitals.memory_some_s.zip(workload.now.memory_some_s).map_or(0.0, |(now, before)| now - before);
         // Stalls since the last observation, over the time that reclaiming took: more than it can have caused is enough.
         if stalled_s > STALLED_S && stalled_s > PRESSURE * start.elapsed().as_secs_f64() {
             return Err(format!("tasks of it stalled for {:.0} ms", 1e3 * stalled_s));
@@ -167,14 +168,14 @@ pub(super) fn is_there(stop_file: &Path) -> bool {
 }
 
 /// Bytes that went between two readings. What came back meanwhile is not missing in the kernel's count of what it took.
-fn went(before: &Vitals, after: &Vitals, side: Side) -> [f64; 2] {
+fn went(before: &Vitals, after: &Vitals, side: Kind) -> [f64; 2] {
     let stolen = float(after.stolen.saturating_sub(before.stolen) * PAGE);
     let paged_out = float(after.swapped.saturating_sub(before.swapped)).min(stolen);
     match side {
-        Side::File => [paged_out, stolen - paged_out],
+        Kind::File => [paged_out, stolen - paged_out],
         // Anonymous memory was asked for; where the kernel takes no such wish, part of it is file memory.
-        Side::Anon if float(before.resident[1].saturating_sub(after.resident[1])) < 0.5 * stolen => [stolen, 0.0],
-        Side::Anon => [paged_out, stolen - paged_out],
+        Kind::Anon if float(before.resident.file.saturating_sub(after.resident.file)) < 0.5 * stolen => [stolen, 0.0],
+        Kind::Anon => [paged_out, stolen - paged_out],
     }
 }
 
@@ -197,14 +198,19 @@ mod tests {
 
     #[test]
     fn what_went_is_told_by_the_kernels_count() {
-        let vitals = |resident, swapped, stolen| Vitals { resident, swapped, stolen, ..Vitals::default() };
+        let vitals = |resident: [u64; 2], swapped, stolen| Vitals {
+            resident: resident.into(),
+            swapped,
+            stolen,
+            ..Vitals::default()
+        };
         let before = vitals([100 * PAGE, 50 * PAGE], 0, 10);
-        assert_eq!(went(&before, &vitals([100 * PAGE, 30 * PAGE], 0, 30), Side::File), [0.0, float(20 * PAGE)]);
+        assert_eq!(went(&before, &vitals([100 * PAGE, 30 * PAGE], 0, 30), Kind::File), [0.0, float(20 * PAGE)]);
         // Three pages of twenty came back at once.
-        assert_eq!(went(&before, &vitals([83 * PAGE, 50 * PAGE], 17 * PAGE, 30), Side::Anon), [float(20 * PAGE), 0.0]);
+        assert_eq!(went(&before, &vitals([83 * PAGE, 50 * PAGE], 17 * PAGE, 30), Kind::Anon), [float(20 * PAGE), 0.0]);
         // A kernel that takes no wishes.
         assert_eq!(
-            went(&before, &vitals([95 * PAGE, 35 * PAGE], 5 * PAGE, 30), Side::Anon),
+            went(&before, &vitals([95 * PAGE, 35 * PAGE], 5 * PAGE, 30), Kind::Anon),
             [float(5 * PAGE), float(15 * PAGE)]
         );
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::mglru::{MglruMonitor, Round};
+use lowtide_kernel::monitor::mglru::{GenerationRound, MglruMonitor};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate};
@@ -125,7 +125,7 @@ impl Sampling {
 }
 
 /// Histograms of idle ages by the cgroup's path, nodes taken together.
-fn by_path(round: &Round) -> BTreeMap<&str, Vec<AgeBin>> {
+fn by_path(round: &GenerationRound) -> BTreeMap<&str, Vec<AgeBin>> {
     type Sums = (f64, [Option<f64>; WINDOWS_S.len()]);
     let mut rows: BTreeMap<(&str, bool), Sums> = BTreeMap::new();
     for CgroupUse { cgroup, anon, bytes, used, .. } in &round.cgroups {
@@ -172,7 +172,7 @@ mod tests {
             row(1, true, 50.0, used(Some(5.0), None)),
             row(0, false, 40.0, used(Some(1.0), Some(2.0))),
         ];
-        let round = Round { cgroups, ..Round::default() };
+        let round = GenerationRound { cgroups, ..GenerationRound::default() };
         let ages = by_path(&round).remove("/a").unwrap();
         let of = |anon: bool| -> Vec<_> {
             let bins = ages.iter().filter(|bin| bin.anon == anon);

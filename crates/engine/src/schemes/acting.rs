@@ -1,7 +1,7 @@
 //! Schemes at work on the target of a record: what is given to the kernel, what lowtide does itself, and what came of it.
 
-use lowtide_kernel::damon::{Operations, Tally};
-use lowtide_kernel::monitor::smaps::{Look, MappingUse};
+use lowtide_kernel::damon::{Operations, SchemeStats};
+use lowtide_kernel::monitor::smaps::{MappingUse, ReferencedScan};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::meta::SchemeUse;
 use lowtide_model::scheme::{Action, Scheme};
@@ -162,7 +162,7 @@ impl Acting {
     }
 
     /// What the kernel reports it did.
-    fn count(&mut self, tallies: &[Tally]) {
+    fn count(&mut self, tallies: &[SchemeStats]) {
         let kernel = self.uses.iter_mut().zip(&self.plan.means).filter(|(_, means)| **means != Means::Own);
         for ((used, _), tally) in kernel.zip(tallies) {
             (used.tried_bytes, used.applied_bytes) = (tally.tried_bytes, tally.applied_bytes);
@@ -283,7 +283,7 @@ fn candidate(region: &RegionRow) -> Candidate {
 }
 
 /// Mappings as memory that may be acted on.
-pub fn candidates(look: &Look) -> Vec<Candidate> {
+pub fn candidates(look: &ReferencedScan) -> Vec<Candidate> {
     let candidate = |(pid, mapping): &(u32, MappingUse)| {
         #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
         let (resident, used) = (mapping.resident as f64, mapping.referenced as f64);

@@ -191,7 +191,7 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
         advice.map(|advice| adviser.advise(order.pid, &order.ranges, advice, keep, || brake.go_on())).transpose();
     let (outcome, error) = match result {
         Ok(outcome) => (outcome.unwrap_or_default(), None),
-        Err(error) => (lowtide_kernel::advise::Outcome::default(), Some(error)),
+        Err(error) => (lowtide_kernel::advise::AdviceOutcome::default(), Some(error)),
     };
     let gone = |(before, after): &(u32, u32)| before.saturating_sub(*after);
     let come = |(before, after): &(u32, u32)| after.saturating_sub(*before);

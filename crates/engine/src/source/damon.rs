@@ -140,7 +140,7 @@ impl DamonSource {
             price.pay(work, (now_s, size), || self.monitor.refresh_cohort(target, now_s, search))?;
             (self.cohort.done_s, self.cohort.size) = (Some(now_s), size);
         }
-        if self.monitor.map_is_lost() {
+        if self.monitor.map_needs_refresh() {
             self.map.renew();
         }
         let due = now_s > MAP_FROM_S && self.map.is_due(now_s, MAP_EVERY_S, size);
@@ -153,7 +153,7 @@ impl DamonSource {
     /// Counts what the kernel's threads cost since the last time, and adapts sizes and intervals.
     fn adapt(&mut self, now_s: f64, price: &mut Price) {
         let cost = self.monitor.cost();
-        let (cohort_looks, map_looks) = self.monitor.looks_per_s();
+        let (cohort_looks, map_looks) = self.monitor.checks_per_s();
         let period_s = now_s - self.adapted_s;
         // Schemes must not count as sampling: a sample of a region is as dear as one of a page.
         let sample_s = if cohort_looks > 0.0 { cost.cohort_s / (cohort_looks * period_s) } else { 0.0 };
@@ -187,12 +187,12 @@ impl Source for DamonSource {
     }
 
     fn next_due_s(&self) -> f64 {
-        self.monitor.last_look_s().map_or(f64::NEG_INFINITY, |last_s| last_s + self.plan.cohort_sampling_s)
+        self.monitor.last_sample_s().map_or(f64::NEG_INFINITY, |last_s| last_s + self.plan.cohort_sampling_s)
     }
 
     fn fresh_near_s(&self, tick_s: f64) -> f64 {
         let sampling_s = self.plan.cohort_sampling_s;
-        let Some(last_s) = self.monitor.last_look_s() else { return tick_s };
+        let Some(last_s) = self.monitor.last_sample_s() else { return tick_s };
         let samples = ((tick_s - 0.05 - last_s) / sampling_s).round().max(1.0);
         // A kdamond sleeps a little longer than its interval.
         let aligned_s = last_s + samples * sampling_s + 0.04;
@@ -203,24 +203,24 @@ impl Source for DamonSource {
         let sampled = self.monitor.poll()?;
         price.charge(self.monitor.take_background_s());
         self.walk(now_s, target, price)?;
-        let commit = self.monitor.wants_to_tell();
+        let commit = self.monitor.pending_cost_s();
         self.commit_s = commit.unwrap_or(self.commit_s);
         if commit.is_some_and(|cost_s| price.has(now_s, cost_s)) {
-            self.monitor.tell(now_s);
+            self.monitor.configure(now_s);
         }
         price.reserve_s = self.cohort.cost_s + self.commit_s;
-        let at_s = self.monitor.last_look_s().filter(|_| sampled);
+        let at_s = self.monitor.last_sample_s().filter(|_| sampled);
         let picture = at_s.and_then(|at_s| Some((at_s, self.monitor.picture(target)?)));
         if self.acts {
-            self.monitor.count();
+            self.monitor.request_stats();
         }
         let frame = Frame {
             picture,
             regions: self.regions(),
             episodes: self.monitor.take_episodes(false),
-            tallies: self.monitor.tallies().to_vec(),
+            tallies: self.monitor.scheme_stats.clone(),
             watched_bytes: Some(self.monitor.watched_bytes()),
-            region_count: Some(self.monitor.regions()),
+            region_count: Some(self.monitor.region_count),
             ..Frame::default()
         };
         if now_s - self.adapted_s >= ADAPT_EVERY_S {
@@ -240,13 +240,13 @@ impl Source for DamonSource {
         let (sampled_s, acted_s) = if self.acts { (0.0, cost.map_s) } else { (cost.map_s, 0.0) };
         price.kernel_s += cost.cohort_s + sampled_s - cost.own_s;
         self.schemes_cpu_s += acted_s;
-        let tallies = self.monitor.tallies().to_vec();
+        let tallies = self.monitor.scheme_stats.clone();
         Frame { episodes: self.monitor.finish(), regions: self.regions(), tallies, ..Frame::default() }
     }
 
     fn carry_out(&mut self, schemes: Vec<Scheme>) -> bool {
         self.acts = self.acts || !schemes.is_empty();
-        self.monitor.act_by(schemes);
+        self.monitor.set_schemes(schemes);
         true
     }
 
@@ -265,7 +265,7 @@ impl Source for DamonSource {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.monitor.notes();
-        if !self.monitor.sees_cache() {
+        if !self.monitor.samples_cache() {
             let text = "page cache used by read and write is in no working set or idle age: with the multi-generational LRU on \
                 (/sys/kernel/mm/lru_gen/enabled), or without /proc/kpagecgroup, DAMON does not sample its use";
             notes.push(text.to_owned());

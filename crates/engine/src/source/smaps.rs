@@ -55,7 +55,7 @@ impl Source for AccessedBits {
         let picture = price.pay(&mut self.step, (now_s, size), || self.monitor.step(now_s, target))?;
         price.reserve_s = self.step.cost_s;
         let picture = picture.map(|picture| (now_s, picture));
-        Ok(Frame { picture, mappings: self.monitor.take_look(), ..Frame::default() })
+        Ok(Frame { picture, mappings: self.monitor.take_scan(), ..Frame::default() })
     }
 
     fn finish(&mut self, _: &mut Price) -> Frame {
@@ -71,7 +71,7 @@ impl Source for AccessedBits {
     }
 
     fn read_mappings_after(&mut self, idle_s: f64) -> bool {
-        self.monitor.look_after(idle_s);
+        self.monitor.set_reach(idle_s);
         true
     }
 

@@ -2,6 +2,7 @@
 
 use lowtide_kernel::cgroup::Vitals;
 use lowtide_model::cohort::AgeBin;
+use lowtide_model::kind::Kind;
 use lowtide_model::units::float;
 use lowtide_policy::machine::Target;
 
@@ -18,28 +19,31 @@ pub(super) fn target(
 ) -> Target {
     let elapsed_s = now_s - workload.observed_s;
     let before = (!workload.observed_s.is_nan()).then_some(&workload.now);
-    let stalled =
-        |which: usize| -> Option<f64> { share(vitals.stalled_s[which]? - before?.stalled_s[which]?, elapsed_s) };
+    let stalled = |of: fn(&Vitals) -> Option<f64>| share(of(vitals)? - of(before?)?, elapsed_s);
     let back =
-        |side: usize| before.map_or(0.0, |before| float(vitals.refaults[side].saturating_sub(before.refaults[side])));
+        |kind: Kind| before.map_or(0.0, |before| float(vitals.refaults[kind].saturating_sub(before.refaults[kind])));
     let swapped = float(vitals.swapped);
     Target {
         id,
-        resident: vitals.resident.map(float),
+        resident: vitals.resident.map(float).into(),
         swapped,
         floor: float(vitals.floor),
-        ages: if workload.are_ages_new { of_living(&workload.ages, vitals.resident.map(float)) } else { Vec::new() },
-        pressure: stalled(0).or(machine[0]),
-        io_pressure: stalled(1),
+        ages: if workload.are_ages_new {
+            of_living(&workload.ages, vitals.resident.map(float).into())
+        } else {
+            Vec::new()
+        },
+        pressure: stalled(|of| of.memory_some_s).or(machine[0]),
+        io_pressure: stalled(|of| of.io_some_s),
         // The share of the time in which it did not get on, at most: all its tasks stalled on memory, or were busy in the
         // kernel. How much of that was for memory that was taken from it, others must judge by what came back.
         stalled: before.and_then(|before| {
-            let all_s = vitals.all_stalled_s.zip(before.all_stalled_s).map(|(now, before)| now - before);
+            let all_s = vitals.memory_full_s.zip(before.memory_full_s).map(|(now, before)| now - before);
             let all_s = all_s.or(machine[1].map(|share| share * elapsed_s))?;
             let system_s = system_s.zip(workload.system_s).map_or(0.0, |(now, before)| (now - before).max(0.0));
             share(all_s + system_s, elapsed_s)
         }),
-        refaults: [back(0), back(1)],
+        refaults: [back(Kind::Anon), back(Kind::File)],
         stored: workload.kept_of(vitals),
         metric: workload.metric,
         priority: workload.priority,

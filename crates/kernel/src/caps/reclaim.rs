@@ -4,7 +4,7 @@ use lowtide_model::units::human_bytes;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::{Finding, PRIVILEGE, may_write, pages};
-use crate::pressure::Pressure;
+use crate::pressure::StallTotals;
 use crate::root::{Error, Kernel, Result, chosen};
 use crate::sys::{self, Advice};
 use crate::{swap as swaps, zram as zrams};
@@ -108,7 +108,7 @@ pub(super) fn psi(kernel: &Kernel) -> Finding {
 }
 
 /// What reading a pressure file tells. The file is there but refuses to be read when accounting is off.
-pub(super) fn pressure(path: &str, read: Result<Pressure>) -> Finding {
+pub(super) fn pressure(path: &str, read: Result<StallTotals>) -> Finding {
     match read {
         Ok(pressure) => Finding::yes(format!("{path}: some {:.3} s so far", pressure.some_s)),
         Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Finding::blocked(
@@ -131,7 +131,7 @@ mod tests {
         let found = pressure("/proc/pressure/memory", Err(error));
         assert_eq!(found.state, State::Blocked);
         assert!(found.enable.contains("psi=1"));
-        let ok = pressure("/proc/pressure/memory", Ok(Pressure { some_s: 1.5, full_s: None }));
+        let ok = pressure("/proc/pressure/memory", Ok(StallTotals { some_s: 1.5, full_s: None }));
         assert_eq!((ok.state, ok.how.as_str()), (State::Yes, "/proc/pressure/memory: some 1.500 s so far"));
     }
 }

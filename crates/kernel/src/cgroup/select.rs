@@ -21,7 +21,6 @@ pub struct Selection {
 
 impl Selection {
     /// Whether a name has wildcards at all.
-    #[must_use]
     pub fn is_pattern(name: &str) -> bool {
         name.contains(['*', '?', '['])
     }
@@ -41,7 +40,6 @@ impl Selection {
 
     /// Whether the pattern means this cgroup or one above it. `path`: as the kernel prints it, from the root of the
     /// hierarchy.
-    #[must_use]
     pub fn holds(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
         ends.into_iter().any(|end| self.pattern.matches_with(&path[..end], OPTIONS))

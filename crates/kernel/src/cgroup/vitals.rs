@@ -2,36 +2,41 @@
 
 use std::os::unix::fs::MetadataExt;
 
+use lowtide_model::kind::PerKind;
+use lowtide_model::units::float;
+
 use super::{Cgroup, Version};
 use crate::pressure;
 use crate::proc::{self, ProcessId};
 use crate::root::{Kernel, Result, keyed, value_of};
 
-/// What a cgroup holds, with what is below it, and how it fares.
+/// What a cgroup holds, with its descendants, and how much it waits for memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Vitals {
-    /// Bytes in memory: anonymous with shared memory, as it is on the same lists; file.
-    pub resident: [u64; 2],
+    /// Bytes in memory. Shared memory counts as anonymous: it is on the same lists.
+    pub resident: PerKind<u64>,
     /// Bytes paged out, and not in memory as well.
     pub swapped: u64,
-    /// Bytes of what is paged out that are in zswap, and that they take there.
+    /// Bytes paged out that zswap holds.
     pub zswapped: u64,
-    /// See above.
+    /// Bytes that zswap takes for them.
     pub zswap: u64,
-    /// Pages that were evicted so far, by whomever.
+    /// Pages evicted so far, whoever caused it.
     pub stolen: u64,
-    /// Pages of those that somebody asked for (`memory.reclaim` and the like), which Linux tells since 6.15.
+    /// Of them, pages evicted on request (`memory.reclaim` and the like); reported since Linux 6.15.
     pub stolen_on_demand: Option<u64>,
-    /// Pages that came back so far: anonymous, file.
-    pub refaults: [u64; 2],
-    /// Bytes that are protected: memory.min or memory.low, whichever is higher.
+    /// Pages refaulted so far.
+    pub refaults: PerKind<u64>,
+    /// Protected bytes: the higher of memory.min and memory.low.
     pub floor: u64,
-    /// Bytes above which the kernel reclaims by itself (`memory.high`); the largest number where it never does.
+    /// Bytes above which the kernel reclaims by itself (`memory.high`); `u64::MAX` for no limit.
     pub high: Option<u64>,
-    /// Seconds that some task has stalled so far, on memory and on I/O.
-    pub stalled_s: [Option<f64>; 2],
-    /// Seconds that all tasks that could have run have stalled so far on memory.
-    pub all_stalled_s: Option<f64>,
+    /// Seconds so far in which some task stalled on memory.
+    pub memory_some_s: Option<f64>,
+    /// Seconds so far in which all runnable tasks stalled on memory.
+    pub memory_full_s: Option<f64>,
+    /// Seconds so far in which some task stalled on I/O.
+    pub io_some_s: Option<f64>,
 }
 
 impl Cgroup {
@@ -57,9 +62,10 @@ impl Cgroup {
             let path = self.path.join(format!("{resource}.pressure"));
             pressure::read(kernel, &path.to_string_lossy()).ok()
         };
-        let (memory, io) = (stalled("memory"), stalled("io"));
-        vitals.stalled_s = [memory, io].map(|pressure| pressure.map(|pressure| pressure.some_s));
-        vitals.all_stalled_s = memory.and_then(|pressure| pressure.full_s);
+        let memory = stalled("memory");
+        vitals.memory_some_s = memory.map(|memory| memory.some_s);
+        vitals.memory_full_s = memory.and_then(|memory| memory.full_s);
+        vitals.io_some_s = stalled("io").map(|io| io.some_s);
         Ok(vitals)
     }
 }
@@ -72,11 +78,11 @@ impl Vitals {
         let stat = proc::check(kernel, process)?;
         let stalled = cgroup.pressure_file(kernel, "memory").and_then(|path| pressure::read(kernel, &path).ok());
         Ok(Self {
-            resident: [status.rss_anon.saturating_add(status.rss_shmem), status.rss_file],
+            resident: PerKind { anon: status.rss_anon.saturating_add(status.rss_shmem), file: status.rss_file },
             swapped: status.swap,
-            refaults: [stat.major_faults[0], 0],
+            refaults: PerKind { anon: stat.major_faults.own, file: 0 },
             // Of two tasks, the time that some stalled and the time that both did add up to what each of them did.
-            all_stalled_s: stalled.and_then(|of| Some(0.5 * (of.some_s + of.full_s?))),
+            memory_full_s: stalled.and_then(|of| Some(0.5 * (of.some_s + of.full_s?))),
             ..Self::default()
         })
     }
@@ -84,40 +90,31 @@ impl Vitals {
 
 impl Cgroup {
     /// CPU time of all its processes so far, microseconds; `None` where its controller is not on.
-    #[must_use]
     pub fn cpu_us(&self, kernel: &Kernel) -> Option<u64> {
         value_of(&kernel.read_text(self.path.join("cpu.stat")).ok()?, "usage_usec")
     }
 
     /// Seconds that its tasks have spent in the kernel so far: also on faults, and on compressing for zram, which pressure does
     /// not count. On version 1, where CPU time is another hierarchy's, of the processes that are in it now.
-    #[must_use]
     pub fn system_s(&self, kernel: &Kernel) -> Option<f64> {
         if self.version == Version::V1 {
             return Some(self.pids(kernel).ok()?.into_iter().filter_map(|pid| proc::system_s(kernel, pid).ok()).sum());
         }
         let text = kernel.read_text(self.path.join("cpu.stat")).ok()?;
-        value_of(&text, "system_usec").map(seconds)
+        value_of(&text, "system_usec").map(|us| float(us) / 1e6)
     }
 
     /// The user that it belongs to, as it was delegated; `None` if another cgroup has its path by now.
-    #[must_use]
     pub fn owner(&self, kernel: &Kernel) -> Option<u32> {
         let meta = std::fs::symlink_metadata(kernel.path(&self.path)).ok()?;
         (meta.ino() == self.inode).then(|| meta.uid())
     }
 
     /// Whether it is frozen as a whole (version 2).
-    #[must_use]
     pub fn is_frozen(&self, kernel: &Kernel) -> bool {
         let text = kernel.read_text(self.path.join("cgroup.events")).unwrap_or_default();
         value_of(&text, "frozen") == Some(1)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "microseconds")]
-fn seconds(micros: u64) -> f64 {
-    micros as f64 / 1e6
 }
 
 fn parse(text: &str) -> Vitals {
@@ -134,12 +131,12 @@ fn parse(text: &str) -> Vitals {
             "pgsteal" => vitals.stolen = number,
             "pgsteal_proactive" => vitals.stolen_on_demand = Some(number),
             // Version 1 tells of itself first, and then of all that is below, too.
-            "workingset_refault_anon" | "total_workingset_refault_anon" => vitals.refaults[0] = number,
-            "workingset_refault_file" | "total_workingset_refault_file" => vitals.refaults[1] = number,
+            "workingset_refault_anon" | "total_workingset_refault_anon" => vitals.refaults.anon = number,
+            "workingset_refault_file" | "total_workingset_refault_file" => vitals.refaults.file = number,
             _ => {}
         }
     }
-    vitals.resident = [anon.saturating_add(shared), file.saturating_sub(shared)];
+    vitals.resident = PerKind { anon: anon.saturating_add(shared), file: file.saturating_sub(shared) };
     vitals
 }
 
@@ -162,8 +159,9 @@ mod tests {
         put("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=1500000\n");
         let cgroup = Cgroup { version: Version::V2, path: "/".into(), inode: 0 };
         let vitals = cgroup.vitals(&Kernel::at(dir.path())).unwrap();
-        assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30], 70, [3, 4]));
-        assert_eq!((vitals.floor, vitals.stalled_s, vitals.zswap), (u64::MAX, [Some(1.5), None], 5));
+        assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30].into(), 70, [3, 4].into()));
+        assert_eq!((vitals.floor, vitals.memory_some_s, vitals.zswap), (u64::MAX, Some(1.5), 5));
+        assert_eq!((vitals.memory_full_s, vitals.io_some_s), (None, None));
         assert_eq!((vitals.stolen, vitals.stolen_on_demand), (9, Some(6)));
         std::fs::remove_file(dir.path().join("memory.stat")).unwrap();
         assert!(cgroup.vitals(&Kernel::at(dir.path())).unwrap_err().is_gone());
@@ -174,7 +172,7 @@ mod tests {
         let vitals = parse(
             "rss 1\ncache 1\ntotal_rss 100\ntotal_cache 50\nworkingset_refault_anon 1\ntotal_workingset_refault_anon 4\ntotal_shmem 20\ntotal_swap 7\n",
         );
-        assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30], 7, [4, 0]));
+        assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30].into(), 7, [4, 0].into()));
     }
 
     #[test]

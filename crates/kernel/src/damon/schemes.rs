@@ -9,7 +9,7 @@ use crate::root::Result;
 
 /// What the kernel did by one scheme since its kdamond was switched on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SchemeStats {
     /// Regions tried.
     pub tried: u64,
     /// Their bytes.
@@ -188,11 +188,11 @@ impl Damon {
     }
 
     /// What the kernel did by each of so many schemes. It answers when the current sampling interval is over.
-    pub fn tallies(&self, kdamond: usize, schemes: usize) -> Result<Vec<Tally>> {
+    pub fn tallies(&self, kdamond: usize, schemes: usize) -> Result<Vec<SchemeStats>> {
         self.write(&format!("{kdamond}/state"), "update_schemes_stats")?;
         let tally = |scheme: usize| {
             let read = |file: &str| self.read_number(&format!("{kdamond}/contexts/0/schemes/{scheme}/stats/{file}"));
-            Ok(Tally {
+            Ok(SchemeStats {
                 tried: read("nr_tried")?,
                 tried_bytes: read("sz_tried")?,
                 applied: read("nr_applied")?,
@@ -221,7 +221,6 @@ pub struct Features {
 
 impl Features {
     /// Whether it knows this: see [`lowtide_model::scheme::words::Need`].
-    #[must_use]
     pub fn knows(&self, what: &str) -> bool {
         self.known.iter().any(|known| known == what)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::{Cgroup, Made, Version};
 use crate::proc::{self, ProcessId};
 use crate::root::{Error, Kernel, Result};
-use crate::undo::{Change, Journal, Lease};
+use crate::undo::{Journal, KernelChange, Lease};
 
 /// Processes that wait.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ impl fmt::Display for Stopped {
     }
 }
 
-impl Change for Stopped {
+impl KernelChange for Stopped {
     const KIND: &'static str = "stopped";
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {

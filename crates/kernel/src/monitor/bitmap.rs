@@ -16,26 +16,26 @@ use lowtide_model::region::bridge;
 
 use super::damon::{COHORT, MAP};
 use super::teller::Told;
-use crate::damon::{Operations, Setup};
+use crate::damon::{KdamondSetup, Operations};
 use crate::idle_bitmap::IdleBitmap;
 use crate::pagemap::PageMap;
 use crate::proc;
 use crate::root::{Error, Kernel, Result};
 use crate::sys::thread_cpu_s;
 use crate::system::monotonic_ns;
-use crate::trace::Event;
+use crate::trace::TraceEvent;
 
 /// What the thread gives back.
 #[derive(Debug, Default)]
 struct Given {
     told: Vec<Told>,
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
 }
 
 /// The thread.
 #[derive(Debug)]
 pub struct BitmapLooker {
-    jobs: Option<Sender<(usize, Setup)>>,
+    jobs: Option<Sender<(usize, KdamondSetup)>>,
     given: Arc<Mutex<Given>>,
     /// CPU nanoseconds of cohort and map so far.
     spent: Arc<[AtomicU64; 2]>,
@@ -58,7 +58,7 @@ impl BitmapLooker {
     }
 
     /// Hands over what shall be looked at.
-    pub fn tell(&self, part: usize, setup: Setup) {
+    pub fn tell(&self, part: usize, setup: KdamondSetup) {
         if let Some(jobs) = &self.jobs {
             // The thread only ends when this does.
             let _ = jobs.send((part, setup));
@@ -66,18 +66,16 @@ impl BitmapLooker {
     }
 
     /// What was taken over since the last call.
-    #[must_use]
     pub fn told(&self) -> Vec<Told> {
         std::mem::take(&mut self.given.lock().unwrap_or_else(PoisonError::into_inner).told)
     }
 
     /// Appends what was seen since the last call.
-    pub fn read(&self, out: &mut Vec<Event>) {
+    pub fn read(&self, out: &mut Vec<TraceEvent>) {
         out.append(&mut self.given.lock().unwrap_or_else(PoisonError::into_inner).events);
     }
 
     /// CPU seconds that looking has taken so far, for cohort and map.
-    #[must_use]
     pub fn spent_s(&self) -> [f64; 2] {
         [COHORT, MAP].map(|part| Duration::from_nanos(self.spent[part].load(Ordering::Relaxed)).as_secs_f64())
     }
@@ -119,7 +117,7 @@ enum Watch {
 
 #[derive(Debug)]
 struct Part {
-    setup: Setup,
+    setup: KdamondSetup,
     due_ns: u64,
     update_ns: u64,
     watch: Watch,
@@ -137,8 +135,8 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl Looker {
-    fn work(&mut self, inbox: &Receiver<(usize, Setup)>, given: &Mutex<Given>, spent: &[AtomicU64; 2]) {
-        let give = |told: Option<Told>, events: Vec<Event>| {
+    fn work(&mut self, inbox: &Receiver<(usize, KdamondSetup)>, given: &Mutex<Given>, spent: &[AtomicU64; 2]) {
+        let give = |told: Option<Told>, events: Vec<TraceEvent>| {
             let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
             given.told.extend(told);
             given.events.extend(events);
@@ -169,7 +167,7 @@ impl Looker {
     }
 
     /// Takes over what shall be looked at.
-    fn take(&mut self, at: usize, setup: Setup) -> Told {
+    fn take(&mut self, at: usize, setup: KdamondSetup) -> Told {
         let now_ns = monotonic_ns();
         let before = self.parts[at].take();
         let start = before.is_none();
@@ -189,11 +187,11 @@ impl Looker {
     }
 
     /// Looks at a part if it is time; the events of what is complete.
-    fn look(&mut self, at: usize, now_ns: u64) -> Result<Vec<Event>> {
+    fn look(&mut self, at: usize, now_ns: u64) -> Result<Vec<TraceEvent>> {
         let Some(part) = self.parts[at].as_mut().filter(|part| now_ns >= part.due_ns) else { return Ok(Vec::new()) };
         // A rhythm that cannot be kept slows down instead of piling up.
         part.due_ns = (part.due_ns + nanos(part.setup.sampling)).max(now_ns + nanos(part.setup.sampling) / 2);
-        let event = |target: usize, nr_regions: usize, start, end| Event {
+        let event = |target: usize, nr_regions: usize, start, end| TraceEvent {
             time_ns: now_ns,
             kdamond: thread_of(at),
             target: target as u64,
@@ -211,7 +209,7 @@ impl Looker {
                 for ((_, marked), now) in frames.iter_mut().zip(self.bitmap.mark(&all)?) {
                     *marked = now;
                 }
-                let seen = |(frame, idle): (&u64, bool)| Event {
+                let seen = |(frame, idle): (&u64, bool)| TraceEvent {
                     nr_accesses: u32::from(!idle),
                     ..event(0, watched.len(), frame * PAGE, (frame + 1) * PAGE)
                 };
@@ -237,7 +235,7 @@ impl Looker {
                         let regions = space.regions.aggregate(1.0);
                         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
                         let count = |number: f64| number.round() as u32;
-                        events.extend(regions.iter().map(|region| Event {
+                        events.extend(regions.iter().map(|region| TraceEvent {
                             nr_accesses: count(region.access_rate * whole),
                             age: count(region.age_s),
                             ..event(target, regions.len(), region.start, region.end)
@@ -299,14 +297,14 @@ impl Space {
 }
 
 /// The frames to look at; what is known of those that were looked at before stays.
-fn frames(setup: &Setup, known: Option<Watch>) -> Vec<(u64, bool)> {
+fn frames(setup: &KdamondSetup, known: Option<Watch>) -> Vec<(u64, bool)> {
     let known = if let Some(Watch::Frames(frames)) = known { frames } else { Vec::new() };
     let marked = |frame: u64| known.binary_search_by_key(&frame, |(frame, _)| *frame).is_ok_and(|at| known[at].1);
     setup.ranges.iter().map(|(start, _)| (start / PAGE, marked(start / PAGE))).collect()
 }
 
 /// The processes to look at; those that were looked at before keep their regions. As with DAMON, none may have ended.
-fn spaces(kernel: &Kernel, setup: &Setup, known: Option<Watch>) -> Result<Vec<Space>> {
+fn spaces(kernel: &Kernel, setup: &KdamondSetup, known: Option<Watch>) -> Result<Vec<Space>> {
     let mut known = if let Some(Watch::Regions(spaces, _)) = known { spaces } else { Vec::new() };
     let most = setup.max_regions / setup.pids.len().max(1);
     let space = |pid: &u32| {
@@ -382,9 +380,9 @@ mod tests {
         }
     }
 
-    fn setup(operations: Operations, ranges: Vec<(u64, u64)>, samples: u32) -> Setup {
+    fn setup(operations: Operations, ranges: Vec<(u64, u64)>, samples: u32) -> KdamondSetup {
         let sampling = Duration::from_millis(10);
-        Setup {
+        KdamondSetup {
             operations,
             sampling,
             aggregation: sampling * samples,
@@ -408,7 +406,7 @@ mod tests {
         let now = monotonic_ns();
         assert_eq!(machine.looker.look(COHORT, now + second).unwrap(), [], "nothing was marked before");
         machine.run();
-        let seen = |events: Vec<Event>| events.iter().map(|e| (e.start / PAGE, e.nr_accesses)).collect::<Vec<_>>();
+        let seen = |events: Vec<TraceEvent>| events.iter().map(|e| (e.start / PAGE, e.nr_accesses)).collect::<Vec<_>>();
         assert_eq!(seen(machine.looker.look(COHORT, now + 2 * second).unwrap()), [(3, 1), (200, 0)]);
         let told = machine.looker.take(COHORT, setup(Operations::Paddr, vec![page(3), page(4)], 1));
         assert!(!told.start);

@@ -11,9 +11,9 @@ use lowtide_model::episode::{Episode, Kind};
 use super::Target;
 use super::find::Frames;
 use crate::cgroup::Cgroup;
-use crate::damon::{Operations, Setup};
+use crate::damon::{KdamondSetup, Operations};
 use crate::root::{Kernel, Result};
-use crate::trace::Event;
+use crate::trace::TraceEvent;
 
 /// Entries of per-frame files read for one search of the page cache, at most: about 20 ms of CPU.
 const CACHE_LOOKUPS: u64 = 60_000;
@@ -62,7 +62,6 @@ pub struct CohortMonitor {
 impl CohortMonitor {
     /// A cohort of at most `limit` pages. `attached`: the target was running before, so how long its pages have been
     /// idle is not known at first.
-    #[must_use]
     pub fn new(frames: Frames, limit: f64, sampling_s: f64, attached: bool, seed: u64) -> Self {
         Self {
             cohort: Cohort::new(sampling_s),
@@ -98,13 +97,11 @@ impl CohortMonitor {
     }
 
     /// Seconds between two looks.
-    #[must_use]
     pub fn sampling_s(&self) -> f64 {
         self.sampling_s
     }
 
     /// Looks per second, for the governor.
-    #[must_use]
     pub fn looks_per_s(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "thousands")]
         let told = self.told.len() as f64;
@@ -215,24 +212,22 @@ impl CohortMonitor {
     }
 
     /// Whether page cache that no process maps is watched.
-    #[must_use]
     pub fn sees_cache(&self) -> bool {
         self.frames.sees_cache()
     }
 
     /// Whether DAMON should be told something.
-    #[must_use]
     pub fn has_wish(&self) -> bool {
         self.wish.is_some()
     }
 
     /// What DAMON shall be told now, if anything.
-    pub fn take_wish(&mut self, now_s: f64) -> Option<Setup> {
+    pub fn take_wish(&mut self, now_s: f64) -> Option<KdamondSetup> {
         let frames = self.wish.take()?;
         self.new = frames.iter().copied().filter(|frame| self.told.binary_search(frame).is_err()).collect();
         (self.new_from_s, self.told_s, self.stale) = (f64::INFINITY, now_s, false);
         self.told = frames;
-        let setup = Setup {
+        let setup = KdamondSetup {
             operations: Operations::Paddr,
             sampling: Duration::from_secs_f64(self.sampling_s),
             aggregation: Duration::from_secs_f64(self.sampling_s),
@@ -257,14 +252,14 @@ impl CohortMonitor {
     }
 
     /// How many of DAMON's regions are not the cohort's. While it is being told, the old ones are still right.
-    #[must_use]
-    pub fn foreign(&self, t_s: f64, events: &[Event]) -> usize {
-        let is_foreign = |e: &&Event| e.end - e.start != PAGE || self.told.binary_search(&(e.start / PAGE)).is_err();
+    pub fn foreign(&self, t_s: f64, events: &[TraceEvent]) -> usize {
+        let is_foreign =
+            |e: &&TraceEvent| e.end - e.start != PAGE || self.told.binary_search(&(e.start / PAGE)).is_err();
         if t_s < self.new_from_s { 0 } else { events.iter().filter(is_foreign).count() }
     }
 
     /// One snapshot of the cohort's kdamond.
-    pub fn snapshot(&mut self, t_s: f64, events: &[Event]) {
+    pub fn snapshot(&mut self, t_s: f64, events: &[TraceEvent]) {
         let seen: HashMap<u64, bool> = events.iter().map(|e| (e.start / PAGE, e.nr_accesses > 0)).collect();
         let fresh = t_s < self.new_from_s;
         let new = std::mem::take(&mut self.new);
@@ -277,7 +272,6 @@ impl CohortMonitor {
     }
 
     /// The picture at `t_s`, given the target's accounts now. Where these are not exact, only their change is used.
-    #[must_use]
     pub fn picture(&mut self, t_s: f64, target: &Target) -> Picture {
         let before = self.cohort.totals_at_refresh();
         let sees_cache = self.frames.sees_cache();

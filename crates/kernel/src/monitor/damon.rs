@@ -15,10 +15,10 @@ use super::looker::Looker;
 use super::map::MapMonitor;
 use super::snapshots::split_snapshot;
 use super::teller::Teller;
-use crate::damon::{Damon, Operations, Tally};
+use crate::damon::{Damon, Operations, SchemeStats};
 use crate::proc;
 use crate::root::{Error, Kernel, Result};
-use crate::trace::{Event, Trace};
+use crate::trace::{Trace, TraceEvent};
 use crate::undo::Journal;
 
 pub(super) const COHORT: usize = 0;
@@ -64,10 +64,11 @@ pub struct DamonMonitor {
     kernel: Kernel,
     cohort: CohortMonitor,
     map: Option<MapMonitor>,
-    pending: Vec<Event>,
+    pending: Vec<TraceEvent>,
     snapshots: Vec<Snapshot>,
-    last_look_s: Option<f64>,
-    regions: f64,
+    last_sample_s: Option<f64>,
+    /// Regions of the map's last snapshot.
+    pub region_count: f64,
     epoch_ns: u64,
     foreign: usize,
     operations: Operations,
@@ -79,8 +80,8 @@ pub struct DamonMonitor {
     paused: bool,
     /// Tuned intervals were asked for, and cannot be had.
     untuned: bool,
-    /// What the map's schemes did, when last asked.
-    tallies: Vec<Tally>,
+    /// What the map's schemes had done when last asked.
+    pub scheme_stats: Vec<SchemeStats>,
 }
 
 /// CPU seconds of the kernel threads since they were last asked.
@@ -160,8 +161,8 @@ impl DamonMonitor {
             map: Some(map),
             pending: Vec::new(),
             snapshots: Vec::new(),
-            last_look_s: None,
-            regions: 0.0,
+            last_sample_s: None,
+            region_count: 0.0,
             epoch_ns,
             foreign: 0,
             operations,
@@ -171,12 +172,11 @@ impl DamonMonitor {
             looker,
             paused: false,
             untuned: false,
-            tallies: Vec::new(),
+            scheme_stats: Vec::new(),
         }
     }
 
     /// `damon-vaddr` or `damon-paddr`: what the map works on; the cohort works on frames everywhere. Or `idle-bitmap`.
-    #[must_use]
     pub fn backend(&self) -> &'static str {
         match (self.looker.is_bitmap(), self.operations) {
             (true, _) => "idle-bitmap",
@@ -186,8 +186,7 @@ impl DamonMonitor {
     }
 
     /// Whether page cache that no process maps is watched; it is not where the multi-generational LRU is on.
-    #[must_use]
-    pub fn sees_cache(&self) -> bool {
+    pub fn samples_cache(&self) -> bool {
         self.cohort.sees_cache()
     }
 
@@ -200,26 +199,20 @@ impl DamonMonitor {
     }
 
     /// Has the kernel act by these schemes on the map's regions, from the next walk over the target on.
-    pub fn act_by(&mut self, schemes: Vec<Scheme>) {
+    pub fn set_schemes(&mut self, schemes: Vec<Scheme>) {
         if let Some(map) = &mut self.map {
             map.schemes = schemes;
         }
     }
 
     /// Asks the kernel what the schemes did; [`Self::tallies`] has the answer a moment later.
-    pub fn count(&mut self) {
+    pub fn request_stats(&mut self) {
         let schemes = self.map.as_ref().map_or(0, |map| map.schemes.len());
         let slot = &mut self.kdamonds[MAP];
         if schemes > 0 && slot.pid.is_some() && !slot.busy {
             slot.busy = true;
             self.looker.count(MAP, schemes);
         }
-    }
-
-    /// What the schemes had done when last asked.
-    #[must_use]
-    pub fn tallies(&self) -> &[Tally] {
-        &self.tallies
     }
 
     /// Walks over the target for the cohort.
@@ -237,20 +230,18 @@ impl DamonMonitor {
     }
 
     /// Whether the map needs another walk over the target at once.
-    #[must_use]
-    pub fn map_is_lost(&self) -> bool {
+    pub fn map_needs_refresh(&self) -> bool {
         self.map.as_ref().is_some_and(MapMonitor::is_lost)
     }
 
     /// Whether DAMON should be told something, and what that cost the last time (CPU seconds).
-    #[must_use]
-    pub fn wants_to_tell(&self) -> Option<f64> {
+    pub fn pending_cost_s(&self) -> Option<f64> {
         let map = self.map.as_ref().is_some_and(MapMonitor::has_wish);
         (self.cohort.has_wish() || map).then_some(self.told_cost_s)
     }
 
     /// Hands over what DAMON shall be told, to kdamonds that are not being told something already.
-    pub fn tell(&mut self, now_s: f64) {
+    pub fn configure(&mut self, now_s: f64) {
         for kdamond in [COHORT, MAP] {
             if self.kdamonds[kdamond].busy {
                 continue;
@@ -277,7 +268,7 @@ impl DamonMonitor {
             let result = match told.result {
                 Ok(Some(tallies)) => {
                     if !tallies.is_empty() {
-                        self.tallies = tallies;
+                        self.scheme_stats = tallies;
                     }
                     continue;
                 }
@@ -320,7 +311,7 @@ impl DamonMonitor {
         let gap_ns = [self.cohort.sampling_s(), map_s].map(|interval_s| (interval_s * 0.4e9) as u64);
         for kdamond in [COHORT, MAP] {
             let Some(pid) = self.kdamonds[kdamond].pid else { continue };
-            let mine: Vec<Event> = events.iter().filter(|event| event.kdamond == pid).copied().collect();
+            let mine: Vec<TraceEvent> = events.iter().filter(|event| event.kdamond == pid).copied().collect();
             let mut rest = mine.as_slice();
             while let Some((snapshot, after)) = split_snapshot(rest, gap_ns[kdamond]) {
                 rest = after;
@@ -332,18 +323,18 @@ impl DamonMonitor {
     }
 
     /// One complete snapshot of one kdamond. True if it was the cohort's.
-    fn snapshot(&mut self, kdamond: usize, events: &[Event]) -> bool {
+    fn snapshot(&mut self, kdamond: usize, events: &[TraceEvent]) -> bool {
         let Some(last) = events.last() else { return false };
         let t_s = self.seconds(last.time_ns);
         if kdamond == COHORT {
             self.foreign += self.cohort.foreign(t_s, events);
             self.cohort.snapshot(t_s, events);
-            self.last_look_s = Some(t_s);
+            self.last_sample_s = Some(t_s);
             return true;
         }
         #[expect(clippy::cast_precision_loss, reason = "hundreds")]
         let regions = events.len() as f64;
-        self.regions = regions;
+        self.region_count = regions;
         if let Some(map) = &mut self.map {
             self.snapshots.extend(map.snapshot(t_s, events, &self.cohort));
         }
@@ -351,19 +342,16 @@ impl DamonMonitor {
     }
 
     /// Time of the last look at the cohort.
-    #[must_use]
-    pub fn last_look_s(&self) -> Option<f64> {
-        self.last_look_s
+    pub fn last_sample_s(&self) -> Option<f64> {
+        self.last_sample_s
     }
 
     /// The picture at the last look; `None` before the first.
-    #[must_use]
     pub fn picture(&mut self, target: &Target) -> Option<Picture> {
-        Some(self.cohort.picture(self.last_look_s?, target))
+        Some(self.cohort.picture(self.last_sample_s?, target))
     }
 
     /// Bytes the cohort stands for.
-    #[must_use]
     pub fn watched_bytes(&self) -> f64 {
         self.cohort.cohort.sampled_totals().iter().sum()
     }
@@ -388,21 +376,13 @@ impl DamonMonitor {
     }
 
     /// Name of the mapping at an address.
-    #[must_use]
     pub fn name_of(&self, pid: u32, address: u64) -> &str {
         self.map.as_ref().map_or("", |map| map.name_of(pid, address))
     }
 
-    /// Regions of the map's last snapshot.
-    #[must_use]
-    pub fn regions(&self) -> f64 {
-        self.regions
-    }
-
     /// Looks per second of cohort and map, for the governor.
-    #[must_use]
-    pub fn looks_per_s(&self) -> (f64, f64) {
-        (self.cohort.looks_per_s(), self.map.as_ref().map_or(0.0, |map| map.looks_per_s(self.regions)))
+    pub fn checks_per_s(&self) -> (f64, f64) {
+        (self.cohort.looks_per_s(), self.map.as_ref().map_or(0.0, |map| map.looks_per_s(self.region_count)))
     }
 
     /// CPU seconds that telling DAMON took in the background since the last call.
@@ -411,7 +391,6 @@ impl DamonMonitor {
     }
 
     /// What the record's reader should know of how it was made.
-    #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |applies: bool, text: String| notes.extend(applies.then_some(text));

@@ -39,13 +39,11 @@ impl Frames {
     }
 
     /// Whether unmapped page cache of a cgroup can be found and watched.
-    #[must_use]
     pub fn sees_cache(&self) -> bool {
         self.cgroups.is_some() && !self.ram.is_empty() && self.cache_is_seen
     }
 
     /// Frames of memory in all.
-    #[must_use]
     pub fn ram_frames(&self) -> u64 {
         self.ram.iter().map(|(start, end)| end - start).sum()
     }
@@ -131,7 +129,6 @@ impl Frames {
 
 /// Whether the multi-generational LRU is on. With it, `read` and `write` count a use of the page cache in a way of its own
 /// (`folio_mark_accessed` returns before it clears the idle flag), and DAMON does not see it.
-#[must_use]
 pub fn mglru_is_on(kernel: &Kernel) -> bool {
     lru_gen::switch(kernel).is_ok_and(|bits| bits & 1 == 1)
 }

@@ -2,9 +2,9 @@
 
 use super::bitmap::BitmapLooker;
 use super::teller::{Teller, Told};
-use crate::damon::Setup;
+use crate::damon::KdamondSetup;
 use crate::root::Result;
-use crate::trace::{Event, Trace};
+use crate::trace::{Trace, TraceEvent};
 
 /// Who looks.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(super) enum Looker {
 }
 
 impl Looker {
-    pub(super) fn tell(&self, part: usize, setup: Setup) {
+    pub(super) fn tell(&self, part: usize, setup: KdamondSetup) {
         match self {
             Self::Kdamonds { teller, .. } => teller.tell(part, setup),
             Self::Bitmap(looker) => looker.tell(part, setup),
@@ -35,7 +35,7 @@ impl Looker {
         }
     }
 
-    pub(super) fn read(&mut self, out: &mut Vec<Event>) -> Result<()> {
+    pub(super) fn read(&mut self, out: &mut Vec<TraceEvent>) -> Result<()> {
         match self {
             Self::Kdamonds { trace, .. } => trace.read(out),
             Self::Bitmap(looker) => {

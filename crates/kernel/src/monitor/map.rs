@@ -9,11 +9,11 @@ use lowtide_model::sharpen::sharpen;
 
 use super::cohort::CohortMonitor;
 use super::{Target, find};
-use crate::damon::{Goal, Operations, Setup};
+use crate::damon::{KdamondSetup, Operations, TuningGoal};
 use crate::proc::Mapping;
 use crate::root::{Kernel, Result};
 use crate::system;
-use crate::trace::Event;
+use crate::trace::TraceEvent;
 
 /// Processes that `vaddr` follows at once, at most: each costs at least ten regions.
 const PROCESSES: usize = 32;
@@ -52,9 +52,9 @@ pub struct MapMonitor {
     names: Vec<(u32, Mapping)>,
     pids: Vec<u32>,
     /// What DAMON was told.
-    told: Option<Setup>,
+    told: Option<KdamondSetup>,
     /// What it shall be told next.
-    wish: Option<Setup>,
+    wish: Option<KdamondSetup>,
     settled: u32,
     /// How often in a row DAMON has refused what it was told.
     refusals: u32,
@@ -66,7 +66,6 @@ pub struct MapMonitor {
 
 impl MapMonitor {
     /// A map of at most `limit` regions.
-    #[must_use]
     pub fn new(operations: Operations, limit: f64, sampling_s: f64, aggregation_s: f64, goal: Option<f64>) -> Self {
         Self {
             operations,
@@ -95,13 +94,11 @@ impl MapMonitor {
     }
 
     /// Seconds over which accesses are counted.
-    #[must_use]
     pub fn aggregation_s(&self) -> f64 {
         self.aggregation_s
     }
 
     /// Looks per second at `regions` regions, for the governor.
-    #[must_use]
     pub fn looks_per_s(&self, regions: f64) -> f64 {
         if self.told.is_some() { regions / self.sampling_s } else { 0.0 }
     }
@@ -110,7 +107,7 @@ impl MapMonitor {
     pub fn refresh(&mut self, kernel: &Kernel, target: &Target) -> Result<()> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds")]
         let limit = self.limit as usize;
-        let mut setup = Setup {
+        let mut setup = KdamondSetup {
             operations: self.operations,
             sampling: Duration::from_secs_f64(self.sampling_s),
             aggregation: Duration::from_secs_f64(self.aggregation_s),
@@ -141,13 +138,12 @@ impl MapMonitor {
     }
 
     /// Whether DAMON should be told something.
-    #[must_use]
     pub fn has_wish(&self) -> bool {
         self.wish.is_some()
     }
 
     /// What DAMON shall be told now, if anything.
-    pub fn take_wish(&mut self) -> Option<Setup> {
+    pub fn take_wish(&mut self) -> Option<KdamondSetup> {
         let setup = self.wish.take()?;
         self.told = Some(setup.clone());
         Some(setup)
@@ -168,14 +164,13 @@ impl MapMonitor {
     }
 
     /// Whether another walk over the target is needed before DAMON can be told.
-    #[must_use]
     pub fn is_lost(&self) -> bool {
         self.refusals > 0 && self.wish.is_none()
     }
 
     /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; made sharper by what the
     /// `cohort` saw meanwhile.
-    pub fn snapshot(&mut self, t_s: f64, events: &[Event], cohort: &CohortMonitor) -> Vec<Snapshot> {
+    pub fn snapshot(&mut self, t_s: f64, events: &[TraceEvent], cohort: &CohortMonitor) -> Vec<Snapshot> {
         self.settled += 1;
         if self.settled <= UNSETTLED {
             return Vec::new();
@@ -187,7 +182,7 @@ impl MapMonitor {
         }
         self.last_s = Some(t_s);
         let aggregation_s = self.tuned_s.unwrap_or(self.aggregation_s);
-        let region = |event: &Event| Region {
+        let region = |event: &TraceEvent| Region {
             start: event.start,
             end: event.end,
             access_rate: (f64::from(event.nr_accesses) / samples).min(1.0),
@@ -222,7 +217,6 @@ impl MapMonitor {
     }
 
     /// Name of the mapping that an address of a process lies in; empty for anonymous memory.
-    #[must_use]
     pub fn name_of(&self, pid: u32, address: u64) -> &str {
         let after = self.names.partition_point(|(p, mapping)| (*p, mapping.start) <= (pid, address));
         match after.checked_sub(1).map(|at| &self.names[at]) {
@@ -233,11 +227,11 @@ impl MapMonitor {
 }
 
 /// The goal of so much of the possible accesses, with the sampling interval as the shortest.
-fn goal(share: f64, sampling_s: f64) -> Goal {
+fn goal(share: f64, sampling_s: f64) -> TuningGoal {
     let shortest = Duration::from_secs_f64(sampling_s);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 10,000")]
     let access_bp = (share * 1e4).round() as u32;
-    Goal { access_bp, aggregations: GOAL_AGGREGATIONS, shortest, longest: shortest * SLOWER }
+    TuningGoal { access_bp, aggregations: GOAL_AGGREGATIONS, shortest, longest: shortest * SLOWER }
 }
 
 fn named(kernel: &Kernel, pid: u32) -> Vec<(u32, Mapping)> {

@@ -91,7 +91,7 @@ impl Part {
 
 /// What a round found.
 #[derive(Debug, Clone, Default)]
-pub struct Round {
+pub struct GenerationRound {
     /// The whole target.
     pub picture: Picture,
     /// Its cgroups, each with its descendants; those without memory are left out.
@@ -155,20 +155,18 @@ impl MglruMonitor {
     }
 
     /// When there is something to do next, seconds; at once before the first look.
-    #[must_use]
     pub fn due_s(&self) -> f64 {
         self.schedule.map_or(f64::NEG_INFINITY, |schedule| schedule.due_s(&self.rounds))
     }
 
     /// Whether there is something to do now.
-    #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {
         // A tick comes a little early or late.
         self.schedule.is_none_or(|schedule| now_s >= schedule.due_s(&self.rounds) - 0.05)
     }
 
     /// Makes a new generation everywhere in the target; at the end of a round, what it found.
-    pub fn step(&mut self, now_s: f64) -> Result<Option<Round>> {
+    pub fn step(&mut self, now_s: f64) -> Result<Option<GenerationRound>> {
         if self.schedule.is_none() {
             self.read()?;
         }
@@ -192,7 +190,7 @@ impl MglruMonitor {
         if !schedule.step(now_s) {
             return Ok(None);
         }
-        let round = Round { picture: self.picture(windows), cgroups: self.cgroups(windows) };
+        let round = GenerationRound { picture: self.picture(windows), cgroups: self.cgroups(windows) };
         self.promoted.clear();
         self.disturbed.clear();
         Ok(Some(round))
@@ -306,7 +304,6 @@ impl MglruMonitor {
 
     /// New generations asked for, and how many of them were not made: births are not where they were wanted then, and
     /// windows are missing.
-    #[must_use]
     pub fn asked(&self) -> (u64, u64) {
         self.asked
     }
@@ -362,7 +359,7 @@ mod tests {
         assert!(monitor.is_due(0.0) && monitor.step(0.0).unwrap().is_none());
         assert!(!monitor.is_due(3.0) && monitor.is_due(4.0));
         assert!(monitor.step(4.0).unwrap().is_none());
-        let Round { picture, cgroups } = monitor.step(5.0).unwrap().unwrap();
+        let GenerationRound { picture, cgroups } = monitor.step(5.0).unwrap().unwrap();
         assert_eq!(picture.working_set[0].unwrap().bytes, (15.0 + 4.0) * 4096.0);
         assert_eq!(picture.working_set[2], None);
         assert_eq!(monitor.asked(), (6, 0));

@@ -56,7 +56,6 @@ fn object(line: &str) -> Option<(u64, u64)> {
 }
 
 /// The mappings of an smaps file. A line that starts with an address range opens one; one whose inode is not 0 is a file's.
-#[must_use]
 pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
     let mut mappings: Vec<MappingUse> = Vec::new();
     for line in text.lines() {
@@ -136,7 +135,7 @@ const MOST_GROWING: u32 = 20;
 const SHORT_S: f64 = 0.05;
 /// The mappings of the target, when they were last read for whoever acts on them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Look {
+pub struct ReferencedScan {
     /// Seconds that the accessed bits had been collecting.
     pub window_s: f64,
     /// Each with its process.
@@ -189,7 +188,7 @@ pub struct SmapsMonitor {
     cycles: usize,
     /// How many cycles have been read second by second, while the target grows; it does when it starts.
     growing: Option<u32>,
-    look: Option<Look>,
+    look: Option<ReferencedScan>,
 }
 
 fn size(target: &Target) -> f64 {
@@ -215,37 +214,34 @@ impl SmapsMonitor {
     }
 
     /// Has every cycle reach that far, and read each mapping then.
-    pub fn look_after(&mut self, age_s: f64) {
+    pub fn set_reach(&mut self, age_s: f64) {
         self.reach_s = Some(age_s);
     }
 
     /// Has every cycle read these windows (s; of [`WINDOWS_S`]), with each mapping every time.
     #[must_use]
-    pub fn of_windows(mut self, windows_s: &[u32]) -> Self {
+    pub fn with_windows(mut self, windows_s: &[u32]) -> Self {
         self.windows = WINDOWS_S.iter().filter(|window| windows_s.contains(window)).map(|w| f64::from(*w)).collect();
         self
     }
 
     /// When there is something to do next, seconds; at once where no cycle is under way.
-    #[must_use]
     pub fn due_s(&self) -> f64 {
         let next = self.cycle.as_ref().and_then(|cycle| Some(cycle.start_s + cycle.due.first()?));
         next.unwrap_or(f64::NEG_INFINITY)
     }
 
     /// Whether no cycle is under way: the last is over, or none has begun.
-    #[must_use]
     pub fn is_between_rounds(&self) -> bool {
         self.cycle.is_none()
     }
 
     /// Takes the last look, if there was one since.
-    pub fn take_look(&mut self) -> Option<Look> {
+    pub fn take_scan(&mut self) -> Option<ReferencedScan> {
         self.look.take()
     }
 
     /// Whether there is something to do now: a cycle to begin, or a window that has passed.
-    #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {
         // A tick comes a little early or late.
         now_s >= self.due_s() - 0.05
@@ -304,7 +300,7 @@ impl SmapsMonitor {
         }
         let is_over = cycle.due.is_empty();
         if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| elapsed_s >= reach_s - 0.05) {
-            self.look = Some(Look { window_s: elapsed_s, mappings });
+            self.look = Some(ReferencedScan { window_s: elapsed_s, mappings });
         }
         let mut picture = Picture::default();
         if let Some(reading) = reading {
@@ -560,13 +556,13 @@ mod tests {
     #[test]
     fn cycles_of_chosen_windows_read_mappings_at_each() {
         let monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
-        let mut monitor = monitor.of_windows(&[10, 30, 7]);
+        let mut monitor = monitor.with_windows(&[10, 30, 7]);
         let mut looks = Vec::new();
         for now_s in [0.0, 9.0, 10.0, 30.0, 30.5] {
             if monitor.is_due(now_s) {
                 monitor.step(now_s, &Target::default()).unwrap();
             }
-            looks.push((monitor.take_look().map(|look| look.window_s), monitor.is_between_rounds()));
+            looks.push((monitor.take_scan().map(|look| look.window_s), monitor.is_between_rounds()));
         }
         assert_eq!(looks, [(None, false), (None, false), (Some(10.0), false), (Some(30.0), true), (None, false)]);
         assert_eq!(monitor.due_s(), 40.5);
@@ -578,7 +574,7 @@ mod tests {
         assert_eq!(monitor.plan(), GROWING_S);
         monitor.growing = None;
         assert_eq!(monitor.plan(), CYCLE_S);
-        monitor.look_after(2.0);
+        monitor.set_reach(2.0);
         monitor.cycles = 1;
         assert_eq!(monitor.plan(), [2.0]);
         monitor.cycles = 2;
@@ -588,7 +584,7 @@ mod tests {
             if monitor.is_due(now_s) {
                 monitor.step(now_s, &Target::default()).unwrap();
             }
-            looked.push(monitor.take_look().is_some());
+            looked.push(monitor.take_scan().is_some());
         }
         assert_eq!(looked, [false, false, true, false, true], "a cycle begins where the one before ends");
     }

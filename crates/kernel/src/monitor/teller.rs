@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use crate::damon::{Damon, Setup, Tally};
+use crate::damon::{Damon, KdamondSetup, SchemeStats};
 use crate::root::Result;
 use crate::sys::thread_cpu_s;
 use crate::system::monotonic_ns;
@@ -25,13 +25,13 @@ pub struct Told {
     /// CPU seconds it took.
     pub cost_s: f64,
     /// What its schemes did, if that was asked; or why it failed.
-    pub result: Result<Option<Vec<Tally>>>,
+    pub result: Result<Option<Vec<SchemeStats>>>,
 }
 
 #[derive(Debug)]
 enum Job {
     /// Monitor this.
-    Tell { kdamond: usize, setup: Setup },
+    Tell { kdamond: usize, setup: KdamondSetup },
     /// Say what so many schemes did.
     Count { kdamond: usize, schemes: usize },
 }
@@ -75,7 +75,6 @@ fn work(damon: &Damon, job: &Job) -> Told {
 
 impl Teller {
     /// Starts the thread. It keeps DAMON until it is dropped.
-    #[must_use]
     pub fn new(damon: Damon) -> Self {
         let (jobs, inbox) = channel::<Job>();
         let (outbox, done) = channel();
@@ -90,7 +89,7 @@ impl Teller {
     }
 
     /// Hands over something to tell.
-    pub fn tell(&self, kdamond: usize, setup: Setup) {
+    pub fn tell(&self, kdamond: usize, setup: KdamondSetup) {
         self.hand_over(Job::Tell { kdamond, setup });
     }
 
@@ -107,7 +106,6 @@ impl Teller {
     }
 
     /// The next thing that was told, if any.
-    #[must_use]
     pub fn told(&self) -> Option<Told> {
         self.done.try_recv().ok()
     }

@@ -1,6 +1,6 @@
 //! Operation schemes as a workload's policy: huge pages where they are used, and what they waste.
 
-use lowtide_kernel::monitor::smaps::Look;
+use lowtide_kernel::monitor::smaps::ReferencedScan;
 use lowtide_model::units::float;
 use lowtide_policy::machine::{RegionObservation, turn};
 use lowtide_policy::policies::Regions;
@@ -52,7 +52,7 @@ impl WorkloadSchemes {
     pub(super) fn step(
         &mut self,
         mut site: Site<'_>,
-        (window_s, look): (f64, &Look),
+        (window_s, look): (f64, &ReferencedScan),
         now_s: f64,
         facts: MachineFacts,
     ) -> Advised {

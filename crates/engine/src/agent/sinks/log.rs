@@ -68,7 +68,7 @@ fn reclaimed(workload: &Workload, wanted: &Reclaim, outcome: &Outcome) {
 fn granted(workload: &Workload, granted: &Granted, reason: &str) {
     let mut figures = vec![
         ("cgroup", workload.path.clone()),
-        ("resident_bytes", workload.now.resident.iter().sum::<u64>().to_string()),
+        ("resident_bytes", workload.now.resident.total().to_string()),
         ("swapped_bytes", workload.now.swapped.to_string()),
     ];
     if granted.bytes > 0.0 {

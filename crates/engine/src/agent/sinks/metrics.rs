@@ -109,7 +109,7 @@ const fn metric(
 
 /// What is exported of each workload.
 const METRICS: [Metric; 13] = [
-    metric("resident", "Memory of the workload", true, false, |of| by_type(of.now.resident.map(float))),
+    metric("resident", "Memory of the workload", true, false, |of| by_type(of.now.resident.map(float).into())),
     metric("swapped", "Memory of the workload that is paged out", true, false, |of| plain(float(of.now.swapped))),
     metric("kept", "What keeping it takes, as far as that is known", true, false, |of| {
         of.kept_bytes().map_or_else(Vec::new, plain)
@@ -125,7 +125,7 @@ const METRICS: [Metric; 13] = [
     }),
     metric("workingset", "Memory used within the window", true, false, |of| ages(of, false)),
     metric("idle", "Memory not used for at least the age", true, false, |of| ages(of, true)),
-    metric("refaults", "Pages that came back", false, true, |of| by_type(of.now.refaults.map(float))),
+    metric("refaults", "Pages that came back", false, true, |of| by_type(of.now.refaults.map(float).into())),
     metric("reclaimed", "Memory that the agent had evicted", true, true, |of| by_type(of.reclaimed)),
     metric("protected", "Memory that is protected for a time", true, false, |of| plain(float(of.granted.0))),
     metric("paused", "Whether it waits for its turn", false, false, |of| plain(f64::from(u8::from(of.granted.1)))),

@@ -59,10 +59,10 @@ impl LiveView {
             kind: Kind::Cgroup,
             name: &of.path,
             policy: &of.policy,
-            resident: of.now.resident.map(float),
+            resident: of.now.resident.map(float).into(),
             swapped: float(of.now.swapped),
             kept: of.kept_bytes(),
-            stalled_s: of.now.stalled_s[0],
+            stalled_s: of.now.memory_some_s,
             ages: if observed.are_ages_new { &of.ages } else { &[] },
         });
         let processes = observed.processes.iter().map(|(name, target)| Shown {
