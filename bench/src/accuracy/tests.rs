@@ -4,7 +4,7 @@
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::meta::{End, Meta, Monitor};
 use lowtide_model::usage::Usage;
-use lowtide_record::{RegionRow, Writer};
+use lowtide_record::{AgeRow, RegionRow, Writer};
 
 use super::*;
 
@@ -44,14 +44,14 @@ fn write(dir: &Path) {
         let t_s = f64::from(tick);
         // What comes after the program's last line is wrong, and nobody's fault.
         let used = if tick > 30 { 0.0 } else { mib(22) };
-        writer.usage(Usage {
+        writer.add([Usage {
             t_s: Some(t_s),
             ws_1s_bytes: Some(used),
             ws_1s_ci95_bytes: Some(mib(3)),
             ws_10s_bytes: Some(used),
             ws_10s_ci95_bytes: Some(mib(1)),
             ..Usage::default()
-        });
+        }]);
         let bin = |min_s, max_s, bytes| AgeBin {
             anon: true,
             min_s,
@@ -59,7 +59,7 @@ fn write(dir: &Path) {
             size: Estimate { bytes, ci95: 0.0 },
             first_touched: None,
         };
-        writer.ages(t_s, &[bin(0.0, Some(1.0), mib(22)), bin(1.0, None, mib(78))]);
+        writer.add([bin(0.0, Some(1.0), mib(22)), bin(1.0, None, mib(78))].map(|bin| AgeRow { t_s, bin }));
         let region = |pid, start, end, access_rate| RegionRow {
             t_s,
             pid,
@@ -68,8 +68,8 @@ fn write(dir: &Path) {
             access_rate,
             ..RegionRow::default()
         };
-        writer.regions([region(PID, 0, 20, 1.0), region(PID, 20, 40, 0.05), region(PID, 40, 200, 0.0)]);
-        writer.regions([region(PID + 1, 0, 200, 1.0)]);
+        writer.add([region(PID, 0, 20, 1.0), region(PID, 20, 40, 0.05), region(PID, 40, 200, 0.0)]);
+        writer.add([region(PID + 1, 0, 200, 1.0)]);
         writer.flush().unwrap();
     }
     let end = End { runtime_s: 30.0, monitor_cpu_s: 0.3, own_peak_rss_bytes: 5, ..End::default() };

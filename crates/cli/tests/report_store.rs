@@ -26,11 +26,11 @@ struct Rows {
 
 impl Rows {
     fn write(self, writer: &mut Writer) {
-        self.usage.into_iter().for_each(|row| writer.usage(row));
-        self.ages.iter().for_each(|row| writer.ages(row.t_s, &[row.bin]));
-        writer.episodes(self.episodes);
-        writer.regions(self.regions);
-        writer.actions(self.actions);
+        writer.add(self.usage);
+        writer.add(self.ages);
+        writer.add(self.episodes);
+        writer.add(self.regions);
+        writer.add(self.actions);
     }
 
     fn read(dir: &Path) -> (Self, Vec<String>) {
@@ -38,9 +38,9 @@ impl Rows {
         let rows = Self {
             usage: record.usage(),
             ages: record.ages(),
-            episodes: record.episodes(),
+            episodes: record.rows(),
             regions: record.regions().flatten().collect(),
-            actions: record.actions(),
+            actions: record.rows(),
         };
         (rows, record.warnings())
     }
@@ -274,7 +274,7 @@ fn finishing_may_be_killed_anywhere() {
 fn a_live_record_is_read_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(dir.path(), &Meta::default()).unwrap();
-    writer.usage(Usage { t_s: Some(1.0), ..Usage::default() });
+    writer.add([Usage { t_s: Some(1.0), ..Usage::default() }]);
     writer.flush().unwrap();
     assert!(matches!(finish(dir.path()), Err(StoreError::Live(_))));
     let record = Record::open(dir.path()).unwrap();
@@ -340,13 +340,13 @@ fn rows_that_could_not_be_written_go_out_with_the_next_flush() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(dir.path(), &Meta::default()).unwrap();
     fs::remove_dir(dir.path().join("parts")).unwrap();
-    writer.usage(Usage { t_s: Some(1.0), ..Usage::default() });
+    writer.add([Usage { t_s: Some(1.0), ..Usage::default() }]);
     assert!(writer.flush().is_err());
-    writer.actions((0..61_000).map(|t| ActionRow { t_s: f64::from(t), ..ActionRow::default() }));
+    writer.add((0..61_000).map(|t| ActionRow { t_s: f64::from(t), ..ActionRow::default() }));
     assert!(writer.flush().is_err());
     assert_eq!(writer.dropped(), 1000, "bounded");
     fs::create_dir(dir.path().join("parts")).unwrap();
-    writer.usage(Usage { t_s: Some(2.0), ..Usage::default() });
+    writer.add([Usage { t_s: Some(2.0), ..Usage::default() }]);
     writer.close(&Meta { end: Some(End::default()), ..Meta::default() }).unwrap();
     let (rows, warnings) = Rows::read(dir.path());
     assert_eq!(rows.usage.iter().map(|row| row.t_s).collect::<Vec<_>>(), [Some(1.0), Some(2.0)]);

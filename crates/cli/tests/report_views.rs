@@ -187,7 +187,7 @@ fn hostile_names_stay_text() {
     let mut writer = Writer::create(dir.path(), &meta).unwrap();
     report_support::record(&mut writer, plan);
     let mapping = "/tmp/<img src=x>\u{7}".to_owned();
-    writer.regions(
+    writer.add(
         report_support::regions(plan, 3.0)
             .into_iter()
             .map(|row| lowtide_record::RegionRow { mapping: mapping.clone(), ..row }),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lowtide_model::numa::NodeUse;
+use lowtide_model::numa::{NodeRow, NodeUse};
 use lowtide_model::usage::Usage;
 use lowtide_policy::machine::{Brake, Observation, Reclaim, Reclaimed, Target};
-use lowtide_record::{ActionRow, Writer};
+use lowtide_record::{ActionRow, AgeRow, CgroupRow, Writer};
 
 use crate::source::Frame;
 use crate::workloads::Workload;
@@ -164,16 +164,18 @@ pub trait Sink {
 impl Sink for Writer {
     fn take(&mut self, now_s: f64, event: &Event<'_>) {
         match event {
-            Event::Usage(usage, _) => self.usage((*usage).clone()),
-            Event::Nodes(nodes) => self.nodes(now_s, nodes.to_vec()),
-            Event::Actions(rows) => self.actions(rows.iter().cloned()),
+            Event::Usage(usage, _) => self.add([(*usage).clone()]),
+            Event::Nodes(nodes) => self.add(nodes.iter().map(|memory| NodeRow { t_s: now_s, memory: *memory })),
+            Event::Actions(rows) => self.add(rows.iter().cloned()),
             Event::Frame(frame) => {
                 if let Some((at_s, picture)) = frame.picture.as_ref().filter(|(_, picture)| !picture.is_partial) {
-                    self.ages(picture.ages_read_s.unwrap_or(*at_s), &picture.ages);
+                    let t_s = picture.ages_read_s.unwrap_or(*at_s);
+                    self.add(picture.ages.iter().map(|bin| AgeRow { t_s, bin: *bin }));
                 }
-                self.cgroups(now_s, frame.cgroups.clone().unwrap_or_default());
-                self.regions(frame.regions.iter().cloned());
-                self.episodes(frame.episodes.iter().cloned());
+                let cgroups = frame.cgroups.iter().flatten().cloned();
+                self.add(cgroups.map(|memory| CgroupRow { t_s: now_s, memory }));
+                self.add(frame.regions.iter().cloned());
+                self.add(frame.episodes.iter().cloned());
             }
             _ => {}
         }

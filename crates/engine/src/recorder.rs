@@ -137,7 +137,7 @@ impl Recorder {
         };
         let Accounts { mut usage, .. } = recorder.accounts.accountant.read(Depth::Processes)?;
         usage.t_s = Some(0.0);
-        recorder.writer.usage(usage);
+        recorder.writer.add([usage]);
         Ok(recorder)
     }
 
@@ -341,7 +341,7 @@ impl Recorder {
                 (field.set)(&mut usage, (field.get)(&counters));
             }
             usage.monitor_cpu_s = Some(self.price.spent_s());
-            self.writer.usage(usage);
+            self.writer.add([usage]);
         }
         if end.cgroup_peak_bytes.is_none() {
             end.cgroup_peak_bytes = self.accounts.accountant.peak();

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use crate::PAGE;
 
 /// What backs a sampled page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Anonymous memory: heap, stacks, private copies.
+    #[default]
     Anon,
     /// Page cache or shared memory that a process of the target maps.
     File,
@@ -43,7 +44,7 @@ impl Kind {
 }
 
 /// Which page: a process' page by its address, or a page of the cache by its frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageKey {
     /// Process id for a mapped page; 0 for a frame of the page cache.
     pub space: u32,
@@ -60,7 +61,7 @@ impl PageKey {
 }
 
 /// One row of `cohort.parquet`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Episode {
     /// The page.
     pub key: PageKey,

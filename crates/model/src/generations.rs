@@ -134,7 +134,7 @@ pub fn promoted(before: &[Generation], now: &[Generation]) -> [f64; 2] {
 }
 
 /// Use of one cgroup with its descendants, on one node, of one type.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CgroupUse {
     /// Path from the root of the hierarchy; `/` for the root.
     pub cgroup: String,

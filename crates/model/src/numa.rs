@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::summary::Level;
+use crate::units::float;
 
-/// What a target has on one node, bytes.
+/// Memory of a target on one node, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeUse {
     /// The node's number.
@@ -20,12 +21,12 @@ pub struct NodeUse {
 }
 
 /// The same at a tick.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct NodeRow {
     /// Seconds since the start of the record.
     pub t_s: f64,
-    /// What was there.
-    pub seen: NodeUse,
+    /// Its memory.
+    pub memory: NodeUse,
 }
 
 /// One node over the run.
@@ -45,10 +46,9 @@ pub struct NodeSummary {
 #[must_use]
 pub fn summarise(rows: &[NodeRow]) -> Vec<NodeSummary> {
     let mut nodes: BTreeMap<u32, Vec<NodeUse>> = BTreeMap::new();
-    rows.iter().for_each(|row| nodes.entry(row.seen.node).or_default().push(row.seen));
+    rows.iter().for_each(|row| nodes.entry(row.memory.node).or_default().push(row.memory));
     let level = |seen: &[NodeUse], get: fn(&NodeUse) -> Option<u64>| {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let values: Vec<f64> = seen.iter().filter_map(get).map(|bytes| bytes as f64).collect();
+        let values: Vec<f64> = seen.iter().filter_map(get).map(float).collect();
         Level::of(&values)
     };
     let summary = |(node, seen): (u32, Vec<NodeUse>)| NodeSummary {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn each_node_has_its_peak_and_mean() {
-        let row = |t_s, node, anon, kernel| NodeRow { t_s, seen: NodeUse { node, anon, file: 5, kernel } };
+        let row = |t_s, node, anon, kernel| NodeRow { t_s, memory: NodeUse { node, anon, file: 5, kernel } };
         let all = summarise(&[row(1.0, 1, 10, None), row(1.0, 0, 7, Some(3)), row(2.0, 1, 30, None)]);
         assert_eq!(all.iter().map(|one| one.node).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(all[1].anon, Level { peak_bytes: Some(30), avg_bytes: Some(20) });

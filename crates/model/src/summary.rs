@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bottom_line::{BottomLine, independent};
 use crate::budget::{self, Known, Mechanism};
+use crate::cohort::AgeRow;
 use crate::ledger::{self, Ledger};
 use crate::meta::{Host, IMPORTED};
 use crate::numa::{self, NodeRow, NodeSummary};
@@ -174,6 +175,26 @@ pub struct ColdRow {
     pub file: [Option<f64>; AGE_EDGES_S.len()],
 }
 
+/// The histograms of every tick as bytes idle at least so long. An edge inside a bin is not known.
+#[must_use]
+pub fn cold_rows(rows: &[AgeRow]) -> Vec<ColdRow> {
+    let mut list: Vec<ColdRow> = Vec::new();
+    for tick in rows.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()) {
+        let idle_for = |anon: bool, edge: f64| {
+            let side = || tick.iter().map(|row| row.bin).filter(move |bin| bin.anon == anon);
+            let known = side().any(|bin| (bin.min_s - edge).abs() < 1e-9);
+            known.then(|| side().filter(|bin| bin.min_s >= edge - 1e-9).map(|bin| bin.size.bytes).sum::<f64>())
+        };
+        let edges = AGE_EDGES_S.map(f64::from);
+        list.push(ColdRow {
+            t_s: tick.first().map_or(0.0, |row| row.t_s),
+            anon: edges.map(|edge| idle_for(true, edge)),
+            file: edges.map(|edge| idle_for(false, edge)),
+        });
+    }
+    list
+}
+
 /// Rounds a byte count that is known to be finite and not negative.
 fn bytes(value: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
@@ -333,6 +354,7 @@ fn cold_summary(rows: &[ColdRow], edge: usize, age_s: u32) -> ColdSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cohort::{AgeBin, Estimate};
     use crate::meta::{End, Meta};
 
     fn row(t_s: f64, used: f64, ws: f64) -> Usage {
@@ -423,5 +445,24 @@ mod tests {
         let windows: Vec<_> =
             json["working_set"].as_array().unwrap().iter().map(|w| w["window_s"].as_u64().unwrap()).collect();
         assert_eq!(windows, [1, 5, 10, 30, 60, 120]);
+    }
+
+    #[test]
+    fn an_edge_is_known_where_a_bin_begins() {
+        let bin = |anon, min_s: f64, max_s, bytes| AgeRow {
+            t_s: 1.0,
+            bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None },
+        };
+        let rows = [
+            bin(true, 0.0, Some(1.0), 10.0),
+            bin(true, 1.0, Some(5.0), 20.0),
+            bin(true, 5.0, None, 30.0),
+            bin(false, 0.0, None, 7.0),
+        ];
+        let cold = cold_rows(&rows);
+        assert_eq!(cold.len(), 1);
+        // Edges 0, 1, 2, 5, 10, ...
+        assert_eq!(cold[0].anon[..5], [Some(60.0), Some(50.0), None, Some(30.0), None]);
+        assert_eq!(cold[0].file[..2], [Some(7.0), None]);
     }
 }

@@ -78,6 +78,26 @@ pub fn index(value: f64) -> usize {
     integer(value) as usize
 }
 
+/// A result of arithmetic as a number of bytes: the nearest, 0 where it is negative or none.
+#[must_use]
+pub fn rounded(value: f64) -> u64 {
+    integer(value.round())
+}
+
+/// The same where it may be negative.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+pub fn signed(value: f64) -> i64 {
+    value.round() as i64
+}
+
+/// The nearest value of single precision, for columns that need no more.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+pub fn single(value: f64) -> f32 {
+    value as f32
+}
+
 impl FromStr for Size {
     type Err = UnitError;
 

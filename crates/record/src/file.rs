@@ -1,23 +1,21 @@
-//! Parquet files: how they are encoded, written whole, and read back without trusting them.
+//! Parquet files: how they are encoded, written completely or not at all, and read back without trusting them.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use arrow_array::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::file::reader::ChunkReader;
 use parquet::schema::types::ColumnPath;
 
 use super::atomic::{self, Care};
-use super::columns::Columns;
 use super::error::{Result, StoreError};
-use super::table::{Table, batch, schema};
+use super::table::{Table, decode, encode, schema};
 
 /// Rows held at once while reading or rewriting.
 const BATCH_ROWS: usize = 8192;
@@ -43,39 +41,37 @@ fn zstd(level: i32) -> Compression {
     Compression::ZSTD(ZstdLevel::try_new(level).unwrap_or_default())
 }
 
-/// Parts are small and read once or twice: no statistics, no indexes, no embedded Arrow schema.
-fn part_options<T: Table>() -> ArrowWriterOptions {
-    let compression = if T::COMPRESS_PARTS { zstd(PART_LEVEL) } else { Compression::UNCOMPRESSED };
+fn properties<T: Table>(compression: Compression, dictionaries: bool) -> WriterPropertiesBuilder {
     let properties = WriterProperties::builder()
         .set_compression(compression)
         .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::None)
         .set_offset_index_disabled(true);
-    let properties = T::REPEATED
+    let repeated = if dictionaries { T::REPEATED } else { &[] };
+    repeated
         .iter()
-        .filter(|_| T::COMPRESS_PARTS)
-        .fold(properties, |properties, name| properties.set_column_dictionary_enabled(ColumnPath::from(*name), true));
-    ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true)
+        .fold(properties, |properties, name| properties.set_column_dictionary_enabled(ColumnPath::from(*name), true))
+}
+
+/// Parts are small and read once or twice: no statistics, no indexes, no embedded Arrow schema.
+fn part_options<T: Table>() -> ArrowWriterOptions {
+    let compression = if T::COMPRESS_PARTS { zstd(PART_LEVEL) } else { Compression::UNCOMPRESSED };
+    let properties =
+        properties::<T>(compression, T::COMPRESS_PARTS).set_statistics_enabled(EnabledStatistics::None).build();
+    ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true)
 }
 
 fn main_options<T: Table>() -> ArrowWriterOptions {
-    let properties = WriterProperties::builder()
-        .set_compression(zstd(MAIN_LEVEL))
-        .set_dictionary_enabled(false)
+    let properties = properties::<T>(zstd(MAIN_LEVEL), true)
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(GROUP_ROWS))
         .set_created_by(format!("lowtide {}", env!("CARGO_PKG_VERSION")));
-    let properties = T::REPEATED
-        .iter()
-        .fold(properties, |properties, name| properties.set_column_dictionary_enabled(ColumnPath::from(*name), true));
     ArrowWriterOptions::new().with_properties(properties.build())
 }
 
 /// Rows as a complete Parquet file in memory.
-pub(super) fn encode_part<T: Table>(rows: &[T::Row]) -> std::result::Result<Vec<u8>, ParquetError> {
+pub(super) fn encode_part<T: Table>(rows: &[T]) -> std::result::Result<Vec<u8>, ParquetError> {
     let mut writer = ArrowWriter::try_new_with_options(Vec::new(), schema::<T>(), part_options::<T>())?;
-    writer.write(&batch::<T>(rows)?)?;
+    writer.write(&encode(rows)?)?;
     writer.into_inner()
 }
 
@@ -97,8 +93,8 @@ pub(super) struct MainFile<'a> {
 }
 
 impl MainFile<'_> {
-    pub(super) fn write<T: Table>(&mut self, rows: &[T::Row]) -> Result<()> {
-        let batch = batch::<T>(rows).map_err(|error| StoreError::malformed(self.path, error))?;
+    pub(super) fn write<T: Table>(&mut self, rows: &[T]) -> Result<()> {
+        let batch = encode(rows).map_err(|error| StoreError::malformed(self.path, error))?;
         self.writer.write(&batch).map_err(|error| StoreError::parquet(self.path, error))
     }
 }
@@ -122,20 +118,16 @@ impl Reader {
         })
     }
 
-    pub(super) fn next<T: Table>(&mut self) -> Option<std::result::Result<Vec<T::Row>, String>> {
+    pub(super) fn next<T: Table>(&mut self) -> Option<std::result::Result<Vec<T>, String>> {
         let batches = self.batches.as_mut()?;
         let step = survive(|| match batches.next() {
             None => Ok(None),
             Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(batch)) => decode::<T>(&batch).map(Some),
+            Some(Ok(batch)) => decode(&batch).map(Some),
         });
         if !matches!(step, Ok(Some(_))) {
             self.batches = None;
         }
         step.transpose()
     }
-}
-
-fn decode<T: Table>(batch: &RecordBatch) -> std::result::Result<Vec<T::Row>, String> {
-    T::rows(&Columns(batch)).map_err(|missing| missing.to_string())
 }

@@ -6,18 +6,11 @@ use std::path::Path;
 
 use lowtide_model::summary::Summary;
 
-use super::actions::Actions;
-use super::ages::Ages;
-use super::cgroups::Cgroups;
-use super::cohort::Cohort;
 use super::error::{Result, StoreError};
 use super::file::{replace, write_main};
 use super::lock::{Lock, Try};
-use super::nodes::Nodes;
 use super::read::Record;
-use super::regions::Regions;
-use super::table::Table;
-use super::usage::UsageTable;
+use super::table::{Table, merge_all};
 use super::{LOCK, PARTS, PARTS_DONE, SUMMARY};
 
 /// A record that is finished.
@@ -59,13 +52,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
     }
     let parts = dir.join(PARTS);
     if parts.exists() {
-        merge::<UsageTable>(&record)?;
-        merge::<Regions>(&record)?;
-        merge::<Cohort>(&record)?;
-        merge::<Ages>(&record)?;
-        merge::<Cgroups>(&record)?;
-        merge::<Nodes>(&record)?;
-        merge::<Actions>(&record)?;
+        merge_all(&record)?;
     }
     let summary = record.summary();
     let path = dir.join(SUMMARY);
@@ -100,11 +87,11 @@ fn unlock(dir: &Path) -> Result<()> {
 }
 
 /// Streams the parts of a table into its main file.
-fn merge<T: Table>(record: &Record) -> Result<()> {
+pub(super) fn merge<T: Table>(record: &Record) -> Result<()> {
     let path = record.dir().join(format!("{}.parquet", T::NAME));
     write_main::<T>(&path, |file| {
         for rows in record.read::<T>() {
-            file.write::<T>(&rows)?;
+            file.write(&rows)?;
         }
         // Rows that are damaged are lost; rows that could not be read this time are not given up.
         record.failed().map_or(Ok(()), Err)

@@ -32,25 +32,14 @@ mod write;
 pub mod interchange;
 
 pub use actions::ActionRow;
-pub use ages::{AgeRow, cold_rows};
 pub use cgroups::CgroupRow;
 pub use error::StoreError;
 pub use finish::{Finished, finish};
+pub use lowtide_model::cohort::AgeRow;
 pub use read::{Batches, Record};
 pub use regions::RegionRow;
 pub use table::Table;
 pub use write::Writer;
-
-/// The tables of a record, as types for [`Record::read`].
-pub mod tables {
-    pub use super::actions::Actions;
-    pub use super::ages::Ages;
-    pub use super::cgroups::Cgroups;
-    pub use super::cohort::Cohort;
-    pub use super::nodes::Nodes;
-    pub use super::regions::Regions;
-    pub use super::usage::UsageTable;
-}
 
 /// Rows while recording.
 const PARTS: &str = "parts";

@@ -8,26 +8,20 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use lowtide_model::budget::Known;
+use lowtide_model::cohort::AgeRow;
 use lowtide_model::curve::Curve;
 use lowtide_model::curve::regions::histogram;
 use lowtide_model::episode::{Episode, Lives};
 use lowtide_model::meta::{Meta, SCHEMA};
-use lowtide_model::numa::NodeRow;
 use lowtide_model::phase::{Phase, PhaseKind, phases};
-use lowtide_model::summary::{Summary, summarise};
+use lowtide_model::summary::{Summary, cold_rows, summarise};
 use lowtide_model::usage::Usage;
 
-use super::actions::{ActionRow, Actions};
-use super::ages::{AgeRow, Ages, cold_rows};
-use super::cgroups::{CgroupRow, Cgroups};
-use super::cohort::Cohort;
+use super::RegionRow;
 use super::error::{Result, StoreError};
 use super::file::Reader;
 use super::lock::{Lock, Try};
-use super::nodes::Nodes;
-use super::regions::{RegionRow, Regions};
 use super::table::Table;
-use super::usage::UsageTable;
 use super::{META, PARTS};
 
 /// A record that is there to be read.
@@ -100,43 +94,25 @@ impl Record {
     /// All ticks.
     #[must_use]
     pub fn usage(&self) -> Vec<Usage> {
-        self.read::<UsageTable>().flatten().collect()
+        self.rows()
     }
 
     /// All idle-age histograms.
     #[must_use]
     pub fn ages(&self) -> Vec<AgeRow> {
-        self.read::<Ages>().flatten().collect()
-    }
-
-    /// Use by cgroup.
-    #[must_use]
-    pub fn cgroups(&self) -> Vec<CgroupRow> {
-        self.read::<Cgroups>().flatten().collect()
-    }
-
-    /// Memory by NUMA node; nothing where there is but one.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeRow> {
-        self.read::<Nodes>().flatten().collect()
-    }
-
-    /// Everything seen of the sampled pages.
-    #[must_use]
-    pub fn episodes(&self) -> Vec<Episode> {
-        self.read::<Cohort>().flatten().collect()
-    }
-
-    /// What was done to the target.
-    #[must_use]
-    pub fn actions(&self) -> Vec<ActionRow> {
-        self.read::<Actions>().flatten().collect()
+        self.rows()
     }
 
     /// The map, some thousand rows at a time: it can be large.
     #[must_use]
-    pub fn regions(&self) -> Batches<'_, Regions> {
+    pub fn regions(&self) -> Batches<'_, RegionRow> {
         self.read()
+    }
+
+    /// All rows of a table.
+    #[must_use]
+    pub fn rows<T: Table>(&self) -> Vec<T> {
+        self.read().flatten().collect()
     }
 
     /// The rows of a table, some thousand at a time, in the order in which they were written.
@@ -158,7 +134,7 @@ impl Record {
     pub fn summary_of(&self, rows: &[Usage], ages: &[AgeRow], curve: Option<&Curve>) -> Summary {
         let (episodes, tick_s, phases) = (self.lives(), self.tick_s(), self.phases(rows));
         let known = Known { ages, episodes: &episodes, curve, tick_s, phases: &phases, ..Known::of(&self.meta, rows) };
-        summarise(&known, &cold_rows(ages), &self.nodes())
+        summarise(&known, &cold_rows(ages), &self.rows())
     }
 
     /// The tide curve, from these idle-age histograms if it has them, or else from what the map tells of them. `None` where
@@ -186,7 +162,7 @@ impl Record {
     #[must_use]
     pub fn lives(&self) -> Vec<Episode> {
         let mut lives = Lives::default();
-        self.read::<Cohort>().flatten().for_each(|row| lives.push(row));
+        self.read().flatten().for_each(|row| lives.push(row));
         lives.rows()
     }
 
@@ -269,7 +245,7 @@ pub struct Batches<'a, T: Table> {
 }
 
 impl<T: Table> Iterator for Batches<'_, T> {
-    type Item = Vec<T::Row>;
+    type Item = Vec<T>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

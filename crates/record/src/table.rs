@@ -1,52 +1,106 @@
-//! What a table is: its name, its columns, and how rows become columns and come back.
+//! The tables of a record: one file each, and a line in the registry at the end of this file.
 
-use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, Schema};
 
-use super::columns::{Columns, Missing};
+use super::columns::Column;
+use super::error::Result;
+use super::finish::merge;
+use super::read::Record;
+use super::write::flush;
+use super::{ActionRow, CgroupRow, RegionRow};
+use lowtide_model::cohort::AgeRow;
+use lowtide_model::episode::Episode;
+use lowtide_model::numa::NodeRow;
+use lowtide_model::usage::Usage;
 
-/// One table of a record.
-pub trait Table {
+/// A row of one of the tables of a record.
+pub trait Table: Clone + Default + Registered + 'static {
     /// Name of its files.
     const NAME: &'static str;
     /// Columns with few different values: worth a dictionary.
     const REPEATED: &'static [&'static str];
-    /// Rows worth compressing part by part; the others' parts hold a handful of rows.
+    /// Whether parts are worth compressing; the others' parts hold a handful of rows.
     const COMPRESS_PARTS: bool;
-    /// One row.
-    type Row;
 
-    /// Column names, types and documentation.
-    fn fields() -> Vec<Field>;
-    /// Rows as columns, in the order of [`Table::fields`].
-    fn columns(rows: &[Self::Row]) -> Vec<ArrayRef>;
-    /// Columns as rows.
-    ///
-    /// # Errors
-    /// If a column is not there or is of another type.
-    fn rows(columns: &Columns) -> Result<Vec<Self::Row>, Missing>;
+    /// Its columns, in their order.
+    fn columns() -> Vec<Column<Self>>;
 }
 
 /// The schema of a table.
 pub(super) fn schema<T: Table>() -> Arc<Schema> {
-    Arc::new(Schema::new(T::fields()))
+    Arc::new(Schema::new(T::columns().iter().map(Column::field).collect::<Vec<_>>()))
 }
 
 /// Rows as a batch.
-pub(super) fn batch<T: Table>(rows: &[T::Row]) -> Result<RecordBatch, arrow_schema::ArrowError> {
-    RecordBatch::try_new(schema::<T>(), T::columns(rows))
+pub(super) fn encode<T: Table>(rows: &[T]) -> std::result::Result<RecordBatch, ArrowError> {
+    RecordBatch::try_new(schema::<T>(), T::columns().iter().map(|column| column.array(rows)).collect())
 }
 
-/// A documented column.
-pub(super) fn column(name: &str, kind: DataType, doc: &str) -> Field {
-    let doc = HashMap::from([("doc".to_owned(), doc.to_owned())]);
-    Field::new(name, kind, false).with_metadata(doc)
+/// A batch as rows.
+pub(super) fn decode<T: Table>(batch: &RecordBatch) -> std::result::Result<Vec<T>, String> {
+    let mut rows = vec![T::default(); batch.num_rows()];
+    T::columns().iter().try_for_each(|column| column.read(batch, &mut rows))?;
+    Ok(rows)
 }
 
-/// A documented column that may be null.
-pub(super) fn nullable(name: &str, kind: DataType, doc: &str) -> Field {
-    column(name, kind, doc).with_nullable(true)
+/// A row whose table is in the registry.
+pub trait Registered: Sized {
+    /// The rows of the table that wait to be written.
+    #[doc(hidden)]
+    fn waiting(buffers: &mut Buffers) -> &mut Vec<Self>;
+}
+
+macro_rules! registry {
+    ($($name:ident $row:ty;)*) => {
+        /// Rows of all tables on their way to disk.
+        #[derive(Default)]
+        pub struct Buffers {
+            $($name: Vec<$row>,)*
+        }
+
+        $(impl Registered for $row {
+            fn waiting(buffers: &mut Buffers) -> &mut Vec<Self> {
+                &mut buffers.$name
+            }
+        })*
+
+        impl Buffers {
+            /// Number of rows.
+            pub(super) fn len(&self) -> usize {
+                0 $(+ self.$name.len())*
+            }
+
+            /// Writes the rows of every table as one part each; see [`flush`].
+            pub(super) fn flush(&mut self, parts: &Path, number: u64, dropped: &mut u64) -> Result<()> {
+                // Every table is tried, so that a full disk costs the large tables and still takes the small one.
+                let results = [$(flush(&mut self.$name, &parts.join(part_name::<$row>(number)), dropped)),*];
+                results.into_iter().collect()
+            }
+        }
+
+        /// Streams the parts of every table into its main file.
+        pub(super) fn merge_all(record: &Record) -> Result<()> {
+            $(merge::<$row>(record)?;)*
+            Ok(())
+        }
+    };
+}
+
+fn part_name<T: Table>(number: u64) -> String {
+    format!("{}-{number:06}.parquet", T::NAME)
+}
+
+// The small ones first.
+registry! {
+    usage Usage;
+    ages AgeRow;
+    cgroups CgroupRow;
+    nodes NodeRow;
+    actions ActionRow;
+    regions RegionRow;
+    cohort Episode;
 }

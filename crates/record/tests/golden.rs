@@ -10,10 +10,10 @@ use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::episode::{Episode, Kind, PageKey};
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Host, Meta, Monitor, Refusal, SCHEMA};
-use lowtide_model::numa::NodeUse;
+use lowtide_model::numa::{NodeRow, NodeUse};
 use lowtide_model::region::Region;
 use lowtide_model::usage::{FIELDS, Unit, Usage};
-use lowtide_record::{ActionRow, Record, RegionRow, Writer, finish};
+use lowtide_record::{ActionRow, AgeRow, CgroupRow, Record, RegionRow, Writer, finish};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::printer::print_schema;
@@ -88,11 +88,11 @@ fn episodes(t_s: f64) -> Vec<Episode> {
 
 fn write(dir: &Path, tick: u32, writer: &mut Writer) {
     let t_s = f64::from(tick);
-    writer.usage(usage(tick));
-    writer.ages(t_s, &ages(1.0 + t_s));
-    writer.episodes(episodes(t_s));
+    writer.add([usage(tick)]);
+    writer.add(ages(1.0 + t_s).into_iter().map(|bin| AgeRow { t_s, bin }));
+    writer.add(episodes(t_s));
     let region = |start, rate| Region { start, end: start + 8192, access_rate: rate, age_s: 0.3 };
-    writer.regions([
+    writer.add([
         RegionRow::new(t_s, 7, &region(1 << 44, 0.35), "[heap]"),
         RegionRow::new(t_s, 7, &region(2 << 44, 1.0), "/usr/bin/server"),
         RegionRow::new(t_s, 0, &region(4096, 0.0), ""),
@@ -105,9 +105,9 @@ fn write(dir: &Path, tick: u32, writer: &mut Writer) {
         used: [used, None, Some(3.0), None, Some(4.6), None],
         promoted: 12.0,
     };
-    writer.cgroups(t_s, vec![cgroup(true, Some(1e6)), cgroup(false, None)]);
+    writer.add([cgroup(true, Some(1e6)), cgroup(false, None)].map(|memory| CgroupRow { t_s, memory }));
     let node = |node, kernel| NodeUse { node, anon: 100 << 20, file: 50 << 20, kernel };
-    writer.nodes(t_s, vec![node(0, Some(1 << 20)), node(1, None)]);
+    writer.add([node(0, Some(1 << 20)), node(1, None)].map(|memory| NodeRow { t_s, memory }));
     let action = |bytes| ActionRow {
         t_s,
         action: "pageout".into(),
@@ -116,7 +116,7 @@ fn write(dir: &Path, tick: u32, writer: &mut Writer) {
         result: "done".into(),
         reason: "idle for 5 s".into(),
     };
-    writer.actions([action(Some(4096)), action(None)]);
+    writer.add([action(Some(4096)), action(None)]);
     writer.flush().unwrap();
     assert_eq!(writer.dir(), dir);
 }
@@ -192,12 +192,12 @@ fn a_record_of_fixed_inputs() {
 }
 
 fn write_again(record: &Record, mut writer: Writer) {
-    record.usage().into_iter().for_each(|row| writer.usage(row));
-    record.ages().iter().for_each(|row| writer.ages(row.t_s, &[row.bin]));
-    writer.episodes(record.episodes());
-    record.regions().for_each(|rows| writer.regions(rows));
-    record.cgroups().into_iter().for_each(|row| writer.cgroups(row.t_s, vec![row.seen]));
-    record.nodes().into_iter().for_each(|row| writer.nodes(row.t_s, vec![row.seen]));
-    writer.actions(record.actions());
+    writer.add(record.rows::<Usage>());
+    writer.add(record.rows::<AgeRow>());
+    writer.add(record.rows::<Episode>());
+    writer.add(record.rows::<RegionRow>());
+    writer.add(record.rows::<CgroupRow>());
+    writer.add(record.rows::<NodeRow>());
+    writer.add(record.rows::<ActionRow>());
     writer.close(record.meta()).unwrap();
 }

@@ -56,16 +56,16 @@ struct Sums {
 
 fn averages(rows: &[CgroupRow]) -> Vec<Average> {
     let mut sums: BTreeMap<(&str, u64, bool), Sums> = BTreeMap::new();
-    for CgroupRow { t_s, seen } in rows {
-        let sum = sums.entry((&seen.cgroup, seen.node, !seen.anon)).or_default();
-        sum.bytes += seen.bytes;
+    for CgroupRow { t_s, memory } in rows {
+        let sum = sums.entry((&memory.cgroup, memory.node, !memory.anon)).or_default();
+        sum.bytes += memory.bytes;
         sum.looks += 1.0;
-        for (sum, used) in sum.used.iter_mut().zip(seen.used) {
+        for (sum, used) in sum.used.iter_mut().zip(memory.used) {
             if let Some(used) = used {
                 *sum = (sum.0 + used, sum.1 + 1.0);
             }
         }
-        sum.promoted += seen.promoted;
+        sum.promoted += memory.promoted;
         sum.last_s = *t_s;
     }
     let average = |((cgroup, node, file), sum): ((&str, u64, bool), Sums)| Average {
@@ -81,7 +81,7 @@ fn averages(rows: &[CgroupRow]) -> Vec<Average> {
 
 impl Cgroups {
     fn of(source: &Source) -> Result<Self, Missing> {
-        let cgroups = averages(&source.record().cgroups());
+        let cgroups = averages(&source.record().rows());
         if cgroups.is_empty() {
             let why = "this record has no use by cgroup: that takes --monitor mglru, and --cgroup or --system";
             return Err(Missing::Other(why.to_owned()));
@@ -152,7 +152,7 @@ mod tests {
     fn looks_are_averaged_and_types_added() {
         let row = |t_s, cgroup: &str, anon, bytes, one_s| CgroupRow {
             t_s,
-            seen: CgroupUse {
+            memory: CgroupUse {
                 cgroup: cgroup.to_owned(),
                 node: 0,
                 anon,

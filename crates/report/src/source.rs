@@ -58,7 +58,7 @@ impl<'a> Source<'a> {
 
     /// Memory by NUMA node.
     pub(super) fn nodes(&self) -> Vec<NodeRow> {
-        self.record.nodes()
+        self.record.rows()
     }
 
     pub(super) fn summary(&self) -> Summary {

@@ -8,7 +8,7 @@ use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Host, Meta, Monitor, Refusal, SCHEMA};
 use lowtide_model::usage::Usage;
 use lowtide_model::{AGE_EDGES_S, PAGE, WINDOWS_S};
-use lowtide_record::{RegionRow, Writer};
+use lowtide_record::{AgeRow, CgroupRow, RegionRow, Writer};
 
 pub const MIB: f64 = 1048576.0;
 const MI: u64 = 1 << 20;
@@ -372,9 +372,10 @@ pub fn episodes(plan: Plan, second: u32) -> Vec<Episode> {
 /// Writes the run as the recorder would: a flush every five seconds.
 pub fn record(writer: &mut Writer, plan: Plan) {
     for second in 0..=plan.seconds {
-        writer.usage(usage(plan, second));
+        writer.add([usage(plan, second)]);
         if plan.monitored && second > 0 {
-            writer.ages(f64::from(second), &ages(plan, second));
+            let t_s = f64::from(second);
+            writer.add(ages(plan, second).into_iter().map(|bin| AgeRow { t_s, bin }));
             let row = |cgroup: &str, anon, share: f64| CgroupUse {
                 cgroup: cgroup.to_owned(),
                 node: 0,
@@ -385,13 +386,13 @@ pub fn record(writer: &mut Writer, plan: Plan) {
             };
             if second % 60 == 0 {
                 let cgroups = vec![row("/kube", true, 1.0), row("/kube", false, 0.4), row("/kube/pod", true, 0.5)];
-                writer.cgroups(f64::from(second), cgroups);
+                writer.add(cgroups.into_iter().map(|memory| CgroupRow { t_s, memory }));
             }
             if plan.episodes > 0 {
-                writer.episodes(episodes(plan, second));
+                writer.add(episodes(plan, second));
             }
             for snapshot in 0..plan.snapshots {
-                writer.regions(regions(plan, f64::from(second) + f64::from(snapshot) / f64::from(plan.snapshots)));
+                writer.add(regions(plan, f64::from(second) + f64::from(snapshot) / f64::from(plan.snapshots)));
             }
         }
         if second % 5 == 4 {

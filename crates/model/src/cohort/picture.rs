@@ -30,7 +30,7 @@ impl Estimate {
 }
 
 /// One bin of the idle-age histogram.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AgeBin {
     /// Anonymous, or file (mapped and unmapped together).
     pub anon: bool,
@@ -46,7 +46,7 @@ pub struct AgeBin {
 }
 
 /// A bin of the histogram of one tick.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AgeRow {
     /// Seconds since the start of the record.
     pub t_s: f64,

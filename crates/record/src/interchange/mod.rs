@@ -16,7 +16,7 @@ use lowtide_model::meta::{End, Host, IMPORTED, Meta, Monitor, SCHEMA};
 use lowtide_model::region::Snapshot;
 use lowtide_model::usage::Usage;
 
-use crate::{RegionRow, StoreError, Writer};
+use crate::{AgeRow, RegionRow, StoreError, Writer};
 
 /// Why a recording could not be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -104,16 +104,16 @@ pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Resu
     };
     let mut writer = Writer::create(dir, &meta)?;
     for row in recording.usage {
-        writer.usage(row);
+        writer.add([row]);
         flush_if_full(&mut writer)?;
     }
     for (t_s, bins) in &recording.ages {
-        writer.ages(*t_s, bins);
+        writer.add(bins.iter().map(|bin| AgeRow { t_s: *t_s, bin: *bin }));
         flush_if_full(&mut writer)?;
     }
     for snapshot in &recording.snapshots {
         for regions in snapshot.regions.chunks(BUFFERED) {
-            writer.regions(regions.iter().map(|region| RegionRow::new(snapshot.t_s, snapshot.pid, region, "")));
+            writer.add(regions.iter().map(|region| RegionRow::new(snapshot.t_s, snapshot.pid, region, "")));
             flush_if_full(&mut writer)?;
         }
     }

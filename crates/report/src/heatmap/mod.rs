@@ -16,7 +16,6 @@ use super::draw::{Page, Scene};
 use super::text::{Grid, Look, wrap};
 use super::{DRAWN, Entry, Missing, Options, Report, Rule, Source, View};
 use layout::Section;
-use lowtide_record::tables::Cohort;
 use take::{PANELS, Panel};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -68,7 +67,7 @@ impl Heatmap {
             return Ok(Self { panels, left_out, from_cohort: false });
         }
         let tick_s = source.meta().monitor.sampling_s.max(source.meta().interval_s);
-        let (panels, left_out) = take::from_episodes(|| record.read::<Cohort>(), tick_s, options.pid);
+        let (panels, left_out) = take::from_episodes(|| record.read(), tick_s, options.pid);
         if !panels.is_empty() {
             return Ok(Self { panels, left_out, from_cohort: true });
         }
