@@ -49,7 +49,7 @@ pub trait Integer: Copy {
 macro_rules! integers {
     ($($kind:ty),*) => {$(
         impl Integer for $kind {
-            #[expect(clippy::cast_precision_loss, clippy::cast_lossless, reason = "exact below 2^53")]
+            #[expect(clippy::cast_precision_loss, reason = "exact below 2^53")]
             fn to_f64(self) -> f64 {
                 self as f64
             }
