@@ -5,7 +5,7 @@ use lowtide_model::WINDOWS_S;
 use lowtide_model::budget::{Budget, Known, Mechanism, budgets};
 use lowtide_model::choice::{Choice, level_for};
 use lowtide_model::cohort::{AgeBin, AgeRow, Cohort, Estimate, Found, Totals};
-use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::meta::Meta;
 use lowtide_model::random::{Random, mix};
 use lowtide_model::usage::Usage;
@@ -52,7 +52,7 @@ fn watch(uses: Use, limit: u64, seed: u64, seconds: usize) -> Watched {
     let choice = Choice { level: level_for(PAGES, limit), seed, turn: 0 };
     let found = |page| Found {
         key: PageKey { space: 1, page },
-        kind: Kind::Anon,
+        kind: PageKind::Anon,
         frame: page,
         weight: 1.0,
         allocated_s: Some(0.0),

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use lowtide_model::cohort::{AgeBin, Estimate};
-use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::meta::{End, Meta};
 use lowtide_model::usage::{FIELDS, Usage};
 use lowtide_record::{ActionRow, AgeRow, Record, RegionRow, StoreError, Writer, finish};
@@ -87,7 +87,7 @@ fn episode() -> impl Strategy<Value = Episode> {
     (page, 0usize..3, 0.0f64..1e9, any::<bool>(), 0.0f64..1e6, 0.0f64..1e6, prop::option::of(0.0f32..1e6)).prop_map(
         |(key, kind, weight_bytes, touched, start_s, end_s, reuse)| Episode {
             key,
-            kind: Kind::ALL[kind],
+            kind: PageKind::ALL[kind],
             weight_bytes,
             touched,
             start_s,

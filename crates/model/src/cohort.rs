@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::episode::{Episode, Kind, PageKey};
+use crate::episode::{Episode, PageKey, PageKind};
 use crate::sharpen::Sample;
 use crate::{PAGE, WINDOWS_S};
 
@@ -19,7 +19,7 @@ pub struct Found {
     /// Which page.
     pub key: PageKey,
     /// What backs it.
-    pub kind: Kind,
+    pub kind: PageKind,
     /// The physical frame that holds it now.
     pub frame: u64,
     /// 1 / number of mappings: a page shared by m processes is found m times.
@@ -32,7 +32,7 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
     /// What backs it.
-    pub kind: Kind,
+    pub kind: PageKind,
     /// The physical frame that holds it.
     pub frame: u64,
     /// 1 / number of mappings.
@@ -50,7 +50,7 @@ pub struct Watched {
     looked_at: bool,
 }
 
-/// Sizes by kind, in bytes, in the order of [`Kind::ALL`].
+/// Sizes by kind, in bytes, in the order of [`PageKind::ALL`].
 pub type Totals = [f64; 3];
 
 /// The cohort.
@@ -138,7 +138,7 @@ impl Cohort {
         let each = pages_each.map(|pages| pages as f64);
         self.pages_each = each;
         let sampled = self.sampled_totals();
-        self.totals_at_refresh = Kind::ALL.map(|kind| totals[kind.index()].unwrap_or(sampled[kind.index()]));
+        self.totals_at_refresh = PageKind::ALL.map(|kind| totals[kind.index()].unwrap_or(sampled[kind.index()]));
         self.grown = vec![(now_s, self.totals_at_refresh)];
     }
 
@@ -193,7 +193,7 @@ impl Cohort {
         self.close(pages, out);
     }
 
-    fn weight(&self, kind: Kind, weight: f64) -> f64 {
+    fn weight(&self, kind: PageKind, weight: f64) -> f64 {
         self.pages_each[kind.index()] * weight * PAGE_F
     }
 
@@ -225,7 +225,7 @@ impl Cohort {
         let range = PageKey { space: process, page: 0 }..=PageKey { space: process, page: u64::MAX };
         let known = self.pages.range(range).filter_map(|(key, page)| {
             let touched = page.touched_since(from);
-            let watched = page.is_known(from, touched) && page.kind != Kind::Cache;
+            let watched = page.is_known(from, touched) && page.kind != PageKind::Cache;
             let idle_s = self.previous_tick_s - page.last_touch_s.unwrap_or(page.since_s);
             watched.then_some(Sample { address: key.address(), touched, idle_s })
         });
@@ -235,7 +235,7 @@ impl Cohort {
     /// Bytes of a process' memory of which one page is in the sample.
     #[must_use]
     pub fn block_bytes(&self) -> f64 {
-        self.pages_each[Kind::Anon.index()] * PAGE_F
+        self.pages_each[PageKind::Anon.index()] * PAGE_F
     }
 
     /// Bytes the sample stands for, by kind: the Horvitz-Thompson estimate of the target's size, for where the

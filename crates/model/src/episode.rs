@@ -6,7 +6,7 @@ use crate::PAGE;
 
 /// What backs a sampled page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum PageKind {
     /// Anonymous memory: heap, stacks, private copies.
     #[default]
     Anon,
@@ -16,7 +16,7 @@ pub enum Kind {
     Cache,
 }
 
-impl Kind {
+impl PageKind {
     /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Anon, Self::File, Self::Cache];
 
@@ -36,7 +36,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Position in [`Kind::ALL`].
+    /// Position in [`PageKind::ALL`].
     #[must_use]
     pub fn index(self) -> usize {
         self as usize
@@ -66,7 +66,7 @@ pub struct Episode {
     /// The page.
     pub key: PageKey,
     /// What backs it.
-    pub kind: Kind,
+    pub kind: PageKind,
     /// Bytes this sampled page stands for.
     pub weight_bytes: f64,
     /// True: touched in every tick of `start_s..=end_s`. False: untouched during it, and watching ended then; or the touch
@@ -120,7 +120,7 @@ mod tests {
     fn pieces_of_a_stretch_become_one() {
         let row = |page: u64, touched, start_s, end_s, reuse_s| Episode {
             key: PageKey { space: 1, page },
-            kind: Kind::Anon,
+            kind: PageKind::Anon,
             weight_bytes: 4096.0,
             touched,
             start_s,

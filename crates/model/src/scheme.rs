@@ -12,7 +12,7 @@ pub mod words;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::filter::{Filter, Kind, allowed};
+pub use self::filter::{Filter, FilterType, allowed};
 pub use self::quota::{Goal, GoalMetric, Quota, Weights};
 use crate::units::{Share, Size, Span};
 

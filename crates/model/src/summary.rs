@@ -120,7 +120,7 @@ pub struct ColdSummary {
 
 /// Budgets in the sense of Garg et al., MEMSYS'20, and lowtide's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Budget {
+pub struct BudgetSummary {
     /// Largest resident set of one process.
     pub app_max_rss_bytes: Option<u64>,
     /// Highest active plus inactive memory of all kinds that served it.
@@ -156,7 +156,7 @@ pub struct Summary {
     pub pressure: Pressure,
     pub working_set: Vec<WindowSummary>,
     pub cold: Vec<ColdSummary>,
-    pub budget: Budget,
+    pub budget: BudgetSummary,
     /// `None` where no schemes were at work.
     pub ledger: Option<Ledger>,
 }
@@ -267,7 +267,7 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
         },
         working_set: working_sets(live),
         cold: AGE_EDGES_S.iter().enumerate().skip(1).map(|(edge, age)| cold_summary(cold, edge, *age)).collect(),
-        budget: Budget {
+        budget: BudgetSummary {
             app_max_rss_bytes: end.app_max_rss_bytes,
             sys_max_rss_bytes: budgeted(Mechanism::SysMaxrss),
             unlimited_bytes: budgeted(Mechanism::Unlimited),

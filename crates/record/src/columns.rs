@@ -200,8 +200,8 @@ text! {
     Dictionary String: DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
         DictionaryArray<Int32Type>, |text| text, str::to_owned;
     Backing bool: DataType::Utf8, StringArray, |anon| if *anon { "anon" } else { "file" }, |text| text == "anon";
-    Backing episode::Kind: DataType::Utf8, StringArray, |kind| kind.name(),
-        |text| episode::Kind::from_name(text).unwrap_or(episode::Kind::Anon);
+    Backing episode::PageKind: DataType::Utf8, StringArray, |kind| kind.name(),
+        |text| episode::PageKind::from_name(text).unwrap_or(episode::PageKind::Anon);
 }
 
 /// Passes the text of every row, plain or from a dictionary; empty where it is null.

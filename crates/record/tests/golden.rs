@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use lowtide_model::cohort::{AgeBin, Estimate};
-use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Host, Meta, Monitor, Refusal, SCHEMA};
 use lowtide_model::numa::{NodeRow, NodeUse};
@@ -79,10 +79,10 @@ fn episodes(t_s: f64) -> Vec<Episode> {
         reuse_s,
     };
     vec![
-        episode(7, 0x7f00, Kind::Anon, true, None),
-        episode(7, 0x7f01, Kind::Anon, true, Some(2.5)),
-        episode(7, 0x7f02, Kind::File, false, Some(0.0)),
-        episode(0, 0x123, Kind::Cache, false, None),
+        episode(7, 0x7f00, PageKind::Anon, true, None),
+        episode(7, 0x7f01, PageKind::Anon, true, Some(2.5)),
+        episode(7, 0x7f02, PageKind::File, false, Some(0.0)),
+        episode(0, 0x123, PageKind::Cache, false, None),
     ]
 }
 

@@ -34,10 +34,10 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<i32> {
 }
 
 /// The failure of reading or writing `what`.
-pub(super) fn failure(what: &str, error: interchange::Error) -> anyhow::Error {
+pub(super) fn failure(what: &str, error: interchange::RecordingError) -> anyhow::Error {
     match error {
-        interchange::Error::Store(error) => error.into(),
-        interchange::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        interchange::RecordingError::Store(error) => error.into(),
+        interchange::RecordingError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Failure::new(code::GONE, format!("{what}: {error}; give the path of a recording")).into()
         }
         error => Failure::new(code::OTHER, format!("{what}: {error}")).into(),

@@ -2,7 +2,7 @@
 
 use lowtide_kernel::damon::Features;
 use lowtide_kernel::root::Kernel;
-use lowtide_model::scheme::words::{Need, needs, sentence};
+use lowtide_model::scheme::words::{Requirement, needs, sentence};
 use lowtide_model::scheme::{Scheme, file, line};
 use lowtide_model::units::Span;
 use serde_json::json;
@@ -128,7 +128,7 @@ fn text(schemes: &[Scheme], look: Look) -> String {
     for (index, scheme) in schemes.iter().enumerate() {
         text += &wrap(&format!("{}: {}", scheme.title(), sentence(scheme)), look.width, "  ");
         let mut grid = Grid::new("", &["needs", "DAMON vaddr", "DAMON paddr", "lowtide itself"]);
-        for Need { what, vaddr, paddr, own } in needs(scheme) {
+        for Requirement { what, vaddr, paddr, own } in needs(scheme) {
             grid.row([what, since(vaddr), since(paddr), since(own)]);
         }
         text += &grid.text(look);
@@ -149,7 +149,7 @@ fn data(schemes: &[Scheme]) -> anyhow::Result<serde_json::Value> {
     for (index, scheme) in schemes.iter().enumerate() {
         let needs: Vec<serde_json::Value> = needs(scheme)
             .into_iter()
-            .map(|Need { what, vaddr, paddr, own }| {
+            .map(|Requirement { what, vaddr, paddr, own }| {
                 json!({ "what": what, "damon_vaddr_since": vaddr, "damon_paddr_since": paddr, "lowtide_since": own })
             })
             .collect();

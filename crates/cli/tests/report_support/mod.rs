@@ -3,7 +3,7 @@
 #![allow(dead_code, clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 use lowtide_model::cohort::{AgeBin, Estimate};
-use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Host, Meta, Monitor, Refusal, SCHEMA};
 use lowtide_model::usage::Usage;
@@ -30,7 +30,7 @@ pub struct Mapping {
     pub name: &'static str,
     /// Share of its 2 MiB blocks that are hot.
     hot: f64,
-    kind: Kind,
+    kind: PageKind,
 }
 
 pub const MAPPINGS: &[Mapping] = &[
@@ -40,29 +40,29 @@ pub const MAPPINGS: &[Mapping] = &[
         bytes: 12 * MI,
         name: "/usr/sbin/valkey-server",
         hot: 0.3,
-        kind: Kind::File,
+        kind: PageKind::File,
     },
-    Mapping { pid: 4211, start: 0x55d0_a000_0000, bytes: 420 * MI, name: "[heap]", hot: 0.22, kind: Kind::Anon },
-    Mapping { pid: 4211, start: 0x7f10_4000_0000, bytes: 192 * MI, name: "", hot: 0.1, kind: Kind::Anon },
+    Mapping { pid: 4211, start: 0x55d0_a000_0000, bytes: 420 * MI, name: "[heap]", hot: 0.22, kind: PageKind::Anon },
+    Mapping { pid: 4211, start: 0x7f10_4000_0000, bytes: 192 * MI, name: "", hot: 0.1, kind: PageKind::Anon },
     Mapping {
         pid: 4211,
         start: 0x7f10_8000_0000,
         bytes: 256 * MI,
         name: "/var/lib/valkey/dump.rdb",
         hot: 0.05,
-        kind: Kind::File,
+        kind: PageKind::File,
     },
-    Mapping { pid: 4211, start: 0x7ffd_1200_0000, bytes: MI, name: "[stack]", hot: 1.0, kind: Kind::Anon },
-    Mapping { pid: 4300, start: 0x5600_1000_0000, bytes: 96 * MI, name: "[heap]", hot: 0.5, kind: Kind::Anon },
+    Mapping { pid: 4211, start: 0x7ffd_1200_0000, bytes: MI, name: "[stack]", hot: 1.0, kind: PageKind::Anon },
+    Mapping { pid: 4300, start: 0x5600_1000_0000, bytes: 96 * MI, name: "[heap]", hot: 0.5, kind: PageKind::Anon },
     Mapping {
         pid: 4300,
         start: 0x7f44_0000_0000,
         bytes: 24 * MI,
         name: "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
         hot: 0.2,
-        kind: Kind::File,
+        kind: PageKind::File,
     },
-    Mapping { pid: 4301, start: 0x5588_2000_0000, bytes: 16 * MI, name: "[heap]", hot: 0.1, kind: Kind::Anon },
+    Mapping { pid: 4301, start: 0x5588_2000_0000, bytes: 16 * MI, name: "[heap]", hot: 0.1, kind: PageKind::Anon },
 ];
 
 impl Mapping {
@@ -80,7 +80,7 @@ impl Mapping {
     fn rate(&self, block: u64, share: f64) -> f64 {
         let phase = (share * 6.0) as u64;
         let key = self.start ^ (block << 7);
-        if self.kind == Kind::File && self.bytes > 100 * MI {
+        if self.kind == PageKind::File && self.bytes > 100 * MI {
             // A sweep over the file in two phases.
             if phase != 2 && phase != 5 {
                 return 0.0;
@@ -185,7 +185,7 @@ fn levels(share: f64) -> [(f64, f64); 2] {
     for mapping in MAPPINGS {
         let blocks = mapping.bytes_at(share) / (2 * MI);
         let hot: f64 = (0..blocks).filter(|block| mapping.rate(*block, share) > 0.1).map(|_| 2.0 * MIB).sum();
-        let at = usize::from(mapping.kind != Kind::Anon);
+        let at = usize::from(mapping.kind != PageKind::Anon);
         out[at].0 += mapping.bytes_at(share) as f64;
         out[at].1 += hot;
     }

@@ -19,7 +19,7 @@ use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::{proc, sys};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::SIDES;
-use lowtide_model::scheme::{Action as Advice, Bounds, Filter, Kind, Quota, Scheme};
+use lowtide_model::scheme::{Action as Advice, Bounds, Filter, FilterType, Quota, Scheme};
 use lowtide_model::units::{Share, Size, Span, float, integer};
 use lowtide_model::{PAGE, WINDOWS_S};
 use lowtide_policy::machine::{Done, Reclaim, Reclaimed, RegionObservation, turn};
@@ -399,7 +399,7 @@ fn scheme(side: usize, age_s: f64, bytes: f64) -> Scheme {
         destinations: Vec::new(),
         quota: Quota { size: Some(size), every: Span(Duration::ZERO), ..Quota::default() },
         watermarks: None,
-        filters: vec![Filter { of: Kind::Anon, matching: side == 0, allow: true }],
+        filters: vec![Filter { of: FilterType::Anon, matching: side == 0, allow: true }],
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use lowtide_kernel::damon::{self, Damon, Features, Operations};
 use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::undo::{self, Journal};
-use lowtide_model::scheme::words::{Need, needs};
-use lowtide_model::scheme::{Action, Kind, Scheme};
+use lowtide_model::scheme::words::{Requirement, needs};
+use lowtide_model::scheme::{Action, FilterType, Scheme};
 
 /// Who carries out a scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +77,8 @@ pub fn why_not_damon(kernel: &Kernel, error: &Error) -> String {
 }
 
 /// Which of the needs DAMON on these addresses does not have.
-fn lacking(needs: &[Need], operations: Operations, features: &Features) -> Option<String> {
-    let on = |need: &Need| if operations == Operations::Vaddr { need.vaddr } else { need.paddr };
+fn lacking(needs: &[Requirement], operations: Operations, features: &Features) -> Option<String> {
+    let on = |need: &Requirement| if operations == Operations::Vaddr { need.vaddr } else { need.paddr };
     let name = operations.name();
     if let Some(need) = needs.iter().find(|need| on(need).is_none()) {
         return Some(format!("DAMON on {name} has no {}", need.what));
@@ -112,7 +112,7 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
         // All of a region is paged out, also what was used within it meanwhile.
         Operations::Vaddr if pageout => Some("DAMON on vaddr has no filter that spares used pages".to_owned()),
         Operations::Paddr if ground.system => None,
-        Operations::Paddr if scheme.filters.iter().any(|filter| matches!(filter.of, Kind::Addr(..))) => {
+        Operations::Paddr if scheme.filters.iter().any(|filter| matches!(filter.of, FilterType::Addr(..))) => {
             Some("addresses of a filter are a process', not page frames".to_owned())
         }
         Operations::Paddr if !ground.cgroup || !ground.features.knows("filter memcg") => {
@@ -162,12 +162,13 @@ pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Me
 pub fn guarded(scheme: &Scheme, on: Operations, cgroup: Option<String>) -> Scheme {
     use lowtide_model::scheme::Filter;
     let mut guarded = scheme.clone();
-    let reject = |of: Kind, matching: bool| Filter { of, matching, allow: false };
+    let reject = |of: FilterType, matching: bool| Filter { of, matching, allow: false };
     if on == Operations::Paddr {
-        let mut first: Vec<Filter> = cgroup.into_iter().map(|cgroup| reject(Kind::Memcg(cgroup), false)).collect();
-        let young = |filter: &Filter| matches!(filter.of, Kind::Young);
+        let mut first: Vec<Filter> =
+            cgroup.into_iter().map(|cgroup| reject(FilterType::Memcg(cgroup), false)).collect();
+        let young = |filter: &Filter| matches!(filter.of, FilterType::Young);
         if matches!(scheme.action, Action::Pageout | Action::MigrateCold) && !scheme.filters.iter().any(young) {
-            first.push(reject(Kind::Young, true));
+            first.push(reject(FilterType::Young, true));
         }
         guarded.filters.splice(0..0, first);
     }

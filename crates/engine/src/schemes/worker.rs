@@ -11,7 +11,7 @@ use lowtide_kernel::pressure;
 use lowtide_kernel::root::{Error, Kernel};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
-use lowtide_model::scheme::{Action, Kind, allowed};
+use lowtide_model::scheme::{Action, FilterType, allowed};
 use lowtide_policy::machine::{Done, Order};
 
 /// What one order came to.
@@ -180,9 +180,9 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
     // What is used since comes back, and its block is spared then: the filter `young` by other means.
     let keep = |at: u64, file: bool| {
         allowed(filters, |kind| match kind {
-            Kind::Anon => !file,
-            Kind::Addr(start, end) => (*start..*end).contains(&at),
-            Kind::Target(index) => usize::try_from(*index).ok() == place,
+            FilterType::Anon => !file,
+            FilterType::Addr(start, end) => (*start..*end).contains(&at),
+            FilterType::Target(index) => usize::try_from(*index).ok() == place,
             _ => false,
         })
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lowtide_model::scheme::{Bounds, Filter, Goal, Kind, Scheme};
+use lowtide_model::scheme::{Bounds, Filter, FilterType, Goal, Scheme};
 
 use super::{ADMIN, Damon};
 use crate::root::Result;
@@ -111,11 +111,13 @@ fn filter_files(filter: &Filter, can_allow: bool) -> Vec<(&'static str, String)>
         files.push(("allow", flag(filter.allow)));
     }
     match &filter.of {
-        Kind::Memcg(cgroup) => files.push(("memcg_path", cgroup.clone())),
-        Kind::HugepageSize(min, max) => files.extend([("min", min.0.to_string()), ("max", max.0.to_string())]),
-        Kind::Addr(start, end) => files.extend([("addr_start", start.to_string()), ("addr_end", end.to_string())]),
-        Kind::Target(index) => files.push(("damon_target_idx", index.to_string())),
-        Kind::Anon | Kind::Active | Kind::Young | Kind::Unmapped => {}
+        FilterType::Memcg(cgroup) => files.push(("memcg_path", cgroup.clone())),
+        FilterType::HugepageSize(min, max) => files.extend([("min", min.0.to_string()), ("max", max.0.to_string())]),
+        FilterType::Addr(start, end) => {
+            files.extend([("addr_start", start.to_string()), ("addr_end", end.to_string())])
+        }
+        FilterType::Target(index) => files.push(("damon_target_idx", index.to_string())),
+        FilterType::Anon | FilterType::Active | FilterType::Young | FilterType::Unmapped => {}
     }
     files
 }
@@ -220,7 +222,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Whether it knows this: see [`lowtide_model::scheme::words::Need`].
+    /// Whether it knows this: see [`lowtide_model::scheme::words::Requirement`].
     pub fn knows(&self, what: &str) -> bool {
         self.known.iter().any(|known| known == what)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lowtide_model::PAGE;
 use lowtide_model::choice::{Choice, level_for};
 use lowtide_model::cohort::{Cohort, Found, Picture, Totals};
-use lowtide_model::episode::{Episode, Kind};
+use lowtide_model::episode::{Episode, PageKind};
 
 use super::Target;
 use super::find::Frames;
@@ -119,7 +119,7 @@ impl CohortMonitor {
         self.date(&mut found, now_s);
         // A frame that a second process maps is one region only.
         let mut frames: Vec<u64> = found.iter().map(|page| page.frame).collect();
-        let totals = Kind::ALL.map(|kind| target.exact[kind.index()].then_some(target.totals[kind.index()]));
+        let totals = PageKind::ALL.map(|kind| target.exact[kind.index()].then_some(target.totals[kind.index()]));
         self.cohort.refresh(now_s, &found, pages_each, totals, &mut self.episodes);
         self.accounts = target.totals;
         self.refreshed_s = now_s;
@@ -162,7 +162,7 @@ impl CohortMonitor {
             }
         }
         self.before = self.choice.replace(choice);
-        let cache = target.totals[Kind::Cache.index()];
+        let cache = target.totals[PageKind::Cache.index()];
         let worth = cache > CACHE_WORTH.0 && cache > CACHE_WORTH.1 * all;
         let watched: &[Cgroup] = if worth && self.frames.sees_cache() { &target.cgroups } else { &[] };
         let inodes: Vec<u64> = watched.iter().flat_map(|cgroup| cgroup.inodes(kernel)).collect();
@@ -172,7 +172,7 @@ impl CohortMonitor {
             self.frames.cache(&inodes, cache_choice, found)?;
             self.cache_choice = Some(cache_choice);
         } else if !inodes.is_empty() {
-            for (key, _) in self.cohort.pages().filter(|(_, page)| page.kind == Kind::Cache) {
+            for (key, _) in self.cohort.pages().filter(|(_, page)| page.kind == PageKind::Cache) {
                 found.extend(self.frames.cache_frame(&inodes, key.page)?);
             }
         }
@@ -188,7 +188,7 @@ impl CohortMonitor {
         }
         let since = self.refreshed_s;
         for page in found.iter_mut().filter(|page| self.cohort.frame_of(page.key).is_none()) {
-            let known = page.kind != Kind::Cache && self.was_chosen(page.key.page);
+            let known = page.kind != PageKind::Cache && self.was_chosen(page.key.page);
             #[expect(clippy::cast_precision_loss, reason = "16 bits")]
             let spread = (page.key.page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as f64 / 65536.0;
             page.allocated_s = known.then_some(since + (now_s - since) * spread);
@@ -275,10 +275,10 @@ impl CohortMonitor {
     pub fn picture(&mut self, t_s: f64, target: &Target) -> Picture {
         let before = self.cohort.totals_at_refresh();
         let sees_cache = self.frames.sees_cache();
-        let totals = Kind::ALL.map(|kind| {
+        let totals = PageKind::ALL.map(|kind| {
             let i = kind.index();
             // What cannot be watched is neither used nor cold.
-            if kind == Kind::Cache && !sees_cache {
+            if kind == PageKind::Cache && !sees_cache {
                 return 0.0;
             }
             let grown = before[i] + target.totals[i] - self.accounts[i];

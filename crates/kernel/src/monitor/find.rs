@@ -2,7 +2,7 @@
 
 use lowtide_model::choice::Choice;
 use lowtide_model::cohort::Found;
-use lowtide_model::episode::{Kind, PageKey};
+use lowtide_model::episode::{PageKey, PageKind};
 use lowtide_model::{PAGE, region::Extent};
 
 use crate::lru_gen;
@@ -70,7 +70,7 @@ impl Frames {
             for page in stretches.into_iter().flat_map(|(from, to)| choice.pages_in(from, to)) {
                 let entry = map.entry(page).map_err(fail)?;
                 if entry.is_present() && entry.frame() != 0 {
-                    let kind = if entry.is_file() { Kind::File } else { Kind::Anon };
+                    let kind = if entry.is_file() { PageKind::File } else { PageKind::Anon };
                     let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame())? };
                     let key = PageKey { space: pid, page };
                     let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
@@ -109,14 +109,14 @@ impl Frames {
             return Ok(None);
         }
         let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
-        Ok((kind_of(flags) == Some(Kind::Cache)).then_some(frame_found(frame, Kind::Cache)))
+        Ok((kind_of(flags) == Some(PageKind::Cache)).then_some(frame_found(frame, PageKind::Cache)))
     }
 
     /// The chosen frames of the whole machine that reclaim could take.
     pub fn all(&self, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
         for frame in self.chosen(choice) {
             let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
-            let kind = kind_of(flags).filter(|kind| *kind != Kind::Cache || self.cache_is_seen);
+            let kind = kind_of(flags).filter(|kind| *kind != PageKind::Cache || self.cache_is_seen);
             out.extend(kind.map(|kind| frame_found(frame, kind)));
         }
         Ok(())
@@ -133,19 +133,19 @@ pub fn mglru_is_on(kernel: &Kernel) -> bool {
     lru_gen::switch(kernel).is_ok_and(|bits| bits & 1 == 1)
 }
 
-fn kind_of(flags: u64) -> Option<Kind> {
+fn kind_of(flags: u64) -> Option<PageKind> {
     if flags & flag::LRU == 0 || flags & flag::NOPAGE != 0 {
         None
     } else if flags & flag::ANON != 0 {
-        Some(Kind::Anon)
+        Some(PageKind::Anon)
     } else if flags & flag::MMAP != 0 {
-        Some(Kind::File)
+        Some(PageKind::File)
     } else {
-        Some(Kind::Cache)
+        Some(PageKind::Cache)
     }
 }
 
-fn frame_found(frame: u64, kind: Kind) -> Found {
+fn frame_found(frame: u64, kind: PageKind) -> Found {
     Found { key: PageKey { space: 0, page: frame }, kind, frame, weight: 1.0, allocated_s: None }
 }
 
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn kinds_by_flags() {
-        assert_eq!(kind_of(flag::LRU | flag::ANON | flag::MMAP), Some(Kind::Anon));
-        assert_eq!(kind_of(flag::LRU | flag::MMAP), Some(Kind::File));
-        assert_eq!(kind_of(flag::LRU), Some(Kind::Cache));
+        assert_eq!(kind_of(flag::LRU | flag::ANON | flag::MMAP), Some(PageKind::Anon));
+        assert_eq!(kind_of(flag::LRU | flag::MMAP), Some(PageKind::File));
+        assert_eq!(kind_of(flag::LRU), Some(PageKind::Cache));
         assert_eq!(kind_of(flag::ANON), None);
     }
 

@@ -1,12 +1,12 @@
 //! What the cohort knows, as figures: working sets and idle ages with confidence intervals.
 //!
-//! Shares are taken per [`Kind`] and multiplied by that kind's known size (a ratio estimator). The interval comes
+//! Shares are taken per [`PageKind`] and multiplied by that kind's known size (a ratio estimator). The interval comes
 //! from differences between neighbours in address order, the standard variance estimator for a sample of one unit per
 //! stratum (Wolter, *Introduction to Variance Estimation*, §8.2, estimator v2): it equals the binomial one where hot
 //! pages are scattered at random and is as narrow as it should be where they lie together.
 
 use super::{Cohort, Totals};
-use crate::episode::Kind;
+use crate::episode::PageKind;
 use crate::stats::Z95;
 use crate::{AGE_EDGES_S, WINDOWS_S};
 
@@ -165,7 +165,7 @@ impl Cohort {
         // rest nothing is known, and it is taken to be like the sample.
         let then = self.grown.partition_point(|(at_s, _)| *at_s <= now_s - window.length_s).saturating_sub(1);
         let then = self.grown.get(then).map_or(totals, |(_, totals)| *totals);
-        let each = |kind: Kind| {
+        let each = |kind: PageKind| {
             let (total, then) = (totals[kind.index()], then[kind.index()]);
             let recent = (total - then).max(0.0);
             let mut estimate = tallies[kind.index()].share(self.pages_each[kind.index()])?;
@@ -173,7 +173,7 @@ impl Cohort {
             estimate.ci95 *= total - recent;
             Some(estimate)
         };
-        [each(Kind::Anon), each(Kind::File).zip(each(Kind::Cache)).map(|(a, b)| a.plus(b))]
+        [each(PageKind::Anon), each(PageKind::File).zip(each(PageKind::Cache)).map(|(a, b)| a.plus(b))]
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 fn made_at_0(pages: impl Iterator<Item = u64>) -> Vec<Found> {
     let found = |page| Found {
         key: PageKey { space: 1, page },
-        kind: Kind::Anon,
+        kind: PageKind::Anon,
         frame: page,
         weight: 1.0,
         allocated_s: Some(0.0),
@@ -76,7 +76,7 @@ fn a_page_counts_by_its_weight() {
 fn a_page_counts_for_a_window_only_when_watched_for_it() {
     let mut cohort = Cohort::new(1.0);
     let found =
-        [Found { key: PageKey { space: 1, page: 5 }, kind: Kind::Anon, frame: 5, weight: 1.0, allocated_s: None }];
+        [Found { key: PageKey { space: 1, page: 5 }, kind: PageKind::Anon, frame: 5, weight: 1.0, allocated_s: None }];
     let totals = [4096.0, 0.0, 0.0];
     let mut out = Vec::new();
     cohort.refresh(10.0, &found, [1; 3], totals.map(Some), &mut out);
@@ -94,7 +94,7 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
 fn reuse_times_and_idleness_are_written_down() {
     let mut cohort = Cohort::new(1.0);
     let key = PageKey { space: 9, page: 1 };
-    let found = [Found { key, kind: Kind::Anon, frame: 3, weight: 1.0, allocated_s: Some(0.5) }];
+    let found = [Found { key, kind: PageKind::Anon, frame: 3, weight: 1.0, allocated_s: Some(0.5) }];
     let mut out = Vec::new();
     cohort.refresh(1.0, &found, [4; 3], [Some(4.0 * 4096.0), None, None], &mut out);
     for (tick, touched) in [(2, true), (3, true), (4, false), (5, false), (6, true), (7, false), (8, false)] {
@@ -113,7 +113,7 @@ fn cutting_loses_nothing() {
     for (out, cut) in [(&mut whole, false), (&mut parts, true)] {
         let mut cohort = Cohort::new(1.0);
         let key = PageKey { space: 9, page: 1 };
-        let found = [Found { key, kind: Kind::File, frame: 3, weight: 1.0, allocated_s: None }];
+        let found = [Found { key, kind: PageKind::File, frame: 3, weight: 1.0, allocated_s: None }];
         cohort.refresh(0.0, &found, [1; 3], [None; 3], out);
         for tick in 1..=9 {
             cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
@@ -156,7 +156,7 @@ proptest! {
         let mut cohort = Cohort::new(1.0);
         let found: Vec<Found> = periods.iter().enumerate().map(|(i, _)| Found {
             key: PageKey { space: 1, page: i as u64 },
-            kind: Kind::ALL[i % 3],
+            kind: PageKind::ALL[i % 3],
             frame: i as u64,
             weight: 1.0,
             allocated_s: known.then_some(0.0),

@@ -9,7 +9,7 @@
 use super::{Band, Basis, CURVE_AGES_S, Curve, Point, SIDES, mean_total, totals};
 use crate::PAGE;
 use crate::cohort::AgeRow;
-use crate::episode::{Episode, Kind};
+use crate::episode::{Episode, PageKind};
 use crate::stats::Z95;
 
 /// Slices of the run, at most; none is shorter than a tick.
@@ -98,7 +98,7 @@ fn pages(episodes: &[Episode]) -> [Vec<Page>; SIDES] {
     rows.sort_by(|a, b| a.key.cmp(&b.key).then(a.start_s.total_cmp(&b.start_s)).then(a.end_s.total_cmp(&b.end_s)));
     let mut pages = [Vec::new(), Vec::new()];
     for page in rows.chunk_by(|a, b| a.key == b.key && a.kind == b.kind) {
-        let side = usize::from(page[0].kind != Kind::Anon);
+        let side = usize::from(page[0].kind != PageKind::Anon);
         pages[side].push(Page { weight: page[0].weight_bytes, spans: spans(page) });
     }
     pages

@@ -2,7 +2,7 @@ use super::*;
 use crate::PAGE;
 use crate::choice::{Choice, level_for};
 use crate::cohort::{AgeBin, Cohort, Estimate, Found};
-use crate::episode::{Kind, PageKey};
+use crate::episode::{PageKey, PageKind};
 use crate::random::Random;
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ pub(crate) fn watch(
             let choice = Choice { level, seed, turn: u64::from(tick / 45) };
             let found = |page| Found {
                 key: PageKey { space: 1, page },
-                kind: Kind::Anon,
+                kind: PageKind::Anon,
                 frame: page,
                 weight: 1.0,
                 allocated_s: (tick == 0).then_some(0.0),
@@ -341,7 +341,7 @@ proptest! {
             t_s, bin: AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None },
         }).collect();
         let lives: Vec<Episode> = lives.into_iter().map(|(page, touched, start_s, end_s, reuse_s)| Episode {
-            key: PageKey { space: 1, page }, kind: Kind::Anon, weight_bytes: 4096.0, touched, start_s, end_s, reuse_s,
+            key: PageKey { space: 1, page }, kind: PageKind::Anon, weight_bytes: 4096.0, touched, start_s, end_s, reuse_s,
         }).collect();
         let _ = Curve::of(&rows, &lives, 1.0);
     }

@@ -82,7 +82,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::scheme::{Action, Bounds, Destination, Filter, Goal, GoalMetric, Kind, Quota, Watermarks, Weights};
+    use crate::scheme::{
+        Action, Bounds, Destination, Filter, FilterType, Goal, GoalMetric, Quota, Watermarks, Weights,
+    };
     use crate::units::{Share, Size, Span};
 
     #[test]
@@ -118,16 +120,16 @@ mod tests {
         (1u64..(1 << 50)).prop_map(|us| Span(Duration::from_micros(us)))
     }
 
-    fn kind() -> impl Strategy<Value = Kind> {
+    fn kind() -> impl Strategy<Value = FilterType> {
         prop_oneof![
-            Just(Kind::Anon),
-            Just(Kind::Active),
-            Just(Kind::Young),
-            Just(Kind::Unmapped),
-            "[a-z/.\"\\\\ ]{0,12}".prop_map(Kind::Memcg),
-            (any::<u64>()).prop_map(|size| Kind::HugepageSize(Size(size), Size(size))),
-            (0u64..1 << 47, 1u64..1 << 47).prop_map(|(start, more)| Kind::Addr(start, start + more)),
-            any::<u32>().prop_map(Kind::Target),
+            Just(FilterType::Anon),
+            Just(FilterType::Active),
+            Just(FilterType::Young),
+            Just(FilterType::Unmapped),
+            "[a-z/.\"\\\\ ]{0,12}".prop_map(FilterType::Memcg),
+            (any::<u64>()).prop_map(|size| FilterType::HugepageSize(Size(size), Size(size))),
+            (0u64..1 << 47, 1u64..1 << 47).prop_map(|(start, more)| FilterType::Addr(start, start + more)),
+            any::<u32>().prop_map(FilterType::Target),
         ]
     }
 

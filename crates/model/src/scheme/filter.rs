@@ -9,7 +9,7 @@ use crate::units::Size;
 #[serde(try_from = "Written", into = "Written")]
 pub struct Filter {
     /// Which memory.
-    pub of: Kind,
+    pub of: FilterType,
     /// False: all but that memory is meant.
     pub matching: bool,
     /// True: what is meant is allowed; else it is rejected.
@@ -18,7 +18,7 @@ pub struct Filter {
 
 /// What a filter looks at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum FilterType {
     /// Anonymous pages.
     Anon,
     /// Pages on the active list.
@@ -37,7 +37,7 @@ pub enum Kind {
     Target(u32),
 }
 
-impl Kind {
+impl FilterType {
     /// DAMON's word.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -125,16 +125,18 @@ impl TryFrom<Written> for Filter {
     fn try_from(written: Written) -> Result<Self, String> {
         let Written { r#type, matching, allow, cgroup, min, max, start, end, target } = written;
         let of = match (r#type, cgroup, (min, max), (start, end), target) {
-            (Word::Anon, None, (None, None), (None, None), None) => Kind::Anon,
-            (Word::Active, None, (None, None), (None, None), None) => Kind::Active,
-            (Word::Young, None, (None, None), (None, None), None) => Kind::Young,
-            (Word::Unmapped, None, (None, None), (None, None), None) => Kind::Unmapped,
-            (Word::Memcg, Some(cgroup), (None, None), (None, None), None) => Kind::Memcg(cgroup),
+            (Word::Anon, None, (None, None), (None, None), None) => FilterType::Anon,
+            (Word::Active, None, (None, None), (None, None), None) => FilterType::Active,
+            (Word::Young, None, (None, None), (None, None), None) => FilterType::Young,
+            (Word::Unmapped, None, (None, None), (None, None), None) => FilterType::Unmapped,
+            (Word::Memcg, Some(cgroup), (None, None), (None, None), None) => FilterType::Memcg(cgroup),
             (Word::HugepageSize, None, (Some(min), Some(max)), (None, None), None) if min <= max => {
-                Kind::HugepageSize(min, max)
+                FilterType::HugepageSize(min, max)
             }
-            (Word::Addr, None, (None, None), (Some(start), Some(end)), None) if start < end => Kind::Addr(start, end),
-            (Word::Target, None, (None, None), (None, None), Some(target)) => Kind::Target(target),
+            (Word::Addr, None, (None, None), (Some(start), Some(end)), None) if start < end => {
+                FilterType::Addr(start, end)
+            }
+            (Word::Target, None, (None, None), (None, None), Some(target)) => FilterType::Target(target),
             (word, ..) => {
                 let wants = match word {
                     Word::Memcg => "cgroup = \"/path\"",
@@ -164,11 +166,11 @@ impl From<Filter> for Written {
             target: None,
         };
         match filter.of {
-            Kind::Memcg(cgroup) => written.cgroup = Some(cgroup),
-            Kind::HugepageSize(min, max) => (written.min, written.max) = (Some(min), Some(max)),
-            Kind::Addr(start, end) => (written.start, written.end) = (Some(start), Some(end)),
-            Kind::Target(target) => written.target = Some(target),
-            Kind::Anon | Kind::Active | Kind::Young | Kind::Unmapped => {}
+            FilterType::Memcg(cgroup) => written.cgroup = Some(cgroup),
+            FilterType::HugepageSize(min, max) => (written.min, written.max) = (Some(min), Some(max)),
+            FilterType::Addr(start, end) => (written.start, written.end) = (Some(start), Some(end)),
+            FilterType::Target(target) => written.target = Some(target),
+            FilterType::Anon | FilterType::Active | FilterType::Young | FilterType::Unmapped => {}
         }
         written
     }
@@ -177,7 +179,7 @@ impl From<Filter> for Written {
 /// What a list of filters says of memory that matches those of `matches`: the first that applies decides; where none does,
 /// memory is allowed unless the last filter allows (Linux, mm/damon/core.c since 6.14).
 #[must_use]
-pub fn allowed(filters: &[Filter], matches: impl Fn(&Kind) -> bool) -> bool {
+pub fn allowed(filters: &[Filter], matches: impl Fn(&FilterType) -> bool) -> bool {
     let first = filters.iter().find(|filter| matches(&filter.of) == filter.matching);
     first.map_or_else(|| filters.last().is_none_or(|last| !last.allow), |filter| filter.allow)
 }

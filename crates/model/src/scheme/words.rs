@@ -1,6 +1,6 @@
 //! What a scheme will do, in words, and which kernels can do it.
 
-use super::{Action, Bounds, Filter, GoalMetric, Kind, Scheme};
+use super::{Action, Bounds, Filter, FilterType, GoalMetric, Scheme};
 use crate::units::{Share, Span, human_bytes};
 
 /// What the scheme will do, as one sentence.
@@ -101,16 +101,16 @@ fn between<T: PartialEq>(bounds: &Bounds<T>, print: impl Fn(&T) -> String) -> Op
 
 fn filtered(filter: &Filter) -> String {
     let what = match &filter.of {
-        Kind::Anon => "anonymous pages".to_owned(),
-        Kind::Active => "pages on the active list".to_owned(),
-        Kind::Memcg(cgroup) => format!("pages of cgroup {cgroup}"),
-        Kind::Young => "pages used since the last look".to_owned(),
-        Kind::HugepageSize(min, max) => {
+        FilterType::Anon => "anonymous pages".to_owned(),
+        FilterType::Active => "pages on the active list".to_owned(),
+        FilterType::Memcg(cgroup) => format!("pages of cgroup {cgroup}"),
+        FilterType::Young => "pages used since the last look".to_owned(),
+        FilterType::HugepageSize(min, max) => {
             format!("huge pages of {} to {}", human_bytes(bytes(min.0)), human_bytes(bytes(max.0)))
         }
-        Kind::Unmapped => "pages that no process maps".to_owned(),
-        Kind::Addr(start, end) => format!("addresses {start:#x} to {end:#x}"),
-        Kind::Target(index) => format!("target {index}"),
+        FilterType::Unmapped => "pages that no process maps".to_owned(),
+        FilterType::Addr(start, end) => format!("addresses {start:#x} to {end:#x}"),
+        FilterType::Target(index) => format!("target {index}"),
     };
     match (filter.allow, filter.matching) {
         (false, true) => format!("not {what}"),
@@ -129,7 +129,7 @@ fn listed(mut parts: Vec<String>, and: &str) -> String {
 
 /// Something that a scheme needs of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct Requirement {
     /// What of the scheme.
     pub what: String,
     /// First kernel whose DAMON has it on virtual addresses; `None`: none has.
@@ -143,11 +143,11 @@ pub struct Need {
 /// All that a scheme needs, the action first. Versions are those of the mainline kernels that brought it (damo's list of
 /// features, checked against the files that 6.1, 6.12, 6.18 and 7.0 have); whether a kernel has it is probed, not compared.
 #[must_use]
-pub fn needs(scheme: &Scheme) -> Vec<Need> {
+pub fn needs(scheme: &Scheme) -> Vec<Requirement> {
     let mut needs = vec![action(scheme.action)];
     let mut need = |applies: bool, what: &str, since: &'static str, own: Option<&'static str>| {
         if applies {
-            needs.push(Need { what: what.to_owned(), vaddr: Some(since), paddr: Some(since), own });
+            needs.push(Requirement { what: what.to_owned(), vaddr: Some(since), paddr: Some(since), own });
         }
     };
     let (quota, any) = (&scheme.quota, Some("5.18"));
@@ -168,22 +168,22 @@ pub fn needs(scheme: &Scheme) -> Vec<Need> {
     }
     for filter in &scheme.filters {
         let (vaddr, paddr, own) = match &filter.of {
-            Kind::Addr(..) | Kind::Target(_) => (Some("6.6"), Some("6.6"), any),
-            Kind::Anon => (None, Some("6.3"), any),
-            Kind::Memcg(_) => (None, Some("6.3"), None),
-            Kind::Young => (None, Some("6.10"), any),
-            Kind::Active | Kind::Unmapped | Kind::HugepageSize(..) => (None, Some("6.15"), None),
+            FilterType::Addr(..) | FilterType::Target(_) => (Some("6.6"), Some("6.6"), any),
+            FilterType::Anon => (None, Some("6.3"), any),
+            FilterType::Memcg(_) => (None, Some("6.3"), None),
+            FilterType::Young => (None, Some("6.10"), any),
+            FilterType::Active | FilterType::Unmapped | FilterType::HugepageSize(..) => (None, Some("6.15"), None),
         };
-        needs.push(Need { what: format!("filter {}", filter.of.name()), vaddr, paddr, own });
+        needs.push(Requirement { what: format!("filter {}", filter.of.name()), vaddr, paddr, own });
         if filter.allow {
             let what = "filter that allows".to_owned();
-            needs.push(Need { what, vaddr: Some("6.14"), paddr: Some("6.14"), own: any });
+            needs.push(Requirement { what, vaddr: Some("6.14"), paddr: Some("6.14"), own: any });
         }
     }
     needs
 }
 
-fn action(action: Action) -> Need {
+fn action(action: Action) -> Requirement {
     let (vaddr, paddr, own) = match action {
         Action::Stat => (Some("5.18"), Some("5.18"), Some("5.18")),
         Action::Pageout => (Some("5.18"), Some("5.18"), Some("5.10")),
@@ -194,7 +194,7 @@ fn action(action: Action) -> Need {
         Action::LruPrio | Action::LruDeprio => (None, Some("6.0"), None),
         Action::MigrateHot | Action::MigrateCold => (Some("6.17"), Some("6.11"), None),
     };
-    Need { what: format!("action {}", action.name()), vaddr, paddr, own }
+    Requirement { what: format!("action {}", action.name()), vaddr, paddr, own }
 }
 
 #[cfg(test)]

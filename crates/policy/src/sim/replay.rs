@@ -3,7 +3,7 @@
 use lowtide_model::PAGE;
 use lowtide_model::cohort::AgeRow;
 use lowtide_model::curve::{Basis, Curve, totals};
-use lowtide_model::episode::{Episode, Kind};
+use lowtide_model::episode::{Episode, PageKind};
 use lowtide_model::stats;
 
 use super::load::{Load, Part, Use};
@@ -47,7 +47,7 @@ fn traces(episodes: &[Episode], tick_s: f64) -> Vec<Part> {
         let weight = page[0].weight_bytes;
         let from_s = times.first().copied().unwrap_or(0.0);
         let uses = Use::Trace(vec![times]);
-        let mut part = Part::new(page[0].kind == Kind::Anon, uses, pages(weight), 1);
+        let mut part = Part::new(page[0].kind == PageKind::Anon, uses, pages(weight), 1);
         // Another page takes its place in the sample then.
         (part.from_s, part.until_s) = (from_s, until_s + tick_s);
         parts.push(part);

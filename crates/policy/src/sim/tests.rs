@@ -178,11 +178,11 @@ fn a_process_id_that_was_given_to_another_is_not_acted_on() {
 #[test]
 fn a_replayed_cohort_does_what_was_recorded() {
     use lowtide_model::cohort::AgeRow;
-    use lowtide_model::episode::{Episode, Kind, PageKey};
+    use lowtide_model::episode::{Episode, PageKey, PageKind};
     // 100 pages of 1 MiB each: half used every 20 s for a second, half once.
     let episode = |page: u64, start_s: f64, reuse_s: Option<f64>| Episode {
         key: PageKey { space: 1, page },
-        kind: Kind::Anon,
+        kind: PageKind::Anon,
         weight_bytes: MIB,
         touched: true,
         start_s,

@@ -2,7 +2,7 @@
 
 use lowtide_model::choice::{Choice, level_for};
 use lowtide_model::cohort::{AgeRow, Cohort, Found, Totals};
-use lowtide_model::episode::{Episode, Kind, PageKey};
+use lowtide_model::episode::{Episode, PageKey, PageKind};
 
 use super::load::{Load, PAGE_F};
 
@@ -96,8 +96,8 @@ impl Watch {
     }
 }
 
-fn kind(anon: bool) -> Kind {
-    if anon { Kind::Anon } else { Kind::File }
+fn kind(anon: bool) -> PageKind {
+    if anon { PageKind::Anon } else { PageKind::File }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; saturates")]

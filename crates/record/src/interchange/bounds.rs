@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 
-use super::Error;
+use super::RecordingError;
 
 /// Bytes of text, unpacked.
 const TEXT: u64 = 4 << 30;
@@ -19,8 +19,8 @@ const LINE: usize = 1 << 20;
 const DEPTH: usize = 32;
 
 /// An error if there are more than so many.
-pub(super) fn within(count: usize, most: usize, what: &str) -> Result<(), Error> {
-    if count > most { Err(Error::Broken(too_large(most, what))) } else { Ok(()) }
+pub(super) fn within(count: usize, most: usize, what: &str) -> Result<(), RecordingError> {
+    if count > most { Err(RecordingError::Broken(too_large(most, what))) } else { Ok(()) }
 }
 
 fn too_large(most: impl std::fmt::Display, what: &str) -> String {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::counts::{Aggregation, Counted, Intervals, aggregations};
 use super::number::Number;
-use super::{Error, Recording, Targets, backend_of, bounds, counted, samples_for};
+use super::{Recording, RecordingError, Targets, backend_of, bounds, counted, samples_for};
 use crate::RegionRow;
 
 #[derive(Debug, Default, Deserialize)]
@@ -79,8 +79,8 @@ impl From<TextRegion> for InRegion {
     }
 }
 
-fn broken(error: serde_json::Error) -> Error {
-    Error::Broken(match (error.classify(), error.io_error_kind()) {
+fn broken(error: serde_json::Error) -> RecordingError {
+    RecordingError::Broken(match (error.classify(), error.io_error_kind()) {
         (serde_json::error::Category::Eof, _) | (_, Some(ErrorKind::UnexpectedEof)) => {
             format!("the file ends in the middle (line {}): it was cut short", error.line())
         }
@@ -91,12 +91,12 @@ fn broken(error: serde_json::Error) -> Error {
 }
 
 /// Reads the JSON.
-pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
+pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
     let records: Vec<InRecord> = serde_json::from_reader(bounds::json(from)).map_err(broken)?;
     let shots = || records.iter().flat_map(|record| &record.snapshots);
     // Nanoseconds since 1970 need more digits than a fraction has: the difference is taken between whole numbers.
     let start_ns = shots().filter_map(|shot| shot.start_time.u64()).min();
-    let start_ns = start_ns.ok_or_else(|| Error::Broken("it holds no snapshot".to_owned()))?;
+    let start_ns = start_ns.ok_or_else(|| RecordingError::Broken("it holds no snapshot".to_owned()))?;
     let mut recording = Recording { source: "damo", ..Recording::default() };
     let intervals = records.iter().find_map(|record| record.intervals.as_ref());
     let told = |get: fn(&InIntervals) -> Number| {
@@ -228,7 +228,11 @@ fn out_snapshot(from: &Aggregation) -> OutSnapshot {
 ///
 /// # Errors
 /// If `out` fails.
-pub fn write(rows: impl Iterator<Item = RegionRow>, intervals: Intervals, out: impl Write) -> Result<usize, Error> {
+pub fn write(
+    rows: impl Iterator<Item = RegionRow>,
+    intervals: Intervals,
+    out: impl Write,
+) -> Result<usize, RecordingError> {
     let told = OutIntervals {
         sample_us: intervals.sampling_us.to_string(),
         aggr_us: intervals.aggregation_us.to_string(),

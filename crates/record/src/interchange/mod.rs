@@ -20,7 +20,7 @@ use crate::{AgeRow, RegionRow, StoreError, Writer};
 
 /// Why a recording could not be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RecordingError {
     /// The file could not be read.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -64,7 +64,7 @@ pub struct Recording {
 ///
 /// # Errors
 /// If it is none, is damaged, or cannot be read.
-pub fn read(path: &Path) -> Result<Recording, Error> {
+pub fn read(path: &Path) -> Result<Recording, RecordingError> {
     let mut file = BufReader::with_capacity(65536, File::open(path)?);
     let head = file.fill_buf()?;
     match head {
@@ -82,7 +82,7 @@ pub fn read(path: &Path) -> Result<Recording, Error> {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Result<(), Error> {
+pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Result<(), RecordingError> {
     let last = |a: f64, b: f64| a.max(b);
     let times = recording.snapshots.iter().map(|s| s.t_s).chain(recording.usage.iter().filter_map(|row| row.t_s));
     let runtime_s = times.fold(0.0, last);
@@ -125,7 +125,7 @@ pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Resu
 /// Rows that are written at once.
 const BUFFERED: usize = 100_000;
 
-fn flush_if_full(writer: &mut Writer) -> Result<(), Error> {
+fn flush_if_full(writer: &mut Writer) -> Result<(), RecordingError> {
     if writer.buffered() >= BUFFERED {
         writer.flush()?;
     }
@@ -137,7 +137,7 @@ fn flush_if_full(writer: &mut Writer) -> Result<(), Error> {
 struct Targets(Vec<String>);
 
 impl Targets {
-    fn number(&mut self, id: String) -> Result<u32, Error> {
+    fn number(&mut self, id: String) -> Result<u32, RecordingError> {
         let at = self.0.iter().position(|known| *known == id).unwrap_or_else(|| {
             self.0.push(id);
             self.0.len() - 1

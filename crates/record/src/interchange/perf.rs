@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use lowtide_model::region::{Region, Snapshot};
 use lowtide_model::stats::quantile;
 
-use super::{Error, Recording, Targets, backend_of, bounds, counted, samples_for};
+use super::{Recording, RecordingError, Targets, backend_of, bounds, counted, samples_for};
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,7 +36,7 @@ fn parse(line: &str) -> Option<Line> {
 }
 
 /// Reads the text.
-pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
+pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
     let mut lines: Vec<Line> = Vec::new();
     let (mut other, mut bytes) = (0u64, Vec::new());
     let mut from = BufReader::new(bounds::text(from));
@@ -56,7 +56,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         bounds::within(lines.len(), bounds::REGIONS, "regions")?;
     }
     if lines.is_empty() {
-        return Err(Error::Unknown);
+        return Err(RecordingError::Unknown);
     }
     let groups: Vec<&[Line]> = snapshots(&lines);
     bounds::within(groups.len(), bounds::SNAPSHOTS, "snapshots")?;
@@ -142,7 +142,7 @@ mod tests {
         assert!((recording.aggregation_s - 0.1).abs() < 1e-9);
         assert_eq!(recording.snapshots[0].regions[1].access_rate, 1.0);
         assert!(recording.notes[1].starts_with("1 of 3 snapshots lack regions, and 1 lines"), "{:?}", recording.notes);
-        assert!(matches!(read("nothing".as_bytes()), Err(Error::Unknown)));
+        assert!(matches!(read("nothing".as_bytes()), Err(RecordingError::Unknown)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate, used_within};
 use lowtide_model::usage::Usage;
 
-use super::{Error, Recording, bounds};
+use super::{Recording, RecordingError, bounds};
 
 /// Whether a file that begins so is one.
 pub(super) fn knows(head: &[u8]) -> bool {
@@ -65,8 +65,8 @@ fn idle(name: &str) -> Option<Column> {
 }
 
 /// Reads the CSV.
-pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
-    let broken = |error: csv::Error| Error::Broken(format!("not a CSV of WMO: {error}"));
+pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
+    let broken = |error: csv::Error| RecordingError::Broken(format!("not a CSV of WMO: {error}"));
     // Nothing in it is quoted; a quoted field would reach beyond the end of its line.
     let mut rows = csv::ReaderBuilder::new().quoting(false).from_reader(bounds::lines(from));
     let columns: Vec<Column> = rows.headers().map_err(broken)?.iter().map(column).collect();
@@ -110,7 +110,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, Error> {
         bounds::within(recording.usage.len(), bounds::SNAPSHOTS, "rows")?;
         bounds::within(count, bounds::REGIONS, "bins")?;
     }
-    recording.started_unix_s = first.ok_or_else(|| Error::Broken("a CSV of WMO without a row".to_owned()))?;
+    recording.started_unix_s = first.ok_or_else(|| RecordingError::Broken("a CSV of WMO without a row".to_owned()))?;
     recording.aggregation_s = 1.0;
     recording.notes.push("resident memory is taken to be anonymous and mapped file memory of the cgroup".to_owned());
     Ok(recording)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::PAGE;
-use lowtide_model::episode::{Episode, Kind};
+use lowtide_model::episode::{Episode, PageKind};
 
 use super::layout::{Cover, Layout};
 use lowtide_record::RegionRow;
@@ -195,11 +195,11 @@ pub(super) fn from_regions<I: Iterator<Item = Vec<RegionRow>>>(
 }
 
 /// What a sampled page is called: its kind is all that is known of it.
-fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: PageKind) -> &'static str {
     match kind {
-        Kind::Anon => "anonymous",
-        Kind::File => "file",
-        Kind::Cache => "page cache",
+        PageKind::Anon => "anonymous",
+        PageKind::File => "file",
+        PageKind::Cache => "page cache",
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
     fn pages_touched_half_the_time_are_half_hot() {
         let page = |page, start_s, end_s, touched| Episode {
             key: PageKey { space: 1, page },
-            kind: Kind::Anon,
+            kind: PageKind::Anon,
             weight_bytes: 8192.0,
             touched,
             start_s,
