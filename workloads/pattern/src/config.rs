@@ -1,35 +1,37 @@
-//! The pattern file as it is written; [`crate::pattern`] checks it and turns it into what is run.
+//! The keys of a pattern file; [`crate::pattern`] checks them.
 
-use serde::Deserialize;
+use lowtide_model::units::Span;
+use serde::{Deserialize, Serialize};
 
-use crate::units::{Rate, Size, Time};
+use crate::units::{Rate, bytes, optional_bytes};
 
-/// A whole pattern file.
+/// A pattern file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawPattern {
-    /// What the pattern is called.
+    /// Name of the pattern.
     pub name: String,
     /// One line about it.
     #[serde(default)]
     pub description: String,
     /// The memory.
     #[serde(default)]
-    pub area: Vec<RawArea>,
-    /// What is done with it, one after another.
+    pub area: Vec<AreaSpec>,
+    /// The phases, one after another.
     #[serde(default)]
     pub phase: Vec<RawPhase>,
 }
 
-/// One stretch of memory.
-#[derive(Debug, Deserialize)]
+/// One area of memory.
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RawArea {
-    /// What accesses call it.
+pub struct AreaSpec {
+    /// The name that accesses use.
     pub name: String,
-    /// How large it is.
-    pub size: Size,
-    /// What kind of memory it is.
+    /// Length in bytes.
+    #[serde(deserialize_with = "bytes")]
+    pub size: usize,
+    /// Kind of memory.
     #[serde(default)]
     pub backing: Backing,
     /// Whether every page is touched before the first phase.
@@ -37,8 +39,8 @@ pub struct RawArea {
     pub populate: bool,
 }
 
-/// What an area is made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+/// Kinds of memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backing {
     /// Private memory in 4 KiB pages.
@@ -52,25 +54,13 @@ pub enum Backing {
     Read,
 }
 
-impl Backing {
-    /// The word used for it in pattern files and logs.
-    pub fn word(self) -> &'static str {
-        match self {
-            Backing::Anon => "anon",
-            Backing::Huge => "huge",
-            Backing::File => "file",
-            Backing::Read => "read",
-        }
-    }
-}
-
 /// A stretch of time.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawPhase {
     /// How long it lasts.
     pub seconds: f64,
-    /// What is touched during it, side by side.
+    /// The streams of touches during it.
     #[serde(default)]
     pub access: Vec<RawAccess>,
 }
@@ -81,24 +71,26 @@ pub struct RawPhase {
 pub struct RawAccess {
     /// The name of the area touched.
     pub area: String,
-    /// Which part of it; all of it when left out.
-    pub hot: Option<RawHot>,
+    /// Keys of [`RawHot`]: which part of the area; all of it when left out.
+    #[serde(default)]
+    pub hot: toml::Table,
     /// In which order.
     #[serde(default)]
-    pub order: Order,
-    /// The distance from one touch to the next.
-    pub stride: Option<Size>,
-    /// How.
+    pub order: TouchOrder,
+    /// The distance from one touch to the next, bytes.
+    #[serde(default, deserialize_with = "optional_bytes")]
+    pub stride: Option<usize>,
+    /// By loads or stores.
     #[serde(default)]
     pub mode: Mode,
-    /// How often the whole hot set is swept.
+    /// How often the hot set is swept.
     pub passes_per_second: Rate,
 }
 
 /// The order in which a hot set is touched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Order {
+pub enum TouchOrder {
     /// From its first byte to its last.
     #[default]
     Sequential,
@@ -117,34 +109,40 @@ pub enum Mode {
     Write,
 }
 
-/// All keys of the five kinds of hot set; [`crate::pattern`] tells them apart.
+/// All keys of the five kinds of hot set; [`crate::shape`] tells them apart.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RawHot {
     /// Start of a contiguous range.
-    pub offset: Option<Size>,
+    #[serde(deserialize_with = "optional_bytes")]
+    pub offset: Option<usize>,
     /// Length of a contiguous range or of a moving window.
-    pub size: Option<Size>,
+    #[serde(deserialize_with = "optional_bytes")]
+    pub size: Option<usize>,
     /// Number of scattered pieces.
     pub pieces: Option<usize>,
     /// Length of each piece.
-    pub piece_size: Option<Size>,
+    #[serde(deserialize_with = "optional_bytes")]
+    pub piece_size: Option<usize>,
     /// Share of pages in a random subset.
     pub random_share: Option<f64>,
     /// Which random subset.
     pub seed: Option<u64>,
     /// Growth per second of a prefix.
-    pub grow_per_second: Option<Size>,
+    #[serde(deserialize_with = "optional_bytes")]
+    pub grow_per_second: Option<usize>,
     /// Whether only new bytes are touched as the prefix grows.
-    pub only_new: Option<bool>,
+    pub only_new: bool,
     /// How much of the prefix's end is touched.
-    pub window: Option<Size>,
+    #[serde(deserialize_with = "optional_bytes")]
+    pub window: Option<usize>,
     /// How far a moving window moves.
-    pub step: Option<Size>,
+    #[serde(deserialize_with = "optional_bytes")]
+    pub step: Option<usize>,
     /// How often it moves.
-    pub every: Option<Time>,
-    /// Whether it turns round at the ends rather than starting over.
-    pub bounce: Option<bool>,
+    pub every: Option<Span>,
+    /// Whether it turns back at the ends rather than starting again.
+    pub bounce: bool,
 }
 
 fn yes() -> bool {

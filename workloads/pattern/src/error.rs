@@ -1,10 +1,10 @@
-//! What can go wrong.
+//! Errors of the pattern program.
 
 use std::io;
 
-/// An error, and whose it is: the pattern file's or the machine's.
+/// An error of the pattern file or of the machine.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PatternError {
     /// The pattern file is wrong; the text says what would be right.
     #[error("{0}")]
     Pattern(String),
@@ -21,18 +21,15 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// For `map_err`: says what was being done when an input or output error came.
-    pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+impl PatternError {
+    /// For `map_err`: adds what was being done.
+    pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
-        move |source| Error::Io { doing, source }
+        move |source| Self::Io { doing, source }
     }
 
-    /// The program's exit status: 2 for what the user wrote, 1 for what the machine did.
+    /// The program's exit status: 2 for a wrong pattern file, 1 for anything else.
     pub fn status(&self) -> u8 {
-        match self {
-            Error::Pattern(_) => 2,
-            Error::Cannot(_) | Error::Io { .. } => 1,
-        }
+        if matches!(self, Self::Pattern(_)) { 2 } else { 1 }
     }
 }

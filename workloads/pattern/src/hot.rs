@@ -1,31 +1,18 @@
 //! Hot sets: which bytes of an area a pass touches. Pure arithmetic on offsets.
 
+use std::ops::Range;
+use std::rc::Rc;
+
 use crate::rng::Rng;
-use crate::units::{PAGE, usize_of};
+use crate::units::{PAGE, u64_of, usize_of};
 
 const SECOND: u128 = 1_000_000_000;
 
-/// The rule from which the hot set follows at any time.
+/// The rule that gives the hot set at any time.
 #[derive(Debug, PartialEq)]
-pub enum Shape {
-    /// One contiguous range, for ever.
-    Range {
-        /// First byte.
-        start: usize,
-        /// Length.
-        len: usize,
-    },
-    /// Equal pieces, the first at the area's start and one every `spacing` bytes.
-    Pieces {
-        /// How many.
-        count: usize,
-        /// From the start of one to the start of the next.
-        spacing: usize,
-        /// Length of each.
-        len: usize,
-    },
-    /// These pages, by number and ascending.
-    Pages(Vec<u32>),
+pub enum HotShape {
+    /// The same set throughout.
+    Fixed(HotSet),
     /// A prefix that grows from nothing.
     Grow {
         /// Bytes added each second.
@@ -35,17 +22,17 @@ pub enum Shape {
         /// How much of the prefix is hot.
         part: Grown,
     },
-    /// A window that jumps ahead at fixed times.
+    /// A window that moves at fixed times.
     Window {
-        /// How far it jumps.
+        /// How far it moves.
         step: usize,
         /// Its length.
         len: usize,
         /// How many positions it has.
         positions: usize,
-        /// Nanoseconds between jumps.
+        /// Nanoseconds between moves.
         every_ns: u64,
-        /// Whether it goes back the way it came rather than to the start.
+        /// Whether it turns back at the ends rather than starting again.
         bounce: bool,
     },
 }
@@ -61,18 +48,13 @@ pub enum Grown {
     New,
 }
 
-/// The bytes of one pass. Seen as one string of `len()` bytes: offsets in it are called logical.
-#[derive(Debug, PartialEq)]
-pub enum HotSet<'a> {
-    /// One contiguous range.
-    Range {
-        /// First byte in the area.
-        start: usize,
-        /// Length.
-        len: usize,
-    },
-    /// Pieces as in [`Shape::Pieces`].
+/// The bytes of one pass, as one sequence of `len()` bytes: offsets in it are called logical.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HotSet {
+    /// Equal pieces. A contiguous range is one piece.
     Pieces {
+        /// First byte of the first one in the area.
+        start: usize,
         /// How many.
         count: usize,
         /// From the start of one to the start of the next.
@@ -80,73 +62,72 @@ pub enum HotSet<'a> {
         /// Length of each.
         len: usize,
     },
-    /// Single pages.
-    Pages(&'a [u32]),
+    /// These pages, by number and ascending.
+    Pages(Rc<[u32]>),
 }
 
-impl Shape {
+impl HotShape {
     /// A random subset of exactly `wanted` of the `pages` pages, every subset being equally likely.
     pub fn random(pages: u32, wanted: u32, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mut left = wanted;
-        let mut chosen = Vec::with_capacity(wanted as usize);
-        for page in 0..pages {
-            // Going through the pages in order, each is taken with the share still wanted of those still to come.
-            if rng.below((pages - page) as usize) < left as usize {
-                chosen.push(page);
-                left -= 1;
-            }
-        }
-        Shape::Pages(chosen)
+        // Each page in turn is chosen with probability (pages still wanted) / (pages still to come).
+        let chosen = (0..pages).filter(|page| {
+            let chosen = rng.below(u64::from(pages - page)) < u64::from(left);
+            left -= u32::from(chosen);
+            chosen
+        });
+        Self::Fixed(HotSet::Pages(chosen.collect()))
     }
 
     /// The hot set of the pass that starts `now` nanoseconds into the phase, the previous pass having started at
     /// `previous`.
-    pub fn at(&self, now: u64, previous: u64) -> HotSet<'_> {
+    pub fn at(&self, now: u64, previous: u64) -> HotSet {
         match *self {
-            Shape::Range { start, len } => HotSet::Range { start, len },
-            Shape::Pieces { count, spacing, len } => HotSet::Pieces { count, spacing, len },
-            Shape::Pages(ref pages) => HotSet::Pages(pages),
-            Shape::Grow { per_second, limit, part } => {
+            Self::Fixed(ref set) => set.clone(),
+            Self::Grow { per_second, limit, part } => {
                 let end = grown(per_second, limit, now);
                 let start = match part {
                     Grown::All => 0,
                     Grown::Last(window) => end.saturating_sub(window),
                     Grown::New => grown(per_second, limit, previous).min(end),
                 };
-                HotSet::Range { start, len: end - start }
+                HotSet::range(start, end - start)
             }
-            Shape::Window { step, len, positions, every_ns, bounce } => {
-                HotSet::Range { start: step * position(usize_of(now / every_ns), positions, bounce), len }
+            Self::Window { step, len, positions, every_ns, bounce } => {
+                HotSet::range(step * position(usize_of(now / every_ns), positions, bounce), len)
             }
         }
     }
 }
 
-/// Length of a growing prefix, in whole pages.
+/// Length of a growing prefix, in complete pages.
 fn grown(per_second: usize, limit: usize, now: u64) -> usize {
-    let bytes = per_second as u128 * u128::from(now) / SECOND;
+    let bytes = u128::from(u64_of(per_second)) * u128::from(now) / SECOND;
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(limit);
     bytes - bytes % PAGE
 }
 
-/// Which position a window is at after `jumps` jumps.
-fn position(jumps: usize, positions: usize, bounce: bool) -> usize {
+/// The position of a window after `moves` moves.
+fn position(moves: usize, positions: usize, bounce: bool) -> usize {
     if !bounce || positions < 2 {
-        return jumps % positions;
+        return moves % positions;
     }
     let last = positions - 1;
-    let at = jumps % (2 * last);
-    if at <= last { at } else { 2 * last - at }
+    let at = moves % (2 * last);
+    at.min(2 * last - at)
 }
 
-impl HotSet<'_> {
-    /// How many bytes it holds.
-    pub fn len(&self) -> usize {
-        match *self {
-            HotSet::Range { len, .. } => len,
-            HotSet::Pieces { count, len, .. } => count * len,
-            HotSet::Pages(pages) => pages.len() * PAGE,
+impl HotSet {
+    /// One contiguous range.
+    pub fn range(start: usize, len: usize) -> Self {
+        Self::Pieces { start, count: 1, spacing: len, len }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Pieces { count, len, .. } => count * len,
+            Self::Pages(pages) => pages.len() * PAGE,
         }
     }
 
@@ -155,34 +136,26 @@ impl HotSet<'_> {
         self.len().div_ceil(stride)
     }
 
-    /// Where in the area the logical byte `logical` is, and how many bytes from it on are contiguous.
+    /// The offset in the area of the logical byte `logical`, and how many bytes from it on are contiguous.
     pub fn locate(&self, logical: usize) -> (usize, usize) {
-        match *self {
-            HotSet::Range { start, len } => (start + logical, len - logical),
-            HotSet::Pieces { spacing, len, .. } => {
-                let (piece, within) = (logical / len, logical % len);
-                (piece * spacing + within, len - within)
-            }
-            HotSet::Pages(pages) => {
-                let within = logical % PAGE;
-                let page = pages[logical / PAGE] as usize;
-                (page * PAGE + within, PAGE - within)
-            }
-        }
+        let (start, len) = match self {
+            Self::Pieces { start, spacing, len, .. } => (start + logical / len * spacing, *len),
+            Self::Pages(pages) => (usize_of(pages[logical / PAGE].into()) * PAGE, PAGE),
+        };
+        (start + logical % len, len - logical % len)
     }
 
-    /// Calls `touch(offset, count)` for each contiguous run of the touches `first..last` of a pass.
+    /// Calls `touch(offset, count)` for each contiguous run of these touches of a pass.
     pub fn runs<E>(
         &self,
         stride: usize,
-        first: usize,
-        last: usize,
+        touches: Range<usize>,
         mut touch: impl FnMut(usize, usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut next = first;
-        while next < last {
+        let mut next = touches.start;
+        while next < touches.end {
             let (offset, contiguous) = self.locate(next * stride);
-            let count = contiguous.div_ceil(stride).min(last - next);
+            let count = contiguous.div_ceil(stride).min(touches.end - next);
             touch(offset, count)?;
             next += count;
         }
@@ -196,9 +169,9 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn offsets(set: &HotSet<'_>, stride: usize) -> Vec<usize> {
+    fn offsets(set: &HotSet, stride: usize) -> Vec<usize> {
         let mut all = Vec::new();
-        let done: Result<(), ()> = set.runs(stride, 0, set.touches(stride), |offset, count| {
+        let done: Result<(), ()> = set.runs(stride, 0..set.touches(stride), |offset, count| {
             all.extend((0..count).map(|n| offset + n * stride));
             Ok(())
         });
@@ -206,16 +179,16 @@ mod tests {
         all
     }
 
-    fn range(shape: &Shape, now: u64, previous: u64) -> (usize, usize) {
+    fn range(shape: &HotShape, now: u64, previous: u64) -> (usize, usize) {
         match shape.at(now, previous) {
-            HotSet::Range { start, len } => (start / PAGE, len / PAGE),
+            HotSet::Pieces { start, count: 1, len, .. } => (start / PAGE, len / PAGE),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn a_range_is_touched_at_its_stride() {
-        let set = HotSet::Range { start: 2 * PAGE, len: 3 * PAGE };
+        let set = HotSet::range(2 * PAGE, 3 * PAGE);
         assert_eq!(offsets(&set, PAGE), [8192, 12288, 16384]);
         assert_eq!(offsets(&set, 2 * PAGE), [8192, 16384]);
         assert_eq!(offsets(&set, 1024).len(), 12);
@@ -223,7 +196,7 @@ mod tests {
 
     #[test]
     fn pieces_are_spaced_evenly() {
-        let set = HotSet::Pieces { count: 3, spacing: 10 * PAGE, len: 2 * PAGE };
+        let set = HotSet::Pieces { start: 0, count: 3, spacing: 10 * PAGE, len: 2 * PAGE };
         let pages: Vec<_> = offsets(&set, PAGE).iter().map(|o| o / PAGE).collect();
         assert_eq!(pages, [0, 1, 10, 11, 20, 21]);
         // A stride longer than a piece goes on counting through the pieces.
@@ -233,10 +206,10 @@ mod tests {
 
     #[test]
     fn runs_of_part_of_a_pass_join_up() {
-        let set = HotSet::Pieces { count: 3, spacing: 10 * PAGE, len: 2 * PAGE };
+        let set = HotSet::Pieces { start: 0, count: 3, spacing: 10 * PAGE, len: 2 * PAGE };
         let mut all = Vec::new();
-        for cut in [(0, 1), (1, 4), (4, 6)] {
-            let done: Result<(), ()> = set.runs(PAGE, cut.0, cut.1, |offset, count| {
+        for cut in [0..1, 1..4, 4..6] {
+            let done: Result<(), ()> = set.runs(PAGE, cut, |offset, count| {
                 all.extend((0..count).map(|n| offset + n * PAGE));
                 Ok(())
             });
@@ -247,27 +220,26 @@ mod tests {
 
     #[test]
     fn a_random_subset_is_exact_ascending_and_seeded() {
-        let Shape::Pages(pages) = Shape::random(10_000, 1250, 7) else { panic!("not pages") };
+        let HotShape::Fixed(HotSet::Pages(pages)) = HotShape::random(10_000, 1250, 7) else { panic!("not pages") };
         assert_eq!(pages.len(), 1250);
         assert!(pages.windows(2).all(|w| w[0] < w[1]));
         assert!(pages.iter().all(|&p| p < 10_000));
         let lower = pages.iter().filter(|&&p| p < 5000).count();
         assert!((500..750).contains(&lower), "{lower}");
-        assert_ne!(Shape::random(10_000, 1250, 8), Shape::Pages(pages));
-        let every: Vec<u32> = (0..50).collect();
-        assert_eq!(Shape::random(50, 50, 1), Shape::Pages(every));
+        assert_ne!(HotShape::random(10_000, 1250, 8), HotShape::Fixed(HotSet::Pages(pages)));
+        assert_eq!(HotShape::random(50, 50, 1), HotShape::Fixed(HotSet::Pages((0..50).collect())));
     }
 
     #[test]
     fn a_page_list_is_located_page_by_page() {
-        let set = HotSet::Pages(&[3, 4, 9]);
+        let set = HotSet::Pages([3, 4, 9].into());
         assert_eq!(set.len(), 3 * PAGE);
         assert_eq!(offsets(&set, 2048), [12288, 14336, 16384, 18432, 36864, 38912]);
     }
 
     #[test]
     fn growth_is_clamped_and_in_whole_pages() {
-        let grow = |part| Shape::Grow { per_second: 10 * PAGE, limit: 25 * PAGE, part };
+        let grow = |part| HotShape::Grow { per_second: 10 * PAGE, limit: 25 * PAGE, part };
         let all = grow(Grown::All);
         assert_eq!(range(&all, 0, 0), (0, 0));
         assert_eq!(range(&all, S / 2 + 1, 0), (0, 5));
@@ -284,8 +256,8 @@ mod tests {
 
     #[test]
     fn windows_climb_or_bounce() {
-        let window = |bounce| Shape::Window { step: PAGE, len: 2 * PAGE, positions: 4, every_ns: S, bounce };
-        let walk = |shape: &Shape| -> Vec<usize> { (0..8).map(|n| range(shape, n * S + 1, 0).0).collect() };
+        let window = |bounce| HotShape::Window { step: PAGE, len: 2 * PAGE, positions: 4, every_ns: S, bounce };
+        let walk = |shape: &HotShape| -> Vec<usize> { (0..8).map(|n| range(shape, n * S + 1, 0).0).collect() };
         assert_eq!(walk(&window(false)), [0, 1, 2, 3, 0, 1, 2, 3]);
         assert_eq!(walk(&window(true)), [0, 1, 2, 3, 2, 1, 0, 1]);
         assert_eq!(position(5, 1, true), 0);

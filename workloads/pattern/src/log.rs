@@ -2,11 +2,14 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
+use lowtide_model::units::float;
 use serde::{Serialize, Serializer};
 
-use crate::area::Area;
-use crate::error::Error;
+use crate::area::PatternArea;
+use crate::config::Backing;
+use crate::error::PatternError;
 use crate::pattern::Pattern;
 use crate::sys;
 use crate::truth::{AGES, Account, Ranges, WINDOWS, stamp_of};
@@ -21,7 +24,7 @@ struct Header<'a> {
     description: &'a str,
     page: usize,
     areas: Vec<HeaderArea<'a>>,
-    /// Where this program's own tables are: memory it touches besides the areas.
+    /// This program's own tables: memory it touches besides the areas.
     own: Vec<[usize; 2]>,
     start_s: f64,
 }
@@ -31,7 +34,7 @@ struct HeaderArea<'a> {
     name: &'a str,
     start: usize,
     end: usize,
-    backing: &'static str,
+    backing: Backing,
     granule_bytes: usize,
     huge_bytes: usize,
     path: Option<String>,
@@ -69,12 +72,12 @@ fn windows<S: Serializer>(account: &&Account, serializer: S) -> Result<S::Ok, S:
 
 /// Nanoseconds as seconds.
 pub fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
+    float(ns) / 1e9
 }
 
 /// The open log.
 #[derive(Debug)]
-pub struct Log<W: Write> {
+pub struct TruthLog<W: Write> {
     out: BufWriter<W>,
     account: Account,
     previous: Ranges,
@@ -82,33 +85,34 @@ pub struct Log<W: Write> {
     epoch: u64,
     /// Nanoseconds between lines.
     every: u64,
-    next: u64,
+    /// When the next line is due, on `CLOCK_MONOTONIC`.
+    pub due: u64,
 }
 
-impl Log<File> {
+impl TruthLog<File> {
     /// Creates the file at `path`. Stamps count from `epoch`; lines are `every` nanoseconds apart, and none has more
     /// than `limit` hot ranges.
-    pub fn create(path: &std::path::Path, epoch: u64, every: u64, limit: usize) -> Result<Self, Error> {
-        let file = File::create(path).map_err(Error::io(format!("creating {}", path.display())))?;
-        Ok(Log::new(file, epoch, every, limit))
+    pub fn create(path: &Path, epoch: u64, every: u64, limit: usize) -> Result<Self, PatternError> {
+        let file = File::create(path).map_err(PatternError::io(format!("creating {}", path.display())))?;
+        Ok(TruthLog::new(file, epoch, every, limit))
     }
 }
 
-impl<W: Write> Log<W> {
+impl<W: Write> TruthLog<W> {
     fn new(out: W, epoch: u64, every: u64, limit: usize) -> Self {
-        Log {
+        TruthLog {
             out: BufWriter::new(out),
             account: Account::new(limit),
             previous: Ranges::default(),
             lines: 0,
             epoch,
             every,
-            next: u64::MAX,
+            due: u64::MAX,
         }
     }
 
     /// Writes the first line; others follow at regular times from `start` on.
-    pub fn header(&mut self, pattern: &Pattern, areas: &[Area], start: u64) -> Result<(), Error> {
+    pub fn header(&mut self, pattern: &Pattern, areas: &[PatternArea], start: u64) -> Result<(), PatternError> {
         let header = Header {
             header: true,
             pid: std::process::id(),
@@ -116,90 +120,81 @@ impl<W: Write> Log<W> {
             description: &pattern.description,
             page: PAGE,
             areas: areas.iter().map(header_area).collect(),
-            own: areas.iter().map(|a| a.ledger().own_memory()).collect(),
+            own: areas.iter().map(|a| a.ledger.own_memory()).collect(),
             start_s: seconds(start),
         };
-        self.next = start + self.every;
+        self.due = start + self.every;
         write_line(&mut self.out, &header)
     }
 
-    /// When the next line is due, on `CLOCK_MONOTONIC`.
-    pub fn due(&self) -> u64 {
-        self.next
-    }
-
     /// Writes a line for the present moment.
-    pub fn line(&mut self, phase: usize, areas: &[Area]) -> Result<(), Error> {
+    pub fn line(&mut self, phase: usize, areas: &[PatternArea]) -> Result<(), PatternError> {
         let now = sys::monotonic_ns();
         self.account.begin(stamp_of(now - self.epoch));
         for area in areas {
-            self.account.add(area.ledger(), area.start());
+            self.account.add(&area.ledger, area.start());
         }
         let scanned = sys::monotonic_ns();
         self.write(now, phase, (scanned - now) / 1000)?;
-        // Lines missed while the program was stopped are left out, not made up for.
-        while self.next <= now {
-            self.next += self.every;
+        // Lines missed while the program was stopped are left out.
+        while self.due <= now {
+            self.due += self.every;
         }
         Ok(())
     }
 
-    fn write(&mut self, now: u64, phase: usize, scan_us: u64) -> Result<(), Error> {
+    fn write(&mut self, now: u64, phase: usize, scan_us: u64) -> Result<(), PatternError> {
         let account = &self.account;
-        let ranges = account.hot().get();
+        let ranges = account.hot.get();
         let same = self.lines > 0 && ranges.is_some() && ranges == self.previous.get();
         let line = Line {
             t_s: seconds(now),
             phase,
-            resident_bytes: account.resident(),
+            resident_bytes: account.resident,
             ws: account,
             cold: AGES.map(|age_s| Cold { age_s, bytes: account.cold(age_s) }),
-            hot: match same {
-                true => Hot::Word("same"),
-                false => Hot::Ranges(ranges),
-            },
+            hot: if same { Hot::Word("same") } else { Hot::Ranges(ranges) },
             scan_us,
         };
         write_line(&mut self.out, &line)?;
         self.lines += 1;
-        self.account.swap_hot(&mut self.previous);
+        std::mem::swap(&mut self.account.hot, &mut self.previous);
         Ok(())
     }
 }
 
-fn header_area(area: &Area) -> HeaderArea<'_> {
-    let spec = area.spec();
+fn header_area(area: &PatternArea) -> HeaderArea<'_> {
     HeaderArea {
-        name: &spec.name,
+        name: &area.spec.name,
         start: area.start(),
-        end: area.start() + spec.size,
-        backing: spec.backing.word(),
-        granule_bytes: area.ledger().granule(),
-        huge_bytes: area.huge_bytes(),
-        path: area.path().map(|p| p.display().to_string()),
+        end: area.start() + area.spec.size,
+        backing: area.spec.backing,
+        granule_bytes: area.ledger.granule(),
+        huge_bytes: area.huge_bytes,
+        path: area.path().map(|path| path.display().to_string()),
     }
 }
 
-/// Writes one line and passes it on at once, so that it is there even if the program is killed.
-fn write_line(out: &mut impl Write, line: &impl Serialize) -> Result<(), Error> {
+/// Writes and flushes one line, so that it survives if the program is killed.
+fn write_line(out: &mut impl Write, line: &impl Serialize) -> Result<(), PatternError> {
     serde_json::to_writer(&mut *out, line)
         .map_err(std::io::Error::from)
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush())
-        .map_err(Error::io("writing the log"))
+        .map_err(PatternError::io("writing the log"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::truth::Ledger;
+    use crate::truth::TouchLedger;
     use serde_json::{Value, json};
 
     const SECOND_NS: u64 = 1_000_000_000;
 
     fn lines(limit: usize, touches: &[&[usize]]) -> Vec<Value> {
-        let mut log = Log::new(Vec::new(), 0, SECOND_NS, limit);
-        let mut ledger = Ledger::new(16 * PAGE);
+        let mut log = TruthLog::new(Vec::new(), 0, SECOND_NS, limit);
+        let mut ledger = TouchLedger::new(16 * PAGE);
         for (n, pages) in touches.iter().enumerate() {
             let now = (n as u64 + 1) * SECOND_NS;
             for page in *pages {

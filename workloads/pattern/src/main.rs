@@ -1,5 +1,5 @@
 //! A program whose memory use is known exactly: it touches memory as a pattern file says, and logs which bytes it
-//! touched. Programs that measure memory use can be held against that log.
+//! touched. Monitors of memory use are checked against that log.
 
 mod area;
 mod config;
@@ -21,12 +21,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::area::Area;
-use crate::error::Error;
-use crate::log::Log;
-use crate::run::{Run, Stats};
+use crate::area::PatternArea;
+use crate::error::PatternError;
+use crate::log::TruthLog;
+use crate::run::{PatternRun, Stats};
 use crate::schedule::Ending;
-use crate::units::{PAGE, Time, parse_seconds};
+use crate::units::{PAGE, parse_seconds};
 
 /// Touches memory as a pattern file says, and logs exactly which bytes it touched when.
 ///
@@ -40,17 +40,17 @@ struct Options {
     /// Write the ground truth here, as JSON lines: a header once memory is populated, then one line every so often.
     #[arg(long, value_name = "PATH")]
     truth: Option<PathBuf>,
-    /// The time between two lines of the log. Every line costs a look at one number per page.
+    /// The time between two lines of the log. Every line reads one number per page.
     #[arg(long, value_name = "TIME", value_parser = parse_seconds, default_value = "1s")]
-    every: Time,
+    every: u64,
     /// Where the files of `file` and `read` areas are made; they are removed in the end. [default: the temporary
     /// directory]
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Run this long (seconds, or 200ms, 1m): the last phase is stretched, or the rest is cut off.
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
-    seconds: Option<Time>,
-    /// Start over after the last phase, until --seconds or a signal.
+    seconds: Option<u64>,
+    /// Start again after the last phase, until --seconds or a signal.
     #[arg(long)]
     repeat: bool,
     /// Make this many touches without waiting for the clock, in the order the pattern makes them, and end.
@@ -63,8 +63,7 @@ struct Options {
 
 impl Options {
     fn ending(&self) -> Ending {
-        let seconds = self.seconds.map(|t| t.0);
-        match (self.work, self.repeat, seconds) {
+        match (self.work, self.repeat, self.seconds) {
             (Some(_), _, _) => Ending::Never,
             (_, true, seconds) => Ending::Repeat(seconds),
             (_, _, Some(seconds)) => Ending::After(seconds),
@@ -73,36 +72,33 @@ impl Options {
     }
 }
 
-fn run(options: &Options) -> Result<Stats, Error> {
+fn run(options: &Options) -> Result<Stats, PatternError> {
     let shown = options.file.display();
-    let text = std::fs::read_to_string(&options.file).map_err(Error::io(format!("reading {shown}")))?;
+    let text = std::fs::read_to_string(&options.file).map_err(PatternError::io(format!("reading {shown}")))?;
     let pattern = pattern::parse(&text).map_err(|e| match e {
-        Error::Pattern(why) => Error::Pattern(format!("{shown}: {}", why.trim_end())),
+        PatternError::Pattern(why) => PatternError::Pattern(format!("{shown}: {}", why.trim_end())),
         other => other,
     })?;
-    if sys::page_size() != PAGE {
-        return Err(Error::Cannot(format!(
-            "this program counts in pages of {PAGE} bytes, but this system's have {}",
-            sys::page_size()
-        )));
+    let page = rustix::param::page_size();
+    if page != PAGE {
+        let why = format!("this program counts in pages of {PAGE} bytes, but this system's have {page}");
+        return Err(PatternError::Cannot(why));
     }
-    sys::catch_stop_signals().map_err(Error::io("catching signals"))?;
+    sys::catch_stop_signals().map_err(PatternError::io("catching signals"))?;
     let epoch = sys::monotonic_ns();
-    let log = match &options.truth {
-        Some(path) => Some(Log::create(path, epoch, options.every.0, options.max_ranges)?),
-        None => None,
-    };
+    let log = |path| TruthLog::create(path, epoch, options.every, options.max_ranges);
+    let log = options.truth.as_deref().map(log).transpose()?;
     let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let areas = pattern.areas.iter().map(|spec| Area::new(spec, &dir)).collect::<Result<Vec<_>, _>>()?;
-    Run::new(&pattern, areas, log, epoch, options.work).run(options.ending())
+    let areas = pattern.areas.iter().map(|spec| PatternArea::new(spec, &dir)).collect::<Result<Vec<_>, _>>()?;
+    PatternRun::new(&pattern, areas, epoch, options.work).with_log(log).run(options.ending())
 }
 
 fn main() -> ExitCode {
     let stats = run(&Options::parse());
     let printed = stats.and_then(|stats| {
         use std::io::Write as _;
-        let line = serde_json::to_string(&stats).map_err(|e| Error::Cannot(e.to_string()))?;
-        writeln!(std::io::stdout(), "{line}").map_err(Error::io("printing the result"))
+        let line = serde_json::to_string(&stats).map_err(|e| PatternError::Cannot(e.to_string()))?;
+        writeln!(std::io::stdout(), "{line}").map_err(PatternError::io("printing the result"))
     });
     match printed {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,46 +1,33 @@
-//! A checked pattern: what [`crate::config`] reads, once it is known to make sense.
+//! A checked pattern: what [`crate::config`] reads, once it makes sense.
 
-use crate::config::{Backing, Mode, Order, RawAccess, RawArea, RawPattern};
-use crate::error::Error;
-use crate::hot::Shape;
+use crate::config::{AreaSpec, Backing, Mode, RawAccess, RawPattern, RawPhase, TouchOrder};
+use crate::error::PatternError;
+use crate::hot::HotShape;
 use crate::shape::shape_of;
 use crate::units::{HUGE_PAGE, PAGE, Rate, seconds_to_ns, show_size};
 
-/// Page numbers are kept in 32 bits and touches are drawn with 32; a tebibyte leaves room to spare.
+/// 1 TiB: page numbers are kept in 32 bits, and touches are drawn with 32.
 const MAX_AREA: usize = 1 << 40;
 
 /// A pattern that can be run.
 #[derive(Debug)]
 pub struct Pattern {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// One line about it.
     pub description: String,
     /// The memory.
     pub areas: Vec<AreaSpec>,
-    /// What is done with it; never empty.
-    pub phases: Vec<Phase>,
-}
-
-/// One stretch of memory to be made.
-#[derive(Debug, Clone)]
-pub struct AreaSpec {
-    /// What the file calls it.
-    pub name: String,
-    /// Length, in whole pages.
-    pub size: usize,
-    /// What it is made of.
-    pub backing: Backing,
-    /// Whether every page is touched before the first phase.
-    pub populate: bool,
+    /// Never empty.
+    pub phases: Vec<PatternPhase>,
 }
 
 /// A stretch of time.
 #[derive(Debug)]
-pub struct Phase {
+pub struct PatternPhase {
     /// How long it lasts, in nanoseconds.
     pub length_ns: u64,
-    /// What is touched, side by side.
+    /// The streams of touches.
     pub accesses: Vec<Access>,
 }
 
@@ -50,9 +37,9 @@ pub struct Access {
     /// Index of the area.
     pub area: usize,
     /// Which part of it.
-    pub shape: Shape,
+    pub shape: HotShape,
     /// In which order.
-    pub order: Order,
+    pub order: TouchOrder,
     /// Bytes from one touch to the next.
     pub stride: usize,
     /// By loads or stores.
@@ -62,9 +49,9 @@ pub struct Access {
 }
 
 /// Reads and checks a pattern file's text.
-pub fn parse(text: &str) -> Result<Pattern, Error> {
-    let raw: RawPattern = toml::from_str(text).map_err(|e| Error::Pattern(e.to_string()))?;
-    check(raw).map_err(Error::Pattern)
+pub fn parse(text: &str) -> Result<Pattern, PatternError> {
+    let raw: RawPattern = toml::from_str(text).map_err(|e| PatternError::Pattern(e.to_string()))?;
+    check(raw).map_err(PatternError::Pattern)
 }
 
 /// Whether a name can stand in file names and in `/proc/PID/maps`.
@@ -81,60 +68,54 @@ fn check(raw: RawPattern) -> Result<Pattern, String> {
     if raw.area.is_empty() {
         return Err("there is no area; add [[area]] with name and size".into());
     }
-    let mut areas: Vec<AreaSpec> = Vec::new();
-    for area in raw.area {
-        if areas.iter().any(|a| a.name == area.name) {
+    for (n, area) in raw.area.iter().enumerate() {
+        if raw.area[..n].iter().any(|a| a.name == area.name) {
             return Err(format!("two areas are called {:?}; names must differ", area.name));
         }
-        areas.push(check_area(area)?);
+        check_area(area)?;
     }
-    // The log gives a read area's bytes as file offsets, which only one file can have without ambiguity.
-    if areas.iter().filter(|a| a.backing == Backing::Read).count() > 1 {
+    // The log gives a read area's bytes as file offsets, which are unambiguous for one file only.
+    if raw.area.iter().filter(|a| a.backing == Backing::Read).count() > 1 {
         return Err("at most one area may have backing = \"read\"; merge them into one".into());
     }
     if raw.phase.is_empty() {
         return Err("there is no phase; add [[phase]] with seconds".into());
     }
-    let mut phases = Vec::new();
-    for (n, phase) in raw.phase.into_iter().enumerate() {
-        let length_ns = seconds_to_ns(phase.seconds)
-            .filter(|&ns| ns > 0)
-            .ok_or_else(|| format!("phase {n}: seconds = {} must be greater than 0", phase.seconds))?;
-        let mut accesses = Vec::new();
-        for (m, access) in phase.access.into_iter().enumerate() {
-            let place = format!("phase {n}, access {m} to area {:?}", access.area);
-            accesses.push(check_access(access, &areas).map_err(|e| format!("{place}: {e}"))?);
-        }
-        phases.push(Phase { length_ns, accesses });
-    }
-    Ok(Pattern { name: raw.name, description: raw.description, areas, phases })
+    let phases = raw.phase.into_iter().enumerate().map(|(n, phase)| check_phase(n, phase, &raw.area));
+    let phases = phases.collect::<Result<_, _>>()?;
+    Ok(Pattern { name: raw.name, description: raw.description, areas: raw.area, phases })
 }
 
-fn check_area(raw: RawArea) -> Result<AreaSpec, String> {
-    check_name("area", &raw.name)?;
-    let size = raw.size.0;
-    let place = format!("area {:?}", raw.name);
-    let unit = match raw.backing {
-        Backing::Huge => HUGE_PAGE,
-        _ => PAGE,
-    };
-    if size == 0 || !size.is_multiple_of(unit) {
+fn check_phase(n: usize, raw: RawPhase, areas: &[AreaSpec]) -> Result<PatternPhase, String> {
+    let length_ns = seconds_to_ns(raw.seconds)
+        .filter(|&ns| ns > 0)
+        .ok_or_else(|| format!("phase {n}: seconds = {} must be greater than 0", raw.seconds))?;
+    let mut accesses = Vec::new();
+    for (m, access) in raw.access.into_iter().enumerate() {
+        let place = format!("phase {n}, access {m} to area {:?}", access.area);
+        accesses.push(check_access(access, areas).map_err(|e| format!("{place}: {e}"))?);
+    }
+    Ok(PatternPhase { length_ns, accesses })
+}
+
+fn check_area(area: &AreaSpec) -> Result<(), String> {
+    check_name("area", &area.name)?;
+    let size = area.size;
+    let huge = area.backing == Backing::Huge;
+    let unit = if huge { HUGE_PAGE } else { PAGE };
+    let problem = if size == 0 || !size.is_multiple_of(unit) {
+        let backing = if huge { " with backing = \"huge\"" } else { "" };
         let right = show_size(size.next_multiple_of(unit).max(unit));
-        return Err(format!(
-            "{place}: size {} is not a multiple of {}, which backing = \"{}\" needs; {right} would be",
-            show_size(size),
-            show_size(unit),
-            raw.backing.word(),
-        ));
-    }
-    if size > MAX_AREA {
-        return Err(format!("{place}: size {} is more than {}", show_size(size), show_size(MAX_AREA)));
-    }
-    if raw.backing == Backing::Huge && !raw.populate {
-        // Whether huge pages were really given is known only once they are there, and the log's first line tells.
-        return Err(format!("{place}: backing = \"huge\" needs populate = true (the default)"));
-    }
-    Ok(AreaSpec { name: raw.name, size, backing: raw.backing, populate: raw.populate })
+        format!("size {} must be a multiple of {}{backing}, such as {right}", show_size(size), show_size(unit))
+    } else if size > MAX_AREA {
+        format!("size {} is more than {}", show_size(size), show_size(MAX_AREA))
+    } else if huge && !area.populate {
+        // Whether the kernel gave huge pages is known only once they are populated, and is in the log's first line.
+        "backing = \"huge\" needs populate = true (the default)".into()
+    } else {
+        return Ok(());
+    };
+    Err(format!("area {:?}: {problem}", area.name))
 }
 
 fn check_access(raw: RawAccess, areas: &[AreaSpec]) -> Result<Access, String> {
@@ -142,18 +123,19 @@ fn check_access(raw: RawAccess, areas: &[AreaSpec]) -> Result<Access, String> {
         let names: Vec<_> = areas.iter().map(|a| a.name.as_str()).collect();
         format!("no area has this name; there are: {}", names.join(", "))
     })?;
-    let stride = raw.stride.map_or(PAGE, |s| s.0);
-    // A touch is eight bytes, and must not reach into a page that is not accounted for.
+    let stride = raw.stride.unwrap_or(PAGE);
+    // A touch is eight bytes and must stay within the page that it is counted for.
     if stride == 0 || !stride.is_multiple_of(8) || stride > MAX_AREA {
         return Err(format!("stride {stride} must be a multiple of 8 bytes and not 0; 4K touches every page once"));
     }
-    let shape = shape_of(&raw.hot.unwrap_or_default(), areas[area].size)?;
+    let shape = shape_of(&raw.hot, areas[area].size)?;
     Ok(Access { area, shape, order: raw.order, stride, mode: raw.mode, rate: raw.passes_per_second })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hot::HotSet;
 
     const HEAD: &str = "name = \"t\"\n[[area]]\nname = \"heap\"\nsize = \"64M\"\n";
 
@@ -172,8 +154,8 @@ mod tests {
         assert_eq!((area.backing, area.populate, area.size), (Backing::Anon, true, 64 << 20));
         let access = &pattern.phases[0].accesses[0];
         assert_eq!(access.rate, Rate::Every(50_000_000));
-        assert_eq!((access.stride, access.mode, access.order), (PAGE, Mode::Read, Order::Sequential));
-        assert_eq!(access.shape, Shape::Range { start: 0, len: 64 << 20 });
+        assert_eq!((access.stride, access.mode, access.order), (PAGE, Mode::Read, TouchOrder::Sequential));
+        assert_eq!(access.shape, HotShape::Fixed(HotSet::range(0, 64 << 20)));
     }
 
     #[test]
@@ -198,7 +180,7 @@ mod tests {
                 &with_access("").replace("area = \"heap\"", "area = \"hep\"\npasses_per_second = 1"),
                 vec!["\"hep\"", "there are: heap"],
             ),
-            (&HEAD.replace("64M", "64KB"), vec!["64KB", "512M", "1024"]),
+            (&HEAD.replace("64M", "64X"), vec!["64X", "512M"]),
             (&HEAD.replace("64M", "5000"), vec!["5000", "4K", "8K"]),
             (&HEAD.replace("64M\"", "3M\"\nbacking = \"huge\""), vec!["3M", "2M", "4M"]),
             (&HEAD.replace("64M\"", "4M\"\nbacking = \"huge\"\npopulate = false"), vec!["populate = true"]),

@@ -1,15 +1,13 @@
-//! A small random number generator: patterns must be the same on every run, so the seed is theirs.
+//! A small random number generator: a pattern is the same on every run, fixed by its seed.
 
-use crate::units::usize_of;
-
-/// Marsaglia's xorshift with a multiplied output; good enough to scatter touches, and one word of state.
+/// Marsaglia's xorshift with a multiplied output: one word of state, good enough to scatter touches.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
     /// A generator whose sequence is fixed by `seed`.
     pub fn new(seed: u64) -> Self {
-        // Xorshift cannot leave the state 0, and near seeds must not give near sequences.
+        // Xorshift cannot leave the state 0, and seeds that are near must not give near sequences.
         let spread = (seed ^ 0x6c6f_7774_6964_6531).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut rng = Rng(spread | 1);
         for _ in 0..8 {
@@ -27,8 +25,8 @@ impl Rng {
     }
 
     /// A number in `0..limit` (0 when `limit` is 0), for limits below 2^32.
-    pub fn below(&mut self, limit: usize) -> usize {
-        usize_of((self.next() >> 32).wrapping_mul(limit as u64) >> 32)
+    pub fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 32).wrapping_mul(limit) >> 32
     }
 }
 
@@ -39,11 +37,11 @@ mod tests {
     #[test]
     fn below_covers_its_range_evenly() {
         let mut rng = Rng::new(7);
-        let mut seen = [0u32; 10];
+        let mut counts = [0u32; 10];
         for _ in 0..10_000 {
-            seen[rng.below(10)] += 1;
+            counts[crate::units::usize_of(rng.below(10))] += 1;
         }
-        assert!(seen.iter().all(|&n| (800..1200).contains(&n)), "{seen:?}");
+        assert!(counts.iter().all(|&n| (800..1200).contains(&n)), "{counts:?}");
         assert_eq!(rng.below(0), 0);
     }
 

@@ -1,28 +1,30 @@
-//! Running a pattern: the loop that touches, logs and sleeps. One thread, so that each log line is one exact moment.
+//! The loop that touches, logs and sleeps. One thread, so that each log line is one exact moment.
 
 use std::fs::File;
+use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::area::Area;
-use crate::config::Order;
-use crate::error::Error;
+use crate::area::{PatternArea, Touches};
+use crate::config::TouchOrder;
+use crate::error::PatternError;
 use crate::hot::HotSet;
-use crate::log::{Log, seconds};
+use crate::log::{TruthLog, seconds};
 use crate::pattern::{Access, Pattern};
 use crate::rng::Rng;
-use crate::schedule::{Cursor, Ending, Span, Timeline};
+use crate::schedule::{Cursor, Ending, PhaseSpan, Timeline};
 use crate::sys;
 use crate::truth::stamp_of;
+use crate::units::{u64_of, usize_of};
 
-/// Touches between looks at the clock. All of them get the time at their beginning, so this bounds the error of the
-/// account: some microseconds, or some milliseconds when every touch waits for swap.
+/// Touches between two readings of the clock. All of them get the time at their beginning, so this bounds the error of
+/// the account: some microseconds, or some milliseconds when every touch waits for swap.
 const CHUNK: usize = 256;
 
-/// How long an unpaced run may go on on its time line without one touch before it is given up as endless.
+/// An unpaced run that gets so far on its time line without one touch is given up as endless.
 const DRY_NS: u64 = 3_600_000_000_000;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Stats {
     /// Sweeps of a hot set completed, over all streams.
@@ -31,7 +33,7 @@ pub struct Stats {
     pub touches: u64,
     /// From the first phase's beginning to the end.
     pub seconds: f64,
-    /// The furthest any stream ever was behind its schedule.
+    /// The furthest that any stream was behind its schedule.
     pub late_s: f64,
     /// Time spent on touching.
     pub busy_s: f64,
@@ -45,10 +47,10 @@ struct Stream<'p> {
 }
 
 /// A run under way.
-pub struct Run<'p> {
+pub struct PatternRun<'p> {
     pattern: &'p Pattern,
-    areas: Vec<Area>,
-    log: Option<Log<File>>,
+    areas: Vec<PatternArea>,
+    log: Option<TruthLog<File>>,
     /// The moment from which stamps count.
     epoch: u64,
     /// The moment the first phase began.
@@ -62,14 +64,14 @@ pub struct Run<'p> {
     stats: Stats,
 }
 
-impl<'p> Run<'p> {
-    /// A run of `pattern` in these areas. With `work`, time is not waited for: streams follow their schedules in order
+impl<'p> PatternRun<'p> {
+    /// A run of `pattern` in these areas. With `work`, it does not wait for time: streams follow their schedules in order
     /// until so many touches are done.
-    pub fn new(pattern: &'p Pattern, areas: Vec<Area>, log: Option<Log<File>>, epoch: u64, work: Option<u64>) -> Self {
-        Run {
+    pub fn new(pattern: &'p Pattern, areas: Vec<PatternArea>, epoch: u64, work: Option<u64>) -> Self {
+        Self {
             pattern,
             areas,
-            log,
+            log: None,
             epoch,
             start: 0,
             work,
@@ -81,8 +83,13 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Populates, runs all phases and returns what was done. A signal ends it early and in order.
-    pub fn run(mut self, ending: Ending) -> Result<Stats, Error> {
+    /// Writes the log of the truth there.
+    pub fn with_log(self, log: Option<TruthLog<File>>) -> Self {
+        Self { log, ..self }
+    }
+
+    /// Populates and runs all phases. A signal ends it early and in order.
+    pub fn run(mut self, ending: Ending) -> Result<Stats, PatternError> {
         for area in &mut self.areas {
             area.populate(self.epoch)?;
         }
@@ -92,9 +99,10 @@ impl<'p> Run<'p> {
         }
         for span in Timeline::new(&self.pattern.phases, ending) {
             self.phase = span.phase;
-            match self.work {
-                None => self.paced(span)?,
-                Some(_) => self.unpaced(span)?,
+            if self.work.is_none() {
+                self.paced(span)?
+            } else {
+                self.unpaced(span)?
             }
             if self.over() {
                 break;
@@ -113,18 +121,12 @@ impl<'p> Run<'p> {
 
     fn streams(&self) -> Vec<Stream<'p>> {
         let accesses = &self.pattern.phases[self.phase].accesses;
-        (0..)
-            .zip(accesses)
-            .map(|(n, access)| Stream {
-                access,
-                cursor: Cursor::new(access.rate, self.work.is_some()),
-                rng: Rng::new(n),
-            })
-            .collect()
+        let cursor = |access: &Access| Cursor::new(access.rate, self.work.is_some());
+        (0..).zip(accesses).map(|(n, access)| Stream { access, cursor: cursor(access), rng: Rng::new(n) }).collect()
     }
 
     /// One phase by the clock.
-    fn paced(&mut self, span: Span) -> Result<(), Error> {
+    fn paced(&mut self, span: PhaseSpan) -> Result<(), PatternError> {
         let mut streams = self.streams();
         let begin = self.start + span.start;
         let end = self.start.saturating_add(span.end);
@@ -140,19 +142,20 @@ impl<'p> Run<'p> {
             if let Some((_, n)) = next.filter(|&(due, _)| due <= in_phase) {
                 self.slice(&mut streams[n], in_phase)?;
             } else if let Some(n) = tight(&streams, turn) {
-                // Those without a pace take turns whenever no other is due.
+                // Streams without a pace take turns whenever no other is due.
                 turn = n + 1;
                 self.slice(&mut streams[n], in_phase)?;
             } else {
                 let due = next.map_or(end, |(due, _)| begin + due);
-                sys::sleep_until(due.min(end).min(self.log_due()));
+                let log_due = self.log.as_ref().map_or(u64::MAX, |log| log.due);
+                sys::sleep_until(due.min(end).min(log_due));
             }
         }
         Ok(())
     }
 
     /// One phase in the order of its deadlines, without waiting for them.
-    fn unpaced(&mut self, span: Span) -> Result<(), Error> {
+    fn unpaced(&mut self, span: PhaseSpan) -> Result<(), PatternError> {
         let mut streams = self.streams();
         let mut last_touch = 0;
         while !self.over() {
@@ -169,7 +172,7 @@ impl<'p> Run<'p> {
             }
         }
         if span.end == u64::MAX && !self.over() {
-            return Err(Error::Cannot(format!(
+            return Err(PatternError::Cannot(format!(
                 "the last phase makes no more touches after {}, so that --work {} is never reached",
                 self.stats.touches,
                 self.work.unwrap_or(0)
@@ -178,8 +181,8 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
-    /// The slice that `stream` has next, `now` nanoseconds into the phase.
-    fn slice(&mut self, stream: &mut Stream<'p>, now: u64) -> Result<(), Error> {
+    /// The next slice of `stream`, `now` nanoseconds into the phase.
+    fn slice(&mut self, stream: &mut Stream<'p>, now: u64) -> Result<(), PatternError> {
         let late = stream.cursor.begin(now);
         self.late_ns = self.late_ns.max(late);
         let (at, previous) = stream.cursor.pass_times();
@@ -195,7 +198,7 @@ impl<'p> Run<'p> {
             }
             let clock = sys::monotonic_ns();
             self.log_if_due(clock)?;
-            self.chunk(stream, &hot, share.start, end, clock)?;
+            self.chunk(stream, &hot, share.start..end, clock)?;
             share.start = end;
         }
         self.busy_ns += sys::monotonic_ns() - begun - (self.log_ns - logging);
@@ -205,41 +208,31 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
-    /// The touches `first..last` of a pass, all at the time `clock`.
+    /// These touches of a pass, all at the time `clock`.
     fn chunk(
         &mut self,
         stream: &mut Stream<'p>,
-        hot: &HotSet<'_>,
-        first: usize,
-        last: usize,
+        hot: &HotSet,
+        touches: Range<usize>,
         clock: u64,
-    ) -> Result<(), Error> {
-        let access = stream.access;
-        let area = &mut self.areas[access.area];
-        let (stride, mode) = (access.stride, access.mode);
+    ) -> Result<(), PatternError> {
+        let Access { stride, mode, order, .. } = *stream.access;
+        let area = &mut self.areas[stream.access.area];
         let now = stamp_of(clock - self.epoch);
-        match access.order {
-            Order::Sequential => {
-                hot.runs(stride, first, last, |offset, count| area.touch(offset, count, stride, mode, now))?
-            }
-            Order::Random => {
-                let touches = hot.touches(stride);
-                for _ in first..last {
-                    let (offset, _) = hot.locate(stream.rng.below(touches) * stride);
-                    area.touch(offset, 1, stride, mode, now)?;
-                }
-            }
+        self.stats.touches += u64_of(touches.len());
+        if order == TouchOrder::Sequential {
+            return hot.runs(stride, touches, |offset, count| area.touch(Touches { offset, count, stride, mode }, now));
         }
-        self.stats.touches += (last - first) as u64;
+        let limit = u64_of(hot.touches(stride));
+        for _ in touches {
+            let (offset, _) = hot.locate(usize_of(stream.rng.below(limit)) * stride);
+            area.touch(Touches { offset, count: 1, stride, mode }, now)?;
+        }
         Ok(())
     }
 
-    fn log_due(&self) -> u64 {
-        self.log.as_ref().map_or(u64::MAX, Log::due)
-    }
-
-    fn log_if_due(&mut self, now: u64) -> Result<(), Error> {
-        if let Some(log) = self.log.as_mut().filter(|log| log.due() <= now) {
+    fn log_if_due(&mut self, now: u64) -> Result<(), PatternError> {
+        if let Some(log) = self.log.as_mut().filter(|log| log.due <= now) {
             log.line(self.phase, &self.areas)?;
             self.log_ns += sys::monotonic_ns() - now;
         }
@@ -247,12 +240,12 @@ impl<'p> Run<'p> {
     }
 }
 
-/// The stream with a deadline whose turn comes first, and when.
+/// The earliest deadline of a stream, and that stream.
 fn earliest(streams: &[Stream<'_>]) -> Option<(u64, usize)> {
     streams.iter().enumerate().filter_map(|(n, stream)| Some((stream.cursor.due()?, n))).min()
 }
 
-/// The first stream without deadlines from `turn` on, going round.
+/// The next stream without deadlines from `turn` on, round robin.
 fn tight(streams: &[Stream<'_>], turn: usize) -> Option<usize> {
     let count = streams.len();
     (turn..turn + count).map(|n| n % count).find(|&n| streams[n].cursor.due().is_none())

@@ -1,9 +1,9 @@
-//! When what is touched: deadlines of slices, and the phases along the time line. Pure arithmetic on nanoseconds.
+//! Deadlines of slices, and the phases along the time line. Pure arithmetic on nanoseconds.
 
 use std::ops::Range;
 
-use crate::pattern::Phase;
-use crate::units::{Rate, usize_of};
+use crate::pattern::PatternPhase;
+use crate::units::{Rate, u64_of};
 
 /// A pass is cut into slices at most this far apart, so that a large hot set is swept evenly rather than in bursts.
 const SLICE_NS: u64 = 20_000_000;
@@ -11,14 +11,14 @@ const SLICE_NS: u64 = 20_000_000;
 /// Touches per slice when nothing sets the pace.
 const UNPACED_SLICE: usize = 4096;
 
-/// How far behind a stream may fall before passes are dropped. Catching up on more would turn one stall into a long
-/// burst that no pattern asks for.
+/// A stream that falls further behind drops passes: catching up would turn one stall into a long burst that no pattern
+/// asks for.
 const MAX_BACKLOG_NS: u64 = 1_000_000_000;
 
 /// The period that stands for "as fast as possible" on the time line of an unpaced run.
 const NOMINAL_PERIOD_NS: u64 = 10_000_000;
 
-/// Where one stream of touches is on its way through its passes.
+/// Progress of one stream of touches through its passes.
 #[derive(Debug)]
 pub struct Cursor {
     period_ns: Option<u64>,
@@ -55,8 +55,8 @@ impl Cursor {
         self.period_ns.map(|period| self.pass_start + period / self.slices * self.slice)
     }
 
-    /// Begins the slice that is due, `now` nanoseconds into the phase. Returns how late it is against the schedule the
-    /// phase began with.
+    /// Begins the slice that is due, `now` nanoseconds into the phase. Returns how late it is against the phase's first
+    /// schedule.
     pub fn begin(&mut self, now: u64) -> u64 {
         let Some(due) = self.due() else {
             if self.done == 0 {
@@ -73,24 +73,23 @@ impl Cursor {
         late
     }
 
-    /// The times for which the present pass's hot set is to be taken: its own start and that of the one before.
+    /// Start of the present pass and of the one before: they give the hot set.
     pub fn pass_times(&self) -> (u64, u64) {
         (self.pass_start, self.previous_start)
     }
 
-    /// Which of the `touches` touches of this pass belong to the present slice.
+    /// The touches of the present slice, of the `touches` of this pass.
     pub fn share(&self, touches: usize) -> Range<usize> {
         match self.period_ns {
             None => self.done..(self.done + UNPACED_SLICE).min(touches),
             Some(_) => {
-                let slices = usize_of(self.slices);
-                let end = touches as u128 * (u128::from(self.slice) + 1) / slices as u128;
+                let end = u128::from(u64_of(touches)) * (u128::from(self.slice) + 1) / u128::from(self.slices);
                 self.done..usize::try_from(end).unwrap_or(touches).max(self.done)
             }
         }
     }
 
-    /// Ends the present slice, which went up to touch `end` of `touches`; tells whether that completed a pass.
+    /// Ends the present slice at touch `end` of `touches`; returns whether that completed a pass.
     pub fn advance(&mut self, end: usize, touches: usize) -> bool {
         self.done = end;
         self.slice += 1;
@@ -116,15 +115,15 @@ pub enum Ending {
     Phases,
     /// After so many nanoseconds; the last phase is stretched to that, or what comes later is cut off.
     After(u64),
-    /// Phases start over for ever, or for so many nanoseconds.
+    /// Phases repeat without end, or for so many nanoseconds.
     Repeat(Option<u64>),
-    /// The last phase goes on for ever.
+    /// The last phase never ends.
     Never,
 }
 
 /// One phase's place on the time line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct PhaseSpan {
     /// Index of the phase.
     pub phase: usize,
     /// Nanoseconds from the start of the first phase.
@@ -136,7 +135,7 @@ pub struct Span {
 /// The phases along the time line of a run.
 #[derive(Debug)]
 pub struct Timeline<'a> {
-    phases: &'a [Phase],
+    phases: &'a [PatternPhase],
     ending: Ending,
     next: usize,
     at: u64,
@@ -144,15 +143,15 @@ pub struct Timeline<'a> {
 
 impl<'a> Timeline<'a> {
     /// The time line of these phases under this rule.
-    pub fn new(phases: &'a [Phase], ending: Ending) -> Self {
+    pub fn new(phases: &'a [PatternPhase], ending: Ending) -> Self {
         Timeline { phases, ending, next: 0, at: 0 }
     }
 }
 
 impl Iterator for Timeline<'_> {
-    type Item = Span;
+    type Item = PhaseSpan;
 
-    fn next(&mut self) -> Option<Span> {
+    fn next(&mut self) -> Option<PhaseSpan> {
         let repeat = matches!(self.ending, Ending::Repeat(_));
         let cut = match self.ending {
             Ending::After(total) | Ending::Repeat(Some(total)) => total,
@@ -171,7 +170,7 @@ impl Iterator for Timeline<'_> {
             Ending::Never if last => u64::MAX,
             _ => self.at.saturating_add(phase.length_ns).min(cut),
         };
-        let span = Span { phase: self.next, start: self.at, end };
+        let span = PhaseSpan { phase: self.next, start: self.at, end };
         self.next += 1;
         self.at = end;
         Some(span)
@@ -187,13 +186,13 @@ mod tests {
     #[test]
     fn slices_spread_a_pass_evenly() {
         let mut cursor = Cursor::new(Rate::Every(50 * MS), false);
-        let mut seen = Vec::new();
+        let mut slices = Vec::new();
         for _ in 0..6 {
             let due = cursor.due().unwrap();
             assert_eq!(cursor.begin(due), 0);
             let share = cursor.share(100);
             let complete = cursor.advance(share.end, 100);
-            seen.push((due / MS, share, complete));
+            slices.push((due / MS, share, complete));
         }
         let expected = [
             (0, 0..33, false),
@@ -203,7 +202,7 @@ mod tests {
             (66, 33..66, false),
             (83, 66..100, true),
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(slices, expected);
     }
 
     #[test]
@@ -265,7 +264,7 @@ mod tests {
     }
 
     fn spans(ending: Ending, take: usize) -> Vec<(usize, u64, u64)> {
-        let phase = |length_ns| Phase { length_ns, accesses: Vec::new() };
+        let phase = |length_ns| PatternPhase { length_ns, accesses: Vec::new() };
         let phases = [phase(10), phase(20)];
         Timeline::new(&phases, ending).take(take).map(|s| (s.phase, s.start, s.end)).collect()
     }

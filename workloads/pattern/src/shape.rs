@@ -1,8 +1,10 @@
-//! From the keys of a `hot = { .. }` table to a [`Shape`] that fits its area.
+//! Turns the keys of a `hot = { .. }` table into a [`HotShape`] that fits its area.
+
+use lowtide_model::units::integer;
 
 use crate::config::RawHot;
-use crate::hot::{Grown, Shape};
-use crate::units::{PAGE, Size, show_size};
+use crate::hot::{Grown, HotSet, HotShape};
+use crate::units::{PAGE, nanoseconds, show_size};
 
 /// The kinds of hot set: the key each is known by, and the other keys it takes.
 const KINDS: [(&str, &[&str]); 5] = [
@@ -13,33 +15,13 @@ const KINDS: [(&str, &[&str]); 5] = [
     ("size", &["offset"]),
 ];
 
-/// The keys of `hot` that are written in the file.
-fn keys(hot: &RawHot) -> Vec<&'static str> {
-    [
-        ("offset", hot.offset.is_some()),
-        ("size", hot.size.is_some()),
-        ("pieces", hot.pieces.is_some()),
-        ("piece_size", hot.piece_size.is_some()),
-        ("random_share", hot.random_share.is_some()),
-        ("seed", hot.seed.is_some()),
-        ("grow_per_second", hot.grow_per_second.is_some()),
-        ("only_new", hot.only_new.is_some()),
-        ("window", hot.window.is_some()),
-        ("step", hot.step.is_some()),
-        ("every", hot.every.is_some()),
-        ("bounce", hot.bounce.is_some()),
-    ]
-    .into_iter()
-    .filter_map(|(key, set)| set.then_some(key))
-    .collect()
-}
-
-/// The hot set that `hot` asks for in an area of `area` bytes.
-pub fn shape_of(hot: &RawHot, area: usize) -> Result<Shape, String> {
-    let keys = keys(hot);
-    if keys.is_empty() {
-        return Ok(Shape::Range { start: 0, len: area });
+/// The hot set that the keys `hot` ask for in an area of `area` bytes.
+pub fn shape_of(hot: &toml::Table, area: usize) -> Result<HotShape, String> {
+    let raw: RawHot = hot.clone().try_into().map_err(|error| format!("hot: {error}"))?;
+    if hot.is_empty() {
+        return Ok(HotShape::Fixed(HotSet::range(0, area)));
     }
+    let keys: Vec<&str> = hot.keys().map(String::as_str).collect();
     let Some((kind, others)) = KINDS.iter().find(|(kind, _)| keys.contains(kind)) else {
         return Err(format!(
             "hot: `{}` alone does not say what is hot; write one of {{ offset, size }}, \
@@ -51,17 +33,17 @@ pub fn shape_of(hot: &RawHot, area: usize) -> Result<Shape, String> {
         return Err(format!("hot: `{stray}` does not go with `{kind}`, which takes only `{}`", others.join("`, `")));
     }
     match *kind {
-        "step" => window(hot, area),
-        "grow_per_second" => grow(hot, area),
-        "random_share" => random(hot, area),
-        "pieces" => pieces(hot, area),
-        _ => range(hot, area),
+        "step" => window(&raw, area),
+        "grow_per_second" => grow(&raw, area),
+        "random_share" => random(&raw, area),
+        "pieces" => pieces(&raw, area),
+        _ => range(&raw, area),
     }
 }
 
-/// A size that must be there, in whole pages and not nothing.
-fn pages(key: &str, size: Option<Size>) -> Result<usize, String> {
-    let Some(Size(bytes)) = size else {
+/// A size that must be given, in complete pages and not 0.
+fn pages(key: &str, size: Option<usize>) -> Result<usize, String> {
+    let Some(bytes) = size else {
         return Err(format!("hot: `{key}` is missing; add {key} = \"64M\" or the like"));
     };
     if bytes == 0 || !bytes.is_multiple_of(PAGE) {
@@ -74,10 +56,10 @@ fn pages(key: &str, size: Option<Size>) -> Result<usize, String> {
     Ok(bytes)
 }
 
-fn range(hot: &RawHot, area: usize) -> Result<Shape, String> {
+fn range(hot: &RawHot, area: usize) -> Result<HotShape, String> {
     let len = pages("size", hot.size)?;
     let start = match hot.offset {
-        None | Some(Size(0)) => 0,
+        None | Some(0) => 0,
         offset => pages("offset", offset)?,
     };
     if start.checked_add(len).is_none_or(|end| end > area) {
@@ -88,10 +70,10 @@ fn range(hot: &RawHot, area: usize) -> Result<Shape, String> {
             show_size(area)
         ));
     }
-    Ok(Shape::Range { start, len })
+    Ok(HotShape::Fixed(HotSet::range(start, len)))
 }
 
-fn pieces(hot: &RawHot, area: usize) -> Result<Shape, String> {
+fn pieces(hot: &RawHot, area: usize) -> Result<HotShape, String> {
     let len = pages("piece_size", hot.piece_size)?;
     let count = hot.pieces.unwrap_or(0);
     if count == 0 {
@@ -106,34 +88,29 @@ fn pieces(hot: &RawHot, area: usize) -> Result<Shape, String> {
             area / len
         ));
     }
-    Ok(Shape::Pieces { count, spacing, len })
+    Ok(HotShape::Fixed(HotSet::Pieces { start: 0, count, spacing, len }))
 }
 
-fn random(hot: &RawHot, area: usize) -> Result<Shape, String> {
+fn random(hot: &RawHot, area: usize) -> Result<HotShape, String> {
     let share = hot.random_share.unwrap_or(0.0);
     let pages = u32::try_from(area / PAGE).map_err(|_| "hot: the area is too large".to_string())?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share outside 0..=1 is refused below, whatever the cast makes of it"
-    )]
-    let wanted = (share * f64::from(pages)).round() as u32;
-    if !(0.0..=1.0).contains(&share) || wanted == 0 {
+    let wanted = integer((share * f64::from(pages)).round());
+    let Some(wanted) = u32::try_from(wanted).ok().filter(|wanted| (0.0..=1.0).contains(&share) && *wanted > 0) else {
         return Err(format!(
             "hot: random_share = {share} must be at most 1 and enough for one of the area's {pages} pages, \
              like 0.125"
         ));
-    }
-    Ok(Shape::random(pages, wanted, hot.seed.unwrap_or(1)))
+    };
+    Ok(HotShape::random(pages, wanted, hot.seed.unwrap_or(1)))
 }
 
-fn grow(hot: &RawHot, area: usize) -> Result<Shape, String> {
-    // Any rate will do: the prefix is rounded to pages, not the rate.
-    let per_second = hot.grow_per_second.map_or(0, |s| s.0);
+fn grow(hot: &RawHot, area: usize) -> Result<HotShape, String> {
+    // Any rate is allowed: the prefix is rounded to pages, not the rate.
+    let per_second = hot.grow_per_second.unwrap_or(0);
     if per_second == 0 {
         return Err("hot: grow_per_second must be more than 0, like \"8M\"".into());
     }
-    let part = match (hot.window, hot.only_new.unwrap_or(false)) {
+    let part = match (hot.window, hot.only_new) {
         (None, false) => Grown::All,
         (None, true) => Grown::New,
         (window, false) => Grown::Last(pages("window", window)?),
@@ -141,23 +118,23 @@ fn grow(hot: &RawHot, area: usize) -> Result<Shape, String> {
             return Err("hot: `window` and `only_new = true` exclude each other; keep one".into());
         }
     };
-    Ok(Shape::Grow { per_second, limit: area, part })
+    Ok(HotShape::Grow { per_second, limit: area, part })
 }
 
-fn window(hot: &RawHot, area: usize) -> Result<Shape, String> {
+fn window(hot: &RawHot, area: usize) -> Result<HotShape, String> {
     let step = pages("step", hot.step)?;
     let len = match hot.size {
         None => step,
         size => pages("size", size)?,
     };
-    let every_ns = hot.every.map_or(0, |t| t.0);
+    let every_ns = hot.every.map_or(0, nanoseconds);
     if every_ns == 0 {
         return Err("hot: `step` needs `every` greater than 0, like every = \"2s\"".into());
     }
     if len > area {
         return Err(format!("hot: a window of {} is larger than the area's {}", show_size(len), show_size(area)));
     }
-    Ok(Shape::Window { step, len, positions: (area - len) / step + 1, every_ns, bounce: hot.bounce.unwrap_or(false) })
+    Ok(HotShape::Window { step, len, positions: (area - len) / step + 1, every_ns, bounce: hot.bounce })
 }
 
 #[cfg(test)]
@@ -166,26 +143,29 @@ mod tests {
 
     const M: usize = 1 << 20;
 
-    fn shape(text: &str) -> Result<Shape, String> {
-        let hot: RawHot = toml::from_str(text).map_err(|e| e.to_string())?;
+    fn shape(text: &str) -> Result<HotShape, String> {
+        let hot: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
         shape_of(&hot, 64 * M)
     }
 
     #[test]
     fn every_kind_is_recognised() {
-        assert_eq!(shape("size = '8M'\noffset = '4M'"), Ok(Shape::Range { start: 4 * M, len: 8 * M }));
-        assert_eq!(shape("pieces = 16\npiece_size = '1M'"), Ok(Shape::Pieces { count: 16, spacing: 4 * M, len: M }));
-        let Ok(Shape::Pages(pages)) = shape("random_share = 0.125") else { panic!("not pages") };
+        assert_eq!(shape("size = '8M'\noffset = '4M'"), Ok(HotShape::Fixed(HotSet::range(4 * M, 8 * M))));
+        assert_eq!(
+            shape("pieces = 16\npiece_size = '1M'"),
+            Ok(HotShape::Fixed(HotSet::Pieces { start: 0, count: 16, spacing: 4 * M, len: M }))
+        );
+        let Ok(HotShape::Fixed(HotSet::Pages(pages))) = shape("random_share = 0.125") else { panic!("not pages") };
         assert_eq!(pages.len(), 2048);
         assert_eq!(
             shape("grow_per_second = '1000'\nwindow = '1M'"),
-            Ok(Shape::Grow { per_second: 1000, limit: 64 * M, part: Grown::Last(M) })
+            Ok(HotShape::Grow { per_second: 1000, limit: 64 * M, part: Grown::Last(M) })
         );
         assert_eq!(
             shape("step = '16M'\nevery = '2s'\nbounce = true"),
-            Ok(Shape::Window { step: 16 * M, len: 16 * M, positions: 4, every_ns: 2_000_000_000, bounce: true })
+            Ok(HotShape::Window { step: 16 * M, len: 16 * M, positions: 4, every_ns: 2_000_000_000, bounce: true })
         );
-        let Ok(Shape::Window { positions, .. }) = shape("step='16M'\nevery='1s'\nsize='32M'") else {
+        let Ok(HotShape::Window { positions, .. }) = shape("step='16M'\nevery='1s'\nsize='32M'") else {
             panic!("not a window")
         };
         assert_eq!(positions, 3);
@@ -218,6 +198,6 @@ mod tests {
 
     #[test]
     fn nothing_said_is_everything_hot() {
-        assert_eq!(shape_of(&RawHot::default(), M), Ok(Shape::Range { start: 0, len: M }));
+        assert_eq!(shape_of(&toml::Table::new(), M), Ok(HotShape::Fixed(HotSet::range(0, M))));
     }
 }

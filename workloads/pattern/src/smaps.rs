@@ -1,24 +1,14 @@
-//! Reading `/proc/self/smaps`, to learn whether huge pages were really given.
+//! Reading `/proc/self/smaps`: whether the kernel gave huge pages.
 
 use crate::units::usize_of;
 
 /// The `AnonHugePages` bytes of the mapping that starts at `start`, in the text of an smaps file.
 pub fn anon_huge_bytes(smaps: &str, start: usize) -> usize {
-    let mut inside = false;
-    for line in smaps.lines() {
-        let first = line.split_ascii_whitespace().next().unwrap_or("");
-        if let Some(value) = line.strip_prefix("AnonHugePages:") {
-            if inside {
-                let kib = value.trim().trim_end_matches("kB").trim();
-                return usize_of(kib.parse::<u64>().unwrap_or(0)) << 10;
-            }
-        } else if !first.ends_with(':') {
-            // A mapping's first line: its range, rather than a key.
-            let from = first.split('-').next().unwrap_or("");
-            inside = usize::from_str_radix(from, 16) == Ok(start);
-        }
-    }
-    0
+    let first = format!("{start:x}-");
+    let mapping = smaps.lines().skip_while(|line| !line.starts_with(&first));
+    let huge = mapping.skip(1).find_map(|line| line.strip_prefix("AnonHugePages:"));
+    let kib = huge.and_then(|value| value.trim().trim_end_matches("kB").trim().parse().ok());
+    usize_of(kib.unwrap_or(0)) << 10
 }
 
 #[cfg(test)]

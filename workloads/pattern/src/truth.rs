@@ -1,15 +1,15 @@
-//! The accounting: when each granule of each area was last touched, and what follows from it. No memory of the areas
-//! themselves is looked at.
+//! The accounting: when each granule of each area was last touched, and the working sets and idle ages that follow. The
+//! areas themselves are not read for it.
 
-use crate::units::PAGE;
+use crate::units::{PAGE, usize_of};
 
-/// Idle ages that are told apart, in seconds.
+/// Idle ages that are counted, in seconds.
 pub const AGES: [u32; 8] = [1, 2, 5, 10, 20, 30, 60, 120];
 
 /// Windows for which a working set is given, in seconds; each is one of [`AGES`].
 pub const WINDOWS: [u32; 5] = [1, 5, 10, 30, 60];
 
-/// Granules looked at in one go: few enough to stay in the first-level cache over all cuts.
+/// Granules counted at once: few enough to stay in the first-level cache for all ages.
 const BLOCK: usize = 512;
 
 /// A moment, in milliseconds since the program's start plus one: 0 is left for "never".
@@ -22,15 +22,15 @@ pub fn stamp_of(ns: u64) -> Stamp {
 
 /// The last touch of every granule of one area.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct TouchLedger {
     last: Vec<Stamp>,
     shift: u32,
 }
 
-impl Ledger {
+impl TouchLedger {
     /// For an area of `bytes` bytes of which nothing was touched, counted in base pages.
     pub fn new(bytes: usize) -> Self {
-        Ledger { last: vec![0; bytes.div_ceil(PAGE)], shift: PAGE.trailing_zeros() }
+        TouchLedger { last: vec![0; bytes.div_ceil(PAGE)], shift: PAGE.trailing_zeros() }
     }
 
     /// Counts in larger granules from now on, of `granule` bytes (a power of two): each was touched when the latest of
@@ -46,7 +46,7 @@ impl Ledger {
         1 << self.shift
     }
 
-    /// Notes a touch of the byte at `offset`; tells whether it was the granule's first.
+    /// Notes a touch of the byte at `offset`; returns whether it was the granule's first.
     #[inline]
     pub fn touch(&mut self, offset: usize, now: Stamp) -> bool {
         let last = &mut self.last[offset >> self.shift];
@@ -89,14 +89,16 @@ impl Ranges {
     }
 }
 
-/// What the ledgers say at one moment.
+/// The sums over all ledgers at one moment.
 #[derive(Debug)]
 pub struct Account {
     cuts: [Stamp; AGES.len()],
     limit: usize,
-    resident: usize,
+    /// Bytes ever touched.
+    pub resident: usize,
     within: [usize; AGES.len()],
-    hot: Ranges,
+    /// Where the bytes touched within the last second are.
+    pub hot: Ranges,
 }
 
 impl Account {
@@ -105,7 +107,7 @@ impl Account {
         Account { cuts: [0; AGES.len()], limit, resident: 0, within: [0; AGES.len()], hot: Ranges::default() }
     }
 
-    /// Starts over, for the moment `now`.
+    /// Empties the account, for the moment `now`.
     pub fn begin(&mut self, now: Stamp) {
         // Idle for less than `age` means: touched after the cut. Nothing untouched (0) is after any cut.
         self.cuts = AGES.map(|age| now.saturating_sub(age * 1000));
@@ -115,43 +117,29 @@ impl Account {
     }
 
     /// Adds an area whose first byte is at `start`.
-    pub fn add(&mut self, ledger: &Ledger, start: usize) {
+    pub fn add(&mut self, ledger: &TouchLedger, start: usize) {
         let granule = ledger.granule();
         let mut at = start;
         for block in ledger.last.chunks(BLOCK) {
             self.resident += count_after(block, 0) * granule;
-            let mut hot = 0;
-            for (n, cut) in self.cuts.iter().enumerate() {
-                let count = count_after(block, *cut);
-                self.within[n] += count * granule;
-                if n == 0 {
-                    hot = count;
-                }
+            for (within, cut) in self.within.iter_mut().zip(self.cuts) {
+                *within += count_after(block, cut) * granule;
             }
-            self.add_hot(block, hot, at, granule);
+            self.add_hot(block, at, granule);
             at += block.len() * granule;
         }
     }
 
-    fn add_hot(&mut self, block: &[Stamp], hot: usize, at: usize, granule: usize) {
-        if hot == 0 || self.hot.over {
-            return;
-        }
-        if hot == block.len() {
-            self.hot.push(at, at + hot * granule, self.limit);
-            return;
-        }
-        for (n, &last) in block.iter().enumerate() {
-            if last > self.cuts[0] {
+    fn add_hot(&mut self, block: &[Stamp], at: usize, granule: usize) {
+        let count = if self.hot.over { 0 } else { count_after(block, self.cuts[0]) };
+        if count == block.len() {
+            self.hot.push(at, at + count * granule, self.limit);
+        } else if count > 0 {
+            for (n, _) in block.iter().enumerate().filter(|(_, last)| **last > self.cuts[0]) {
                 let start = at + n * granule;
                 self.hot.push(start, start + granule, self.limit);
             }
         }
-    }
-
-    /// Bytes ever touched.
-    pub fn resident(&self) -> usize {
-        self.resident
     }
 
     /// Bytes touched within the last `seconds`, one of [`AGES`].
@@ -163,28 +151,18 @@ impl Account {
     pub fn cold(&self, seconds: u32) -> usize {
         self.resident - self.working_set(seconds)
     }
-
-    /// Where the bytes touched within the last second are.
-    pub fn hot(&self) -> &Ranges {
-        &self.hot
-    }
-
-    /// Exchanges the hot ranges with `other`, to keep them for comparison without a copy.
-    pub fn swap_hot(&mut self, other: &mut Ranges) {
-        std::mem::swap(&mut self.hot, other);
-    }
 }
 
 /// How many stamps are later than `cut`. One plain loop, which the compiler turns into vector compares.
 fn count_after(block: &[Stamp], cut: Stamp) -> usize {
-    block.iter().map(|&last| u32::from(last > cut)).sum::<u32>() as usize
+    usize_of(block.iter().map(|&last| u32::from(last > cut)).sum::<u32>().into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn account(ledger: &Ledger, now_ms: u64, limit: usize) -> Account {
+    fn account(ledger: &TouchLedger, now_ms: u64, limit: usize) -> Account {
         let mut account = Account::new(limit);
         account.begin(stamp_of(now_ms * 1_000_000));
         account.add(ledger, 0x10_0000);
@@ -202,15 +180,15 @@ mod tests {
 
     #[test]
     fn untouched_memory_is_neither_resident_nor_cold() {
-        let account = account(&Ledger::new(1 << 20), 500, 10);
-        assert_eq!(account.resident(), 0);
+        let account = account(&TouchLedger::new(1 << 20), 500, 10);
+        assert_eq!(account.resident, 0);
         assert!(AGES.iter().all(|&a| account.cold(a) == 0 && account.working_set(a) == 0));
-        assert_eq!(account.hot().get(), Some(&[][..]));
+        assert_eq!(account.hot.get(), Some(&[][..]));
     }
 
     #[test]
     fn windows_and_ages_add_up() {
-        let mut ledger = Ledger::new(100 * PAGE);
+        let mut ledger = TouchLedger::new(100 * PAGE);
         for page in 0..50 {
             assert!(ledger.touch(page * PAGE + 8, at_ms(0)));
         }
@@ -218,7 +196,7 @@ mod tests {
             assert!(!ledger.touch(page * PAGE, at_ms(9_500)));
         }
         let account = account(&ledger, 10_000, 10);
-        assert_eq!(account.resident(), 50 * PAGE);
+        assert_eq!(account.resident, 50 * PAGE);
         assert_eq!(account.working_set(1), 10 * PAGE);
         assert_eq!(account.cold(1), 40 * PAGE);
         // Touched exactly ten seconds ago is idle for ten seconds, not within them.
@@ -226,39 +204,39 @@ mod tests {
         assert_eq!(account.working_set(30), 50 * PAGE);
         assert_eq!(account.cold(20), 0);
         let base = 0x10_0000;
-        assert_eq!(account.hot().get(), Some(&[[base + 10 * PAGE, base + 20 * PAGE]][..]));
+        assert_eq!(account.hot.get(), Some(&[[base + 10 * PAGE, base + 20 * PAGE]][..]));
     }
 
     #[test]
-    fn hot_ranges_merge_across_blocks_and_areas_start_anew() {
-        let mut ledger = Ledger::new(4 * BLOCK * PAGE);
+    fn hot_ranges_merge_across_blocks_and_areas_start_again() {
+        let mut ledger = TouchLedger::new(4 * BLOCK * PAGE);
         for page in BLOCK - 3..3 * BLOCK + 1 {
             ledger.touch(page * PAGE, at_ms(100));
         }
         let mut account = account(&ledger, 200, 10);
         let base = 0x10_0000;
         let one = [base + (BLOCK - 3) * PAGE, base + (3 * BLOCK + 1) * PAGE];
-        assert_eq!(account.hot().get(), Some(&[one][..]));
+        assert_eq!(account.hot.get(), Some(&[one][..]));
         account.add(&ledger, 0x1000_0000);
-        assert_eq!(account.hot().get().map(<[_]>::len), Some(2));
-        assert_eq!(account.resident(), 2 * (2 * BLOCK + 4) * PAGE);
+        assert_eq!(account.hot.get().map(<[_]>::len), Some(2));
+        assert_eq!(account.resident, 2 * (2 * BLOCK + 4) * PAGE);
     }
 
     #[test]
     fn too_many_ranges_are_none_at_all() {
-        let mut ledger = Ledger::new(100 * PAGE);
+        let mut ledger = TouchLedger::new(100 * PAGE);
         for page in (0..100).step_by(2) {
             ledger.touch(page * PAGE, at_ms(100));
         }
-        assert_eq!(account(&ledger, 200, 50).hot().get().map(<[_]>::len), Some(50));
+        assert_eq!(account(&ledger, 200, 50).hot.get().map(<[_]>::len), Some(50));
         let account = account(&ledger, 200, 49);
-        assert_eq!(account.hot().get(), None);
+        assert_eq!(account.hot.get(), None);
         assert_eq!(account.working_set(1), 50 * PAGE);
     }
 
     #[test]
     fn coarse_granules_take_the_latest_touch() {
-        let mut ledger = Ledger::new(8 << 20);
+        let mut ledger = TouchLedger::new(8 << 20);
         ledger.touch(5 << 20, at_ms(1000));
         ledger.touch((5 << 20) + PAGE, at_ms(2000));
         ledger.coarsen(2 << 20);
@@ -266,12 +244,12 @@ mod tests {
         let account = account(&ledger, 2500, 10);
         assert_eq!(account.working_set(1), 2 << 20);
         let base = 0x10_0000;
-        assert_eq!(account.hot().get(), Some(&[[base + (4 << 20), base + (6 << 20)]][..]));
+        assert_eq!(account.hot.get(), Some(&[[base + (4 << 20), base + (6 << 20)]][..]));
     }
 
     #[test]
     fn the_table_says_where_it_is() {
-        let [start, end] = Ledger::new(64 << 20).own_memory();
+        let [start, end] = TouchLedger::new(64 << 20).own_memory();
         assert!(end - start >= 64 << 10 && start.is_multiple_of(PAGE));
     }
 }

@@ -241,11 +241,11 @@ fn time_can_be_cut_and_phases_repeated() {
 
 #[test]
 fn a_wrong_pattern_is_explained() {
-    let case = Case::new("name = \"t\"\n[[area]]\nname = \"a\"\nsize = \"4KB\"\n");
+    let case = Case::new("name = \"t\"\n[[area]]\nname = \"a\"\nsize = \"4KX\"\n");
     let output = case.run(&[]);
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8_lossy(&output.stderr);
-    for word in ["p.toml", "4KB", "4KiB", "line 4"] {
+    for word in ["p.toml", "4KX", "4KiB", "line 4"] {
         assert!(errors.contains(word), "{word} is not in: {errors}");
     }
     assert!(!case.log().exists());

@@ -1,6 +1,6 @@
-//! `bitrev BITS TIMES`: puts 2^BITS numbers of eight bytes into bit-reversed order, as a fast Fourier transform does, and back
-//! again, so many times: one of the programs with which protection against thrashing was first tried (Jiang and Zhang,
-//! 2001). Half of its accesses are in order, and half are as far apart as they can be.
+//! `bitrev BITS TIMES`: puts 2^BITS numbers of eight bytes into bit-reversed order and back, as a fast Fourier transform does,
+//! TIMES times: one of the programs that protection against thrashing was first tried with (Jiang and Zhang, 2001). Half of
+//! its accesses are sequential, and half are as far apart as they can be.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ fn permute(numbers: &mut [u64], bits: u32) {
 fn main() -> ExitCode {
     let words: Vec<u32> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let [bits @ 1..=40, times] = words[..] else {
-        eprintln!("bitrev BITS TIMES: 2^BITS numbers, so many times there and back");
+        eprintln!("bitrev BITS TIMES: permutes 2^BITS numbers, TIMES times forth and back");
         return ExitCode::from(2);
     };
     let mut numbers: Vec<u64> = (0..1 << bits).collect();

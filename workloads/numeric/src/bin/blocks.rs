@@ -1,7 +1,7 @@
-//! `blocks SIZE STEPS EVERY FILE`: solves block tridiagonal systems along the three directions of a cube of SIZE^3 cells with five
-//! unknowns each, STEPS times, and after every EVERY steps appends all unknowns to FILE, as the programs do with which budgets
-//! were first measured (BT-IO of the NAS parallel benchmarks; Wong and Van der Wijngaart, 2003). At the end it
-//! reads FILE again and checks it; then it removes it.
+//! `blocks SIZE STEPS EVERY FILE`: solves block tridiagonal systems along the three directions of a cube of SIZE^3 cells with
+//! five unknowns each, STEPS times. Every EVERY steps it appends all unknowns to FILE, like the programs that budgets were
+//! first measured with (BT-IO of the NAS parallel benchmarks; Wong and Van der Wijngaart, 2003). At the end it reads FILE,
+//! checks it and removes it.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -12,7 +12,7 @@ const N: usize = 5;
 type Block = [[f64; N]; N];
 type Cell = [f64; N];
 
-/// How strongly a cell hangs on its neighbour in a line, and its unknowns on each other; rows stay dominated by their diagonal.
+/// Coupling of a cell to its neighbour in a line, and of its unknowns to each other; the diagonal dominates each row.
 const NEIGHBOUR: f64 = -0.4;
 const WITHIN: f64 = 0.02;
 
@@ -22,7 +22,7 @@ fn diagonal() -> Block {
     block
 }
 
-/// Solves `block x = right` for a cell and `block X = NEIGHBOUR I` for what it hands on, by elimination without pivots: the
+/// Solves `block x = right` in place and returns X of `block X = NEIGHBOUR I`, by elimination without pivoting: the
 /// diagonal dominates.
 fn solve(mut block: Block, right: &mut Cell) -> Block {
     let mut handed: Block = [[0.0; N]; N];
@@ -67,7 +67,7 @@ fn line(cells: &mut [Cell], handed: &mut [Block]) {
     }
 }
 
-/// One step: all lines of each direction, and what drives it on.
+/// One step: all lines of each direction, and a source term.
 fn step(cube: &mut [Cell], size: usize) {
     let (mut cells, mut handed) = (vec![[0.0; N]; size], vec![[[0.0; N]; N]; size]);
     for stride in [1, size, size * size] {
@@ -81,8 +81,7 @@ fn step(cube: &mut [Cell], size: usize) {
 }
 
 fn run(size: usize, steps: usize, every: usize, path: &str) -> io::Result<bool> {
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-    let mut cube: Vec<Cell> = (0..size * size * size).map(|at| [1.0 + (at % 97) as f64 / 97.0; N]).collect();
+    let mut cube: Vec<Cell> = (0..97).cycle().take(size.pow(3)).map(|n| [1.0 + f64::from(n) / 97.0; N]).collect();
     let (mut file, mut written, mut sum) = (BufWriter::new(File::create(path)?), 0_usize, 0_u64);
     for done in 1..=steps {
         step(&mut cube, size);
@@ -95,36 +94,31 @@ fn run(size: usize, steps: usize, every: usize, path: &str) -> io::Result<bool> 
         }
     }
     file.flush()?;
-    let (mut again, mut file, mut bytes) = (0_u64, BufReader::new(File::open(path)?), [0; 8]);
+    let (mut read, mut file, mut bytes) = (0_u64, BufReader::new(File::open(path)?), [0; 8]);
     for _ in 0..written {
         file.read_exact(&mut bytes)?;
-        again = again.wrapping_add(f64::from_le_bytes(bytes).to_bits());
+        read = read.wrapping_add(f64::from_le_bytes(bytes).to_bits());
     }
     std::fs::remove_file(path)?;
-    Ok(again == sum && cube.iter().flatten().all(|value| value.is_finite()))
+    Ok(read == sum && cube.iter().flatten().all(|value| value.is_finite()))
 }
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok()).filter(|number| *number > 0);
     let (Some(size), Some(steps), Some(every), Some(path)) = (number(0), number(1), number(2), words.get(3)) else {
-        eprintln!("blocks SIZE STEPS EVERY FILE: SIZE^3 cells; all of them to FILE after every so many steps");
+        eprintln!("blocks SIZE STEPS EVERY FILE: SIZE^3 cells; all of them to FILE every EVERY steps");
         return ExitCode::from(2);
     };
     match run(size, steps, every, path) {
         Ok(true) => {
             println!("solved {size}^3 cells {steps} times");
-            ExitCode::SUCCESS
+            return ExitCode::SUCCESS;
         }
-        Ok(false) => {
-            eprintln!("blocks: what was written is not what was computed");
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("blocks: {path}: {error}");
-            ExitCode::FAILURE
-        }
+        Ok(false) => eprintln!("blocks: FILE does not hold what was computed"),
+        Err(error) => eprintln!("blocks: {path}: {error}"),
     }
+    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! `lu SIZE`: decomposes a SIZE x SIZE matrix into a lower and an upper triangle in place, as one of the programs did with
-//! which protection against thrashing was first tried (Jiang and Zhang, 2001). Each step goes over all of the rest of the matrix,
-//! so that there is nothing cold in it but what is done.
+//! `lu SIZE`: decomposes a SIZE x SIZE matrix into a lower and an upper triangle in place, like one of the programs that
+//! protection against thrashing was first tried with (Jiang and Zhang, 2001). Each step goes over the complete rest of the
+//! matrix, so only finished rows are cold.
 //!
-//! It reckons in whole numbers modulo 2^31 - 1: that is exact, so that the result can be checked, and as fast in a
-//! guest without a floating point unit as its loads and stores are.
+//! It calculates with integers modulo 2^31 - 1: exact, so that the result can be checked, and fast in a guest without a
+//! floating point unit.
 
 use std::process::ExitCode;
 
@@ -28,8 +28,8 @@ fn power(mut base: u64, mut exponent: u64) -> u64 {
     result
 }
 
-/// An entry of the matrix: anything that looks like no pattern (the finalizer of SplitMix64; Steele, Lea and Flood, 2014). With
-/// less mixing its rows would depend on each other.
+/// A pseudorandom entry of the matrix (the finalizer of SplitMix64; Steele, Lea and Flood, 2014). With less mixing its rows
+/// would depend on each other.
 fn entry(row: usize, column: usize) -> u32 {
     let mut mixed = ((row as u64) << 32 | column as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,7 +37,7 @@ fn entry(row: usize, column: usize) -> u32 {
     ((mixed ^ (mixed >> 31)) % P) as u32
 }
 
-/// Without a change of rows: none of so few pivots is zero, and if one were, the check would tell.
+/// Without pivoting: no pivot is zero here, and the check would fail if one were.
 #[expect(clippy::cast_possible_truncation, reason = "a remainder is below 2^31")]
 fn decompose(matrix: &mut [u32], size: usize) {
     for step in 0..size {
@@ -56,7 +56,7 @@ fn decompose(matrix: &mut [u32], size: usize) {
     }
 }
 
-/// Whether the triangles' product is the matrix again, at some places.
+/// Whether the product of the triangles equals the matrix, at 64 places.
 fn is_right(matrix: &[u32], size: usize) -> bool {
     let places = (0..64).map(|n| (n * 7919 % size, n * 104_729 % size));
     places.into_iter().all(|(row, column)| {
