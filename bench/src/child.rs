@@ -1,4 +1,4 @@
-//! Programs that are run to be measured: never left behind, never waited for without end.
+//! Programs that are run to be measured. They are always ended and collected, and every wait has a limit.
 
 use std::fs::File;
 use std::io;
@@ -9,28 +9,29 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal};
 
-use crate::sys::{self, Ended};
+use crate::sys::{self, ChildEnd};
 
-/// Between two looks whether a program has ended. Times are measured by the programs themselves, so this is not in them.
-const LOOK: Duration = Duration::from_millis(20);
-/// A program that was told to end gets so long.
+/// Between two checks whether a program has ended. Programs measure their own time, so this is not in it.
+const CHECK: Duration = Duration::from_millis(20);
+/// Time for a program to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A running program; told to end when dropped.
+/// A running program; ended when dropped.
 #[derive(Debug)]
 pub struct Running {
     name: String,
-    pid: u32,
-    ended: Option<Ended>,
+    /// Its process id.
+    pub pid: u32,
+    ended: Option<ChildEnd>,
     stdout: PathBuf,
     stderr: PathBuf,
 }
 
-/// A program that ended, with what it said.
+/// A program that ended, with its output.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedChild {
     /// Exit code and what it used.
-    pub ended: Ended,
+    pub ended: ChildEnd,
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
@@ -38,30 +39,18 @@ pub struct Finished {
 }
 
 impl Running {
-    /// Starts a program; what it says goes into files in `dir`, as a pipe that nobody reads would stop it.
-    ///
-    /// # Errors
-    /// If it cannot be started.
+    /// Starts a program. Its output goes into files in `dir`: a pipe that nobody reads would block it.
     pub fn start(mut command: Command, dir: &Path) -> anyhow::Result<Self> {
         let program = command.get_program().to_os_string();
         let name = Path::new(&program).file_name().unwrap_or(&program).to_string_lossy().into_owned();
         let (stdout, stderr) = (dir.join(format!("{name}.stdout")), dir.join(format!("{name}.stderr")));
         command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
-        sys::dies_with_us(&mut command);
+        sys::end_with_this(&mut command);
         let child = command.spawn().with_context(|| format!("starting {}", program.to_string_lossy()))?;
         Ok(Self { name, pid: child.id(), ended: None, stdout, stderr })
     }
 
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid
-    }
-
     /// Whether it still runs.
-    ///
-    /// # Errors
-    /// If it cannot be waited for.
     pub fn is_running(&mut self) -> io::Result<bool> {
         if self.ended.is_none() {
             self.ended = sys::collect(self.pid)?;
@@ -69,25 +58,22 @@ impl Running {
         Ok(self.ended.is_none())
     }
 
-    /// Waits until it has ended, at most `limit`; calls `meanwhile` again and again.
-    ///
-    /// # Errors
-    /// If it takes longer (it is ended then).
-    pub fn wait(mut self, limit: Duration, mut meanwhile: impl FnMut()) -> anyhow::Result<Finished> {
+    /// Waits until it has ended and calls `meanwhile` at every check. Ends it and fails after `limit`.
+    pub fn wait(mut self, limit: Duration, mut meanwhile: impl FnMut()) -> anyhow::Result<FinishedChild> {
         let start = Instant::now();
         while self.is_running()? {
             if start.elapsed() > limit {
                 bail!("{} did not end within {} s", self.name, limit.as_secs());
             }
             meanwhile();
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK);
         }
-        let said = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+        let text = |path: &Path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
         let ended = self.ended.context("it has ended")?;
-        Ok(Finished { ended, stdout: said(&self.stdout), stderr: said(&self.stderr) })
+        Ok(FinishedChild { ended, stdout: text(&self.stdout), stderr: text(&self.stderr) })
     }
 
-    /// Tells it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
     }
@@ -109,28 +95,24 @@ impl Drop for Running {
                 if !self.is_running().unwrap_or(false) {
                     return;
                 }
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CHECK);
             }
         }
     }
 }
 
-impl Finished {
-    /// The last line of standard output as JSON, which is how programs to be measured tell their figures.
-    ///
-    /// # Errors
-    /// If it is not JSON; says what the program said instead.
+impl FinishedChild {
+    /// The last line of standard output as JSON: a measured program's figures. Fails with its complaint if it is not JSON.
     pub fn json(&self) -> anyhow::Result<serde_json::Value> {
         let last = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(last).with_context(|| format!("status {}: {}", self.ended.code, self.complaint()))
     }
 
-    /// The first line of what it complained about.
-    #[must_use]
+    /// lowtide's error message, or else the first line of standard error.
     pub fn complaint(&self) -> String {
         let mut lines = self.stderr.lines().filter(|line| !line.trim().is_empty());
         let own = self.stderr.lines().find(|line| line.starts_with("lowtide: "));
-        own.or_else(|| lines.next()).unwrap_or("it said nothing").to_owned()
+        own.or_else(|| lines.next()).unwrap_or("no message").to_owned()
     }
 }
 
@@ -145,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_says_is_kept_apart() {
+    fn outputs_are_kept_apart() {
         let dir = tempfile::tempdir().unwrap();
         let running = Running::start(shell("echo no; echo '{\"a\":1}'; echo bad >&2"), dir.path()).unwrap();
         let finished = running.wait(Duration::from_secs(20), || ()).unwrap();
@@ -157,7 +139,7 @@ mod tests {
     fn a_program_that_takes_too_long_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let running = Running::start(shell("exec sleep 1000"), dir.path()).unwrap();
-        let pid = running.pid();
+        let pid = running.pid;
         assert!(running.wait(Duration::from_millis(50), || ()).is_err());
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }

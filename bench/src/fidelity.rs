@@ -1,5 +1,5 @@
-//! What the tide curve predicted against what happened: a comparison's records of a program left alone, and of the same
-//! program while everything idle for some seconds was paged out.
+//! What the tide curve predicted, and what happened: a comparison's records of a program alone, and of the same program
+//! while everything idle for some seconds was paged out.
 
 use std::path::PathBuf;
 
@@ -9,66 +9,55 @@ use lowtide::compare::tables::counting;
 use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts, Point};
 use lowtide_model::stats;
+use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 use lowtide_record::Record;
 
-use crate::grid::{size, table};
+use crate::grid::{figure, size, table};
 
 /// `lowtide-bench fidelity`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct FidelityArgs {
     /// Folder of a comparison with records: `lowtide compare --keep --configs orig,watch,age-5s,age-10s`
     folder: PathBuf,
-    /// The folder is one of scripts/guest-fidelity.sh: `lowtide agent` took what was idle
+    /// The folder is one of scripts/guest-fidelity.sh: `lowtide agent` evicted what was idle
     #[arg(long)]
     agent: bool,
-    /// What a page costs that comes back, in microseconds; as calibrated if not given
+    /// Cost of a refault, in microseconds; as calibrated if not given
     #[arg(long)]
     refault_us: Option<f64>,
 }
 
-/// Configurations that page out what was idle for so many seconds.
+/// Configurations, and the idle age in seconds from which each pages out.
 const CONFIGS: [(&str, f64); 2] = [("age-5s", 5.0), ("age-10s", 10.0)];
-/// Seconds between two rounds of the agent, by configuration: so often do generations tell of these ages.
+/// Seconds between two rounds of the agent, by configuration: generations show these ages so often.
 const ROUNDS_S: [f64; 2] = [5.0, 10.0];
-/// Parts into which the time between two rounds is divided, to take the mean over it.
+/// The mean over the time between two rounds is taken at so many points.
 const PARTS: u32 = 20;
-/// The configuration that only looks.
+/// The configuration that only watches.
 const WATCHED: &str = "watch";
 
-/// What is gone, and what comes back.
+/// Effect of paging out.
 #[derive(Debug, Clone, Copy)]
 struct Effect {
-    /// Bytes gone, mean over the second half of the run: at first there is nothing old, and then it has to be found.
-    gone: f64,
-    /// Pages a second that come back in that half.
-    back: Option<f64>,
-    /// Share of the whole run's time that is lost.
+    /// Bytes evicted, mean over the second half of the run: at first nothing is old, and then it has to be found.
+    evicted: f64,
+    /// Pages a second that refault in that half.
+    refaults: Option<f64>,
+    /// Share of the complete run's time that is lost.
     slowdown: Option<f64>,
 }
 
 /// Prints prediction and outcome of each program and age.
-///
-/// # Errors
-/// If the folder is not a comparison's.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &FidelityArgs) -> anyhow::Result<()> {
     let rows = if args.agent { by_agent(args)? } else { by_comparison(args)? };
-    let head = [
-        "program",
-        "idle for",
-        "gone, predicted",
-        "gone, measured",
-        "off",
-        "back/s, predicted",
-        "back/s, measured",
-        "slowdown, predicted",
-        "slowdown, measured",
-    ];
-    print!("{}", table("What the curve of a run left alone predicted for one without what was idle", &head, &rows));
+    let head = "program | idle for | gone, predicted | gone, measured | off | back/s, predicted | \
+        back/s, measured | slowdown, predicted | slowdown, measured";
+    print!("{}", table("What the curve of a run left alone predicted for one without what was idle", head, &rows));
     Ok(())
 }
 
-fn by_comparison(args: &Args) -> anyhow::Result<Vec<Vec<String>>> {
+fn by_comparison(args: &FidelityArgs) -> anyhow::Result<Vec<Vec<String>>> {
     let path = args.folder.join("runs.jsonl");
     anyhow::ensure!(path.exists(), "{}: no comparison there", args.folder.display());
     let runs = Outcomes::open(&path)?.all;
@@ -84,8 +73,8 @@ fn by_comparison(args: &Args) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-/// The programs of scripts/guest-fidelity.sh: the agent takes anonymous memory, in rounds.
-fn by_agent(args: &Args) -> anyhow::Result<Vec<Vec<String>>> {
+/// The programs of scripts/guest-fidelity.sh: the agent evicts anonymous memory, in rounds.
+fn by_agent(args: &FidelityArgs) -> anyhow::Result<Vec<Vec<String>>> {
     let mut rows = Vec::new();
     let mut folders: Vec<PathBuf> =
         std::fs::read_dir(&args.folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -108,7 +97,13 @@ fn by_agent(args: &Args) -> anyhow::Result<Vec<Vec<String>>> {
     Ok(rows)
 }
 
-fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -> anyhow::Result<Option<Vec<String>>> {
+fn row(
+    args: &FidelityArgs,
+    runs: &[Outcome],
+    program: &str,
+    config: &str,
+    age_s: f64,
+) -> anyhow::Result<Option<Vec<String>>> {
     let records = |config: &'static str| counting(runs, program, config).map(move |run| (config, run));
     let open = |(config, run): (&str, &Outcome)| {
         let folder = args.folder.join(format!("{program}-{config}-{}", run.round));
@@ -123,7 +118,7 @@ fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -
     for run in records(config) {
         measured.extend(outcome(&open(run)?));
     }
-    // One that works for a given time says how much it did.
+    // One that runs for a given time reports how much work it did.
     let time = |run: &Outcome| run.figure.map_or(run.runtime_s, |figure| 1.0 / figure);
     let runtime = |config| stats::mean(&records(config).map(|(_, run)| time(run)).collect::<Vec<f64>>());
     let slower = runtime(config).zip(runtime("orig")).map(|(taken, original)| taken / original - 1.0);
@@ -132,16 +127,15 @@ fn row(args: &Args, runs: &[Outcome], program: &str, config: &str, age_s: f64) -
 }
 
 fn cells(program: &str, age_s: f64, (predicted, measured): (Effect, Effect), slower: Option<f64>) -> Vec<String> {
-    let percent = |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", 100.0 * share));
-    let rate = |pages: Option<f64>| pages.map_or_else(|| "–".to_owned(), |pages| format!("{pages:.0}"));
+    let percent = |share: Option<f64>| figure(share.map(|share| 100.0 * share), 2, " %");
     vec![
         program.to_owned(),
         format!("{age_s:.0} s"),
-        size(Some(predicted.gone)),
-        size(Some(measured.gone)),
-        percent((predicted.gone > 0.0).then(|| measured.gone / predicted.gone - 1.0)),
-        rate(predicted.back),
-        rate(measured.back),
+        size(Some(predicted.evicted)),
+        size(Some(measured.evicted)),
+        percent((predicted.evicted > 0.0).then(|| measured.evicted / predicted.evicted - 1.0)),
+        figure(predicted.refaults, 0, ""),
+        figure(measured.refaults, 0, ""),
         percent(predicted.slowdown),
         percent(slower),
     ]
@@ -150,19 +144,19 @@ fn cells(program: &str, age_s: f64, (predicted, measured): (Effect, Effect), slo
 fn mean(effects: &[Effect]) -> Option<Effect> {
     let of = |get: fn(&Effect) -> Option<f64>| stats::mean(&effects.iter().filter_map(get).collect::<Vec<f64>>());
     Some(Effect {
-        gone: of(|effect| Some(effect.gone))?,
-        back: of(|effect| effect.back),
+        evicted: of(|effect| Some(effect.evicted))?,
+        refaults: of(|effect| effect.refaults),
         slowdown: of(|effect| effect.slowdown),
     })
 }
 
-/// What the curve of a record says of an age, taken in rounds so many seconds apart (0: at once): what was idle for the age
-/// when a round came is gone until the next, so just before that, what is gone is idle for both together.
-fn prediction(args: &Args, record: &Record, (age_s, every_s): (f64, f64)) -> Option<Effect> {
+/// Prediction of a record's curve for an age, with eviction in rounds so many seconds apart (0: at once): pages that were
+/// idle for the age at one round stay evicted until the next, so just before that they are idle for both together.
+fn prediction(args: &FidelityArgs, record: &Record, (age_s, every_s): (f64, f64)) -> Option<Effect> {
     let (ages, meta) = (record.ages(), record.meta());
     let half_s = 0.5 * ages.last()?.t_s;
     let late = Curve::since(half_s, &ages, &record.lives(), record.tick_s())?;
-    let whole = record.curve(&record.usage(), &ages)?;
+    let complete = record.curve(&record.usage(), &ages)?;
     let swap_s = args.refault_us.map(|micros| micros * 1e-6).or(meta.refault_costs.swap_s);
     let costs = MeasuredCosts { swap_s, ..meta.refault_costs }.or_usual();
     let mean = |curve: &Curve, of: &dyn Fn(&Point) -> f64| {
@@ -171,27 +165,26 @@ fn prediction(args: &Args, record: &Record, (age_s, every_s): (f64, f64)) -> Opt
         points.map_or_else(|| curve.at(age_s).map(|point| of(&point)), |points| stats::mean(&points))
     };
     let sides = if args.agent { 0..1 } else { 0..2 };
-    #[expect(clippy::cast_precision_loss, reason = "4096")]
-    let back = |point: &Point| sides.clone().map(|side| point.back[side].at).sum::<f64>() / PAGE as f64;
+    let back = |point: &Point| sides.clone().map(|side| point.back[side].at).sum::<f64>() / float(PAGE);
     let gone = |point: &Point| sides.clone().map(|side| point.cold[side].at).sum::<f64>();
     let slowdown = |point: &Point| back(point) * costs.swap_s;
     let slowdown: &dyn Fn(&Point) -> f64 = if args.agent { &slowdown } else { &|point| point.slowdown(&costs).at };
-    Some(Effect { gone: mean(&late, &gone)?, back: mean(&late, &back), slowdown: mean(&whole, slowdown) })
+    Some(Effect { evicted: mean(&late, &gone)?, refaults: mean(&late, &back), slowdown: mean(&complete, slowdown) })
 }
 
-/// What happened in a run from which memory was taken.
+/// Outcome of a run from which memory was evicted.
 fn outcome(record: &Record) -> Option<Effect> {
     let usage = record.usage();
     let half_s = 0.5 * usage.last()?.t_s?;
     let late: Vec<&Usage> = usage.iter().filter(|row| row.t_s > Some(half_s)).collect();
-    let gone = |row: &&Usage| Some(row.swap_bytes? + row.taken_file_bytes.unwrap_or(0.0));
-    let came = |row: &&Usage| Some(row.refault_anon? + row.refault_file.unwrap_or(0.0));
+    let evicted = |row: &&Usage| Some(row.swap_bytes? + row.taken_file_bytes.unwrap_or(0.0));
+    let refaults = |row: &&Usage| Some(row.refault_anon? + row.refault_file.unwrap_or(0.0));
     let (first, last) = (late.first()?, late.last()?);
-    let back = came(last).zip(came(first)).map(|(last, first)| last - first);
+    let back = refaults(last).zip(refaults(first)).map(|(last, first)| last - first);
     let seconds = last.t_s? - first.t_s?;
     Some(Effect {
-        gone: stats::mean(&late.iter().filter_map(gone).collect::<Vec<f64>>())?,
-        back: back.filter(|_| seconds > 0.0).map(|pages| pages / seconds),
+        evicted: stats::mean(&late.iter().filter_map(evicted).collect::<Vec<f64>>())?,
+        refaults: back.filter(|_| seconds > 0.0).map(|pages| pages / seconds),
         slowdown: None,
     })
 }

@@ -1,15 +1,15 @@
-//! Whether a pattern fits into this machine's memory: one that swaps or is killed says nothing.
+//! Whether a pattern fits into this machine's memory: figures of one that swaps or is killed are useless.
 
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::system;
-use lowtide_model::units::{Size, human_bytes};
+use lowtide_model::units::{Size, float, human_bytes};
 use serde::Deserialize;
 
-/// What else is needed: the program's and lowtide's own memory, and some air.
-const BESIDE: u64 = 96 << 20;
+/// Needed besides: the program's and lowtide's own memory, and headroom.
+const OTHER: u64 = 96 << 20;
 
 #[derive(Deserialize)]
 struct Pattern {
@@ -21,17 +21,13 @@ struct Area {
     size: String,
 }
 
-/// Says so if the pattern in that file needs more memory than there is.
-///
-/// # Errors
-/// With both figures; or if the file is no pattern.
+/// Fails if the pattern in that file needs more memory than is available.
 pub fn check(file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    let needed = areas(&text).with_context(|| format!("in {}", file.display()))? + BESIDE;
+    let needed = areas(&text).with_context(|| format!("in {}", file.display()))? + OTHER;
     let available = system::memory(&Kernel::default())?.available;
     if needed > available {
-        #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-        let [needed, available] = [needed, available].map(|bytes| human_bytes(bytes as f64));
+        let [needed, available] = [needed, available].map(|bytes| human_bytes(float(bytes)));
         bail!("needs {needed} of memory, {available} are available");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Replays of a fleet: how fast they are and what they take, how true they are, and how good a search is.
+//! Replays of a fleet: speed and memory, accuracy, and quality of the search.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -8,29 +8,29 @@ use lowtide_fleet::replay::{self, Named, OfFleet};
 use lowtide_fleet::store::Fleet;
 use lowtide_fleet::tally::Tally;
 use lowtide_fleet::tune::{self, Goal, Search};
-use lowtide_kernel::proc;
-use lowtide_kernel::root::Kernel;
+use lowtide_model::PAGE;
 use lowtide_model::curve::RefaultCosts;
-use lowtide_model::units::human_bytes;
+use lowtide_model::units::{float, human_bytes, integer};
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::Replay;
 use lowtide_policy::sim::{self, Simulated};
 
-use crate::grid::{table, whole_size};
+use crate::grid::{counted_size, table};
+use crate::machine::own_status;
 
 /// `lowtide-bench fleet`
 #[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What is measured
+pub struct FleetBenchArgs {
+    /// What to measure
     #[arg(value_enum, default_values = ["speed", "fidelity", "tune"])]
     what: Vec<What>,
-    /// Rows that are replayed for speed, in millions: a fleet that is simulated, over and over under other names
+    /// Rows that are replayed for speed, in millions: a simulated fleet, repeated under other names
     #[arg(long, default_value = "10")]
     millions: f64,
-    /// Machines of the fleets that are simulated
+    /// Machines of the simulated fleets
     #[arg(long, default_value = "8")]
     hosts: u32,
-    /// Keep the fleet for speed here, and take it from here where it is
+    /// Keep the fleet for speed in this folder, and use it from there if it exists
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -39,19 +39,16 @@ pub struct Args {
 enum What {
     /// Rows a minute and core, and memory
     Speed,
-    /// What is told, against what happens on the simulated machine
+    /// The replay, compared to the simulated machine
     Fidelity,
-    /// What is found, against trying everything
+    /// The search, compared to trying everything
     Tune,
 }
 
 const COSTS: RefaultCosts = RefaultCosts { swap_s: 10e-6, disk_s: 100e-6 };
 
-/// Prints what was asked for.
-///
-/// # Errors
-/// If a fleet cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+/// Measures and prints.
+pub fn run(args: &FleetBenchArgs) -> anyhow::Result<()> {
     for what in &args.what {
         match what {
             What::Speed => speed(args)?,
@@ -75,21 +72,17 @@ fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
     replay::fleet(fleet, policies, None, &|_| true, &mut |_| {})
 }
 
-#[expect(clippy::cast_precision_loss, reason = "figures to be looked at")]
-fn float(sum: u128) -> f64 {
-    sum as f64
-}
-
+/// Byte-seconds evicted; the tally has milliseconds.
 fn gone(tally: &Tally) -> f64 {
-    float(tally.gone[0] + tally.gone[1]) / 1e3
+    float(u64::try_from((tally.gone[0] + tally.gone[1]) / 1000).unwrap_or(u64::MAX))
 }
 
 fn back(tally: &Tally) -> f64 {
-    float(u128::from(tally.back[0] + tally.back[1]))
+    float(tally.back[0] + tally.back[1])
 }
 
-/// The same hosts under other names: links, which take no room.
-fn copied(dir: &Path, times: u32) -> anyhow::Result<()> {
+/// The same hosts under other names, as hard links.
+fn copied(dir: &Path, times: u64) -> anyhow::Result<()> {
     for day in std::fs::read_dir(dir)? {
         let day = day?.path();
         let hosts: Vec<_> = std::fs::read_dir(&day)?.collect::<Result<_, _>>()?;
@@ -107,7 +100,7 @@ fn copied(dir: &Path, times: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn speed(args: &Args) -> anyhow::Result<()> {
+fn speed(args: &FleetBenchArgs) -> anyhow::Result<()> {
     let temporary = tempfile::tempdir()?;
     let dir = args.keep.as_deref().unwrap_or(temporary.path());
     if !dir.exists() || std::fs::read_dir(dir)?.next().is_none() {
@@ -115,14 +108,7 @@ fn speed(args: &Args) -> anyhow::Result<()> {
         let start = Instant::now();
         let rows = generate::fleet(&plan, dir, &|_| {})?;
         println!("{rows} rows made in {:.1} s", start.elapsed().as_secs_f64());
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a few"
-        )]
-        let times = (args.millions * 1e6 / rows as f64).ceil() as u32;
-        copied(dir, times.saturating_sub(1))?;
+        copied(dir, integer((args.millions * 1e6 / float(rows)).ceil()).saturating_sub(1))?;
     }
     let fleet = Fleet::open(dir)?;
     let mut rows = Vec::new();
@@ -133,25 +119,20 @@ fn speed(args: &Args) -> anyhow::Result<()> {
             let start = Instant::now();
             let of = pool.install(|| replayed(&fleet, &policies));
             let seconds = start.elapsed().as_secs_f64();
-            let peak = proc::status(&Kernel::default(), std::process::id()).ok().map(|status| status.peak_rss);
-            #[expect(clippy::cast_precision_loss, reason = "figures to be looked at")]
-            let millions = of.tallies[0].rows as f64 / 1e6;
-            #[expect(clippy::cast_precision_loss, reason = "one or two")]
-            let each = 60.0 * millions / seconds / threads as f64;
+            let millions = float(of.tallies[0].rows) / 1e6;
+            let each = 60.0 * millions / seconds / float(threads);
             rows.push(vec![
                 name.to_owned(),
                 threads.to_string(),
                 format!("{millions:.1} M"),
                 format!("{seconds:.2} s"),
                 format!("{each:.1} M"),
-                whole_size(peak),
+                counted_size(own_status().map(|status| status.peak_rss)),
             ]);
         }
     }
-    print!(
-        "{}",
-        table("Replay", &["policy", "threads", "rows", "time", "rows a minute and thread", "peak RSS so far"], &rows)
-    );
+    let head = "policy | threads | rows | time | rows a minute and thread | peak RSS so far";
+    print!("{}", table("Replay", head, &rows));
     Ok(())
 }
 
@@ -161,12 +142,12 @@ const POLICIES: [(&str, &str); 3] = [
     ("promotion 1 %", "[x.promotion]\nlimit = '1%'\nwarm_up = '10m'"),
 ];
 
-/// A fleet that is looked at closely: at every turn of the agent, all pages.
+/// A fleet with all pages sampled at every turn of the agent.
 fn close(hosts: u32) -> Plan {
     Plan { hosts, workloads: 10, duration_s: 6.0 * 3600.0, step_s: 2.0, look_s: 5.0, sample: 0, ..Plan::default() }
 }
 
-fn fidelity(args: &Args) -> anyhow::Result<()> {
+fn fidelity(args: &FleetBenchArgs) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let plan = close(args.hosts);
     generate::fleet(&plan, dir.path(), &|_| {})?;
@@ -174,15 +155,15 @@ fn fidelity(args: &Args) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for (name, toml) in POLICIES {
         let spec = spec(toml)?;
-        let told = replayed(&fleet, &named(&spec)?);
+        let replay = replayed(&fleet, &named(&spec)?);
         let (mut truly_gone, mut truly_back) = (0.0, 0.0);
         for host in 0..plan.hosts {
             let outcome = sim::run(Simulated::new(generate::setup(&plan, host)), Some(spec.build(1)?));
             truly_gone += outcome.out_bytes.iter().sum::<f64>() * outcome.duration_s;
-            truly_back += float(u128::from(outcome.refaults[0] + outcome.refaults[1])) * 4096.0;
+            truly_back += float((outcome.refaults[0] + outcome.refaults[1]) * PAGE);
         }
-        let off = |told: f64, truly: f64| format!("{:+.1} %", 100.0 * (told / truly - 1.0));
-        let (gone, back) = (gone(&told.tallies[0]), back(&told.tallies[0]));
+        let off = |replayed: f64, truly: f64| format!("{:+.1} %", 100.0 * (replayed / truly - 1.0));
+        let (gone, back) = (gone(&replay.tallies[0]), back(&replay.tallies[0]));
         rows.push(vec![
             name.to_owned(),
             human_bytes(gone / plan.duration_s),
@@ -193,18 +174,12 @@ fn fidelity(args: &Args) -> anyhow::Result<()> {
             off(back, truly_back),
         ]);
     }
-    print!(
-        "{}",
-        table(
-            "A replay, and the same policy on the simulated machines",
-            &["policy", "gone, told", "truly", "", "back/s, told", "truly", ""],
-            &rows
-        )
-    );
+    let head = "policy | gone, replayed | simulated | | back/s, replayed | simulated |";
+    print!("{}", table("A replay, and the same policy on the simulated machines", head, &rows));
     Ok(())
 }
 
-/// What is tried of a policy beside a search: as good as everything.
+/// Settings of a policy to compare a search to: nearly everything.
 fn grid(policy: &str) -> Vec<String> {
     let mut all = Vec::new();
     match policy {
@@ -215,14 +190,13 @@ fn grid(policy: &str) -> Vec<String> {
             }
         }
         _ => {
-            // By twos, thirds and a few: where a finer one gains nothing.
+            // A finer grid gains nothing.
             for limit in [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0] {
                 for percentile in [50, 70, 80, 90, 95, 98, 100] {
-                    for (history, warm_up) in
-                        [(600, 60), (600, 600), (3600, 60), (3600, 600), (14_400, 60), (14_400, 600)]
-                    {
+                    for (history, warm_up) in [600, 3600, 14_400].into_iter().flat_map(|h| [(h, 60), (h, 600)]) {
                         all.push(format!(
-                            "[tuned.promotion]\nlimit = '{limit}%'\npercentile = '{percentile}%'\nhistory = '{history}s'\nwarm_up = '{warm_up}s'"
+                            "[tuned.promotion]\nlimit = '{limit}%'\npercentile = '{percentile}%'\n\
+                             history = '{history}s'\nwarm_up = '{warm_up}s'"
                         ));
                     }
                 }
@@ -232,7 +206,7 @@ fn grid(policy: &str) -> Vec<String> {
     all
 }
 
-fn searches(args: &Args) -> anyhow::Result<()> {
+fn searches(args: &FleetBenchArgs) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     generate::fleet(&close(args.hosts), dir.path(), &|_| {})?;
     let fleet = Fleet::open(dir.path())?;
@@ -242,7 +216,7 @@ fn searches(args: &Args) -> anyhow::Result<()> {
         for some in all.chunks(64) {
             tallies.extend(replayed(&fleet, &tune::policies(some, COSTS)?).tallies);
         }
-        // Limits that a quarter, half and three quarters of them keep.
+        // Limits that a quarter, half and three quarters of them meet.
         let mut rates: Vec<f64> = tallies.iter().map(tune::rate).collect();
         rates.sort_by(f64::total_cmp);
         let mut rows = Vec::new();
@@ -266,14 +240,8 @@ fn searches(args: &Args) -> anyhow::Result<()> {
                 ]);
             }
         }
-        print!(
-            "{}",
-            table(
-                &format!("Searching {policy}, {} candidates, and the best of {}", tune::TRIES, all.len()),
-                &["rate, p98", "seed", "found", "best of all", ""],
-                &rows
-            )
-        );
+        let title = format!("Searching {policy}, {} candidates, and the best of {}", tune::TRIES, all.len());
+        print!("{}", table(&title, "rate, p98 | seed | found | best of all |", &rows));
     }
     Ok(())
 }

@@ -1,23 +1,22 @@
-//! Idle-age histograms, estimated and true, on common edges, and how far they are apart. Pure.
+//! Idle-age histograms, estimated and true, on common edges, and their distance. Pure.
 
 use lowtide_model::cohort::AgeBin;
 
 use crate::truth::Truth;
 
-/// A side (anonymous or file) below this share of the bytes does not decide which edges are known.
-const SMALL_SIDE: f64 = 0.01;
+/// A kind of memory (anonymous or file) below this share of the bytes does not decide which edges are known.
+const SMALL: f64 = 0.01;
 
 /// Bytes idle at least so long: (age in seconds, bytes), ascending in age, beginning with age 0, which holds all.
 pub type Idle = Vec<(f64, f64)>;
 
-/// What a record's bins say: anonymous and file together. An edge is known where every side that matters has a bin
-/// that begins there.
-#[must_use]
+/// The histogram of a record's bins, anonymous and file memory together. An edge is known where every kind that matters has
+/// a bin that begins there.
 pub fn estimated(bins: &[AgeBin]) -> Idle {
     let total: f64 = bins.iter().map(|bin| bin.size.bytes).sum();
     let matters = |anon: bool| {
-        let side: f64 = bins.iter().filter(|bin| bin.anon == anon).map(|bin| bin.size.bytes).sum();
-        side > SMALL_SIDE * total
+        let bytes: f64 = bins.iter().filter(|bin| bin.anon == anon).map(|bin| bin.size.bytes).sum();
+        bytes > SMALL * total
     };
     let begins = |anon: bool, edge: f64| bins.iter().any(|bin| bin.anon == anon && same(bin.min_s, edge));
     let mut edges: Vec<f64> = bins.iter().map(|bin| bin.min_s).collect();
@@ -28,8 +27,7 @@ pub fn estimated(bins: &[AgeBin]) -> Idle {
     edges.into_iter().map(|edge| (edge, older(edge))).collect()
 }
 
-/// What really was at a moment.
-#[must_use]
+/// The true histogram at a moment.
 pub fn real(truth: &Truth, t_s: f64) -> Option<Idle> {
     let mut idle = vec![(0.0, truth.at(t_s, |line| Some(line.resident))? + truth.header.own_bytes())];
     let ages: Vec<u32> = truth.lines.first()?.cold.keys().copied().collect();
@@ -40,9 +38,8 @@ pub fn real(truth: &Truth, t_s: f64) -> Option<Idle> {
 }
 
 /// Share of the true bytes that lie in the wrong bin, percent: half the sum of the bins' differences (the total
-/// variation distance), on the edges that both know. Memory that one of them does not know at all counts half. `None`
-/// where they have no edge but 0 in common, or there is nothing.
-#[must_use]
+/// variation distance), on the edges that both know. Memory that only one of them has counts half. `None` where they have
+/// no edge but 0 in common, or there is no memory.
 pub fn distance(estimate: &Idle, truth: &Idle) -> Option<f64> {
     let total = truth.first()?.1;
     let shared: Vec<(f64, f64)> = truth
@@ -76,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_added_on_the_edges_both_know() {
+    fn kinds_are_added_on_the_edges_both_know() {
         let bins = [
             bin(true, 0.0, Some(1.0), 100.0),
             bin(true, 1.0, Some(5.0), 50.0),

@@ -1,5 +1,5 @@
-//! What lowtide's work costs in instructions, counted in a guest in virtual time (`vm/run --clock virtual`), where a nanosecond
-//! of CPU time is an instruction: these figures repeat, whatever else the machine does. The kernel's part is in them.
+//! Instructions of lowtide's work, counted in a guest in virtual time (`vm/run --clock virtual`), where a nanosecond of CPU
+//! time is an instruction: these figures repeat, whatever else the machine does. They include the kernel's part.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,44 +18,44 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Area, thread_cpu_s};
 use lowtide_kernel::undo::Journal;
 use lowtide_kernel::zram::{Zram, ZramSetup};
+use lowtide_model::random::Random;
+use lowtide_model::stats::quantile;
+use lowtide_model::units::float;
 
 use crate::child::Running;
 use crate::grid::table;
-use crate::loads;
-use crate::reads::Cgroups;
+use crate::reads::SleepingCgroups;
 use crate::tools::Tools;
+use crate::{kdamonds, loads};
 
 /// Rounds of the loop by which a processor's instructions per second are measured.
 const ROUNDS: u64 = 40_000_000;
-/// What became dearer by more than this is said.
+/// An increase of more than this share is reported.
 const DEARER: f64 = 0.05;
-/// Pages that are paged out and brought back.
-const PAGES: u32 = 8192;
+/// Pages that are paged out and refaulted.
+const PAGES: usize = 8192;
 
 /// `instructions`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct InstructionsArgs {
     #[command(flatten)]
     tools: Tools,
     /// Count, in a guest in virtual time, and write the figures to this file
     #[arg(long, value_name = "FILE", required_unless_present = "counted")]
     count: Option<PathBuf>,
-    /// Print the figures of this file, with what each is of a core of this machine
+    /// Print the figures of this file, each with its share of a core of this machine
     #[arg(long, value_name = "FILE", conflicts_with = "count")]
     counted: Option<PathBuf>,
-    /// Say what became dearer since these figures
+    /// Report what became dearer since these figures
     #[arg(long, value_name = "FILE", requires = "counted")]
     known: Option<PathBuf>,
 }
 
-/// Instructions by what they are for.
+/// Instructions by name of the work.
 type Counts = BTreeMap<String, f64>;
 
 /// Counts, or prints what was counted.
-///
-/// # Errors
-/// If something cannot be set up, or a file cannot be read or written.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &InstructionsArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.count {
         let text: String = count(&args.tools)?.iter().map(|(what, n)| format!("{what},{n:.0}\n")).collect();
         return fs::write(path, text).with_context(|| path.display().to_string());
@@ -71,23 +71,21 @@ fn read(path: &Path) -> anyhow::Result<Counts> {
     text.lines().map(|line| pair(line).with_context(|| format!("{}: {line}", path.display()))).collect()
 }
 
-/// Prints what was counted, with shares of a core that does the loop at this machine's rate, and what became dearer.
+/// Prints the counts, as shares of a core that runs the loop at this machine's rate, and what became dearer.
 fn print(counted: &Counts, known: &Counts) -> anyhow::Result<()> {
     let of_loop = counted.get(LOOP).copied().with_context(|| format!("{LOOP} was not counted"))?;
-    let mut rates: Vec<f64> = (0..5).map(|_| of_loop / loop_s()).collect();
-    rates.sort_by(f64::total_cmp);
-    let rate = rates[2];
+    let rates: Vec<f64> = (0..5).map(|_| of_loop / loop_s()).collect();
+    let rate = quantile(&rates, 0.5).unwrap_or(f64::NAN);
     println!("a core here: {:.2} billion instructions a second, by the same loop (median of five)\n", rate / 1e9);
     let rows: Vec<Vec<String>> = counted
         .iter()
         .map(|(what, n)| {
             let share = if what.ends_with("per second") { format!("{:.3} %", n / rate * 100.0) } else { String::new() };
-            let change =
-                known.get(what).map_or_else(|| "new".to_owned(), |was| format!("{:+.1} %", (n / was - 1.0) * 100.0));
-            vec![what.clone(), format!("{:.1}", n / 1e3), share, change]
+            let change = known.get(what).map(|was| format!("{:+.1} %", (n / was - 1.0) * 100.0));
+            vec![what.clone(), format!("{:.1}", n / 1e3), share, change.unwrap_or_else(|| "new".to_owned())]
         })
         .collect();
-    print!("{}", table("", &["what", "thousand instructions", "of a core", "change"], &rows));
+    print!("{}", table("", "what | thousand instructions | of a core | change", &rows));
     for (what, was) in known {
         match counted.get(what) {
             None => println!("not counted any more: {what}"),
@@ -120,22 +118,19 @@ fn count(tools: &Tools) -> anyhow::Result<Counts> {
     {
         let program = tools.pattern(&tools.pattern_file("fixed")?, folder.path())?;
         let mut running = Running::start(program_for(program, 100_000), folder.path())?;
-        let target = populated(&kernel, running.pid())?;
+        let target = populated(&kernel, running.pid)?;
+        let watched = |watch| watched(&kernel, &journal, &target, watch);
         for pages in [500.0, 2000.0, 8000.0] {
-            note(
-                &format!("cohort of {pages} pages, per second"),
-                watched(&kernel, &journal, &target, Watch::Cohort(pages))?,
-            );
+            note(&format!("cohort of {pages} pages, per second"), watched(Watch::Cohort(pages))?);
         }
-        // Where its regions end up is another draw each time.
-        let draws: Vec<f64> =
-            (0..6).map(|_| watched(&kernel, &journal, &target, Watch::Map)).collect::<anyhow::Result<_>>()?;
+        // DAMON splits regions at random, so each run differs.
+        let draws: Vec<f64> = (0..6).map(|_| watched(Watch::Map)).collect::<anyhow::Result<_>>()?;
         note("map, a region checked once", draws.iter().sum::<f64>() / 6.0);
         note("smaps, a cycle's clear and reading of 512 MiB", smaps(&kernel, &target)?);
         running.terminate();
     }
     for n in [100, 1000] {
-        let cgroups = Cgroups::make(&kernel, n)?;
+        let cgroups = SleepingCgroups::make(&kernel, n)?;
         note(&format!("MGLRU of {n} cgroups, a tick"), generations(&kernel, &cgroups)?);
         note(&format!("agent of {n} cgroups, a turn"), agent(tools, &kernel, &cgroups, folder.path())?);
     }
@@ -162,9 +157,7 @@ fn populated(kernel: &Kernel, pid: u32) -> anyhow::Result<Target> {
         std::thread::sleep(Duration::from_secs(2));
         let rss = proc::status(kernel, pid)?.rss();
         if rss == before && rss > 400 << 20 {
-            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-            let totals = [rss as f64, 0.0, 0.0];
-            return Ok(Target { pids: vec![pid], totals, ..Target::default() });
+            return Ok(Target { pids: vec![pid], totals: [float(rss), 0.0, 0.0], ..Target::default() });
         }
         before = rss;
     }
@@ -177,12 +170,6 @@ fn cpu_of(kernel: &Kernel, pid: u32) -> anyhow::Result<f64> {
     Ok(tasks.iter().filter_map(of).sum())
 }
 
-/// CPU seconds so far of DAMON's kernel threads.
-fn kdamonds(kernel: &Kernel) -> anyhow::Result<f64> {
-    let named = |pid: &u32| kernel.read_text(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("kdamond"));
-    Ok(proc::pids(kernel)?.into_iter().filter(named).filter_map(|pid| proc::cpu_seconds(kernel, pid).ok()).sum())
-}
-
 /// An instrument of DAMON.
 #[derive(Clone, Copy)]
 enum Watch {
@@ -191,11 +178,11 @@ enum Watch {
 }
 
 /// Instructions of one of DAMON's instruments, settled: kernel threads, reading, and the walks over the target at the recorder's
-/// rhythm (every 5 and 15 s). Of the cohort a second's; of the map those for one check of a region, as how many regions there
-/// are is DAMON's affair and another number each time.
+/// rhythm (every 5 and 15 s). Of the cohort: per second. Of the map: per check of a region, as DAMON has a different number of
+/// regions each time.
 fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) -> anyhow::Result<f64> {
     const SETTLED_S: u32 = 20;
-    // DAMON draws where to split regions and which page of one to check, so what has few of them varies.
+    // DAMON chooses at random where to split regions and which page of one to check, so few regions vary.
     let counted_s: u32 = match watch {
         Watch::Cohort(pages) if pages > 4000.0 => 100,
         Watch::Cohort(_) | Watch::Map => 300,
@@ -210,7 +197,8 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
         map_goal: None,
     };
     let mut damon = DamonMonitor::take(kernel, journal, &rhythm, 0, false)?;
-    let so_far = || Ok::<f64, anyhow::Error>(cpu_of(kernel, std::process::id())? + kdamonds(kernel)?);
+    let so_far =
+        || cpu_of(kernel, std::process::id()).map(|own_s| own_s + kdamonds::cpu_s(kernel).values().sum::<f64>());
     let (mut before_s, mut checks) = (0.0, 0.0);
     for second in 0..SETTLED_S + counted_s {
         if second == SETTLED_S {
@@ -234,7 +222,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
     Ok(instructions(so_far()? - before_s) / per)
 }
 
-/// Instructions of clearing what was referenced, and of reading it once.
+/// Instructions of clearing the referenced bits and reading them once.
 fn smaps(kernel: &Kernel, target: &Target) -> anyhow::Result<f64> {
     let mut monitor = SmapsMonitor::new(kernel, target)?.with_windows(&[5]);
     let mut spent_s = Vec::new();
@@ -245,16 +233,15 @@ fn smaps(kernel: &Kernel, target: &Target) -> anyhow::Result<f64> {
         std::hint::black_box(monitor.step(f64::from(cycle) * 6.0 + 5.0, target)?);
         spent_s.push(thread_cpu_s() - before_s);
     }
-    Ok(instructions(median(&mut spent_s)))
+    median_instructions(&spent_s)
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn median_instructions(spent_s: &[f64]) -> anyhow::Result<f64> {
+    quantile(spent_s, 0.5).map(instructions).context("no measurements")
 }
 
-/// Instructions of one tick over cgroups: aged, read, added up.
-fn generations(kernel: &Kernel, cgroups: &Cgroups) -> anyhow::Result<f64> {
+/// Instructions of one tick over cgroups: aging, reading, adding up.
+fn generations(kernel: &Kernel, cgroups: &SleepingCgroups) -> anyhow::Result<f64> {
     let target = Target { cgroups: vec![Cgroup::named(kernel, &cgroups.name())?], ..Target::default() };
     let mut monitor = MglruMonitor::new(kernel, &target, &[])?;
     let mut spent_s = Vec::new();
@@ -264,11 +251,11 @@ fn generations(kernel: &Kernel, cgroups: &Cgroups) -> anyhow::Result<f64> {
         spent_s.push(thread_cpu_s() - before_s);
         std::thread::sleep(Duration::from_secs(1));
     }
-    Ok(instructions(median(&mut spent_s)))
+    median_instructions(&spent_s)
 }
 
 /// Instructions of one turn of the agent over cgroups.
-fn agent(tools: &Tools, kernel: &Kernel, cgroups: &Cgroups, folder: &Path) -> anyhow::Result<f64> {
+fn agent(tools: &Tools, kernel: &Kernel, cgroups: &SleepingCgroups, folder: &Path) -> anyhow::Result<f64> {
     const TURN_S: f64 = 5.0;
     let (config, stop) = (folder.join("agent.toml"), folder.join("stop"));
     let name = cgroups.name();
@@ -276,42 +263,37 @@ fn agent(tools: &Tools, kernel: &Kernel, cgroups: &Cgroups, folder: &Path) -> an
     let stop = stop.display();
     fs::write(&config, format!("stop_file = \"{stop}\"\nstate_file = \"\"\n[[workload]]\ncgroup = \"/{name}/*\"\n"))?;
     let mut running = Running::start(tools.agent(&config)?, folder)?;
-    // What it does once is not what a turn costs.
+    // Start-up does not count.
     std::thread::sleep(Duration::from_secs(60));
-    let (begun, before_s) = (Instant::now(), cpu_of(kernel, running.pid())?);
+    let (begun, before_s) = (Instant::now(), cpu_of(kernel, running.pid)?);
     std::thread::sleep(Duration::from_secs(100));
     let turns = begun.elapsed().as_secs_f64() / TURN_S;
     anyhow::ensure!(running.is_running()?, "the agent ended");
-    let spent_s = cpu_of(kernel, running.pid())? - before_s;
+    let spent_s = cpu_of(kernel, running.pid)? - before_s;
     running.terminate();
     running.wait(Duration::from_secs(30), || ())?;
     Ok(instructions(spent_s) / turns)
 }
 
-/// Instructions of a page that is paged out to zram, and of one that comes back by a fault.
+/// Instructions of paging out a page to zram, and of a refault.
 fn paged(kernel: &Kernel, journal: &Journal) -> anyhow::Result<[(&'static str, f64); 2]> {
     let setup = ZramSetup { bytes: 256 << 20, priority: 100, algorithm: None };
     let swap = Zram::swap_on(kernel, journal, &setup)?;
     // Half of each page compresses to nothing.
-    let area = Area::anonymous(PAGES as usize, |page, bytes| {
-        let mut state = page as u64 + 1;
-        for byte in &mut bytes[..2048] {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            *byte = state.to_be_bytes()[0];
-        }
+    let mut random = Random::new(1);
+    let area = Area::anonymous(PAGES, |_, bytes| {
+        bytes[..2048].chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.number().to_ne_bytes()));
     })?;
     let before_s = thread_cpu_s();
     area.page_out()?;
     let out_s = thread_cpu_s();
-    let mut sum = 0u64;
-    for page in 0..PAGES as usize {
-        sum += u64::from(area.touch(page));
+    for page in 0..PAGES {
+        std::hint::black_box(area.touch(page));
     }
     let back_s = thread_cpu_s();
-    std::hint::black_box(sum);
     drop(area);
     swap.take_down()?;
-    let each = |seconds: f64| instructions(seconds) / f64::from(PAGES);
+    let each = |seconds: f64| instructions(seconds) / float(PAGES);
     Ok([("a page paged out", each(out_s - before_s)), ("a page brought back", each(back_s - out_s))])
 }
 

@@ -1,15 +1,17 @@
-//! What else the machine does: a figure measured on a busy machine says so.
+//! CPU time of other programs during a measurement.
 
-use lowtide_kernel::sys;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::{proc, sys, system};
+use lowtide_model::units::float;
 
-/// How busy the machine is since this was made.
+/// CPU time of the machine since this was made.
 #[derive(Debug)]
 pub struct Machine {
     ticks: Option<Ticks>,
     children_s: f64,
 }
 
-/// CPU time of the whole machine, clock ticks.
+/// CPU time of all CPUs, clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Ticks {
     busy: f64,
@@ -17,23 +19,28 @@ struct Ticks {
 }
 
 impl Machine {
-    /// Begins to count.
-    #[must_use]
     pub fn new() -> Self {
         Self { ticks: now(), children_s: sys::children_usage().1 }
     }
 
-    /// Share of all CPUs, percent, that was busy with other things than the programs started here (as far as they have
-    /// ended), or taken by the machine below.
-    #[must_use]
+    /// Share of all CPUs, percent, that other programs used or the hypervisor took. Programs started here do not count once
+    /// they have ended.
     pub fn others_percent(&self) -> Option<f64> {
         let (before, after) = (self.ticks?, now()?);
-        #[expect(clippy::cast_precision_loss, reason = "100")]
-        let per_s = rustix::param::clock_ticks_per_second() as f64;
-        let own = (sys::children_usage().1 - self.children_s) * per_s;
+        let own = (sys::children_usage().1 - self.children_s) * float(rustix::param::clock_ticks_per_second());
         let all = after.all - before.all;
         (all > 0.0).then(|| (100.0 * (after.busy - before.busy - own) / all).clamp(0.0, 100.0))
     }
+}
+
+/// Memory of this process.
+pub fn own_status() -> Option<proc::Status> {
+    proc::status(&Kernel::default(), std::process::id()).ok()
+}
+
+/// Seconds on `CLOCK_MONOTONIC`.
+pub fn monotonic_s() -> f64 {
+    float(system::monotonic_ns()) / 1e9
 }
 
 fn now() -> Option<Ticks> {

@@ -1,5 +1,5 @@
-//! `lowtide-bench`: how exact lowtide is, what it costs, and how other tools fare on the same programs. It prints
-//! figures and passes no judgement: what a machine is capable of is not a test.
+//! `lowtide-bench`: how exact lowtide is, what it costs, and how it compares to other tools on the same programs. It
+//! prints figures and has no thresholds: they depend on the machine.
 
 mod accuracy;
 mod child;
@@ -11,6 +11,7 @@ mod fleet;
 mod grid;
 mod histogram;
 mod instructions;
+mod kdamonds;
 mod loads;
 mod machine;
 mod mixes;
@@ -37,39 +38,39 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Hold lowtide's figures against programs whose memory use is known exactly
-    Accuracy(accuracy::Args),
+    /// Compare lowtide's figures to programs whose memory use is known exactly
+    Accuracy(accuracy::AccuracyArgs),
     /// Time programs with and without lowtide
-    Cost(cost::Args),
+    Cost(cost::CostArgs),
     /// Count how often the intervals that lowtide prints hold the truth, on simulated programs
-    Coverage(coverage::Args),
+    Coverage(coverage::CoverageArgs),
     /// Watch the same programs by other tools
-    Peers(peers::Args),
-    /// Count instructions of what lowtide does, in a guest whose clock counts them
-    Instructions(instructions::Args),
+    Peers(peers::PeersArgs),
+    /// Count the instructions of lowtide's work, in a guest whose clock counts them
+    Instructions(instructions::InstructionsArgs),
     /// Measure what reading the kernel costs: generations of many cgroups, regions of DAMON
-    Reads(reads::Args),
-    /// Count what a program uses within a time, by paging all of it out and counting what comes back
-    Recount(recount::Args),
-    /// Hold what the tide curve predicted against what happened
-    Fidelity(fidelity::Args),
-    /// Run the simulated machine: how fast it is, how honest the tide curve's band
-    Simulated(simulated::Args),
-    /// Replay a simulated fleet: how fast, how true, and how good a search is
-    Fleet(fleet::Args),
+    Reads(reads::ReadsArgs),
+    /// Count what a program uses within a time: page all of it out and count what is mapped again
+    Recount(recount::RecountArgs),
+    /// Compare what the tide curve predicted to what happened
+    Fidelity(fidelity::FidelityArgs),
+    /// Run the simulated machine: its speed, and how often the tide curve's band holds the truth
+    Simulated(simulated::SimulatedArgs),
+    /// Replay a simulated fleet: speed, accuracy, and quality of the search
+    Fleet(fleet::FleetBenchArgs),
     /// Guard random mixes of programs on simulated machines that are short of memory, and healthy ones
-    Mixes(mixes::Args),
-    /// Compute for so many rounds (a program for `cost`)
+    Mixes(mixes::MixesArgs),
+    /// Compute for N rounds (a program for `cost`)
     Spin {
-        /// How many
+        /// N
         rounds: u64,
     },
-    /// Map memory and start processes, so many rounds (a program for `cost`)
+    /// Map memory and start processes, N rounds (a program for `cost`)
     Churn {
-        /// How many
+        /// N
         rounds: u64,
     },
-    /// Run a program and add its CPU time to what it tells (for `cost`)
+    /// Run a program and add its CPU time to the figures it prints (for `cost`)
     #[command(hide = true)]
     Timed {
         /// The program and its arguments
@@ -82,7 +83,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let done = match Cli::parse().command {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Cost(args) => cost::run(&args),
         Command::Coverage(args) => coverage::run(&args),
@@ -99,11 +100,9 @@ fn main() -> ExitCode {
         Command::Timed { command } => loads::timed(&command),
         Command::Nothing => Ok(()),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("lowtide-bench: {error:#}");
-            ExitCode::FAILURE
-        }
+    if let Err(error) = done {
+        eprintln!("lowtide-bench: {error:#}");
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }

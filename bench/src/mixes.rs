@@ -1,22 +1,24 @@
-//! The guard on random mixes of programs that are short of memory, and on healthy machines, all of them simulated.
+//! The guard on simulated machines: random mixes of programs that are short of memory, and healthy machines.
 
+use lowtide_model::PAGE;
 use lowtide_model::random::Random;
+use lowtide_model::units::{float, integer};
 use lowtide_policy::guard::{Guard, Means, Settings};
 use lowtide_policy::machine::{Action, Observation, Policy};
+use lowtide_policy::sim::Simulated;
 use lowtide_policy::sim::load::{Load, Part, Use};
-use lowtide_policy::sim::memory::{Memory, Swap};
-use lowtide_policy::sim::monitor::Monitors;
+use lowtide_policy::sim::memory::Swap;
 use lowtide_policy::sim::simulated::Setup;
-use lowtide_policy::sim::{Faults, Simulated};
 
 use crate::grid::{figure, percent, table};
+use crate::simulated::{memory, setup};
 
-/// A mix thrashes that takes so many times as long as its programs one after the other in the same memory.
+/// A mix thrashes if it takes so many times as long as its programs one after the other in the same memory.
 const THRASHING: f64 = 1.1;
 
 /// `lowtide-bench mixes`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct MixesArgs {
     /// Mixes of two to four programs
     #[arg(long, default_value = "1000")]
     mixes: u64,
@@ -26,34 +28,24 @@ pub struct Args {
 }
 
 /// Prints both.
-///
-/// # Errors
-/// None so far; the signature is that of a command.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &MixesArgs) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = [("pause", Means::Pause), ("protect", Means::Protect)]
         .into_iter()
         .map(|(name, means)| compared(name, means, args.mixes))
         .collect();
-    let head = [
-        "means",
-        "mixes",
-        "thrashing",
-        "better",
-        "best",
-        "median",
-        "worst",
-        "worst of all",
-        "granted",
-        "least progress",
-        "killed",
-    ];
-    println!("{}", table("Time until all are done, guarded against left alone", &head, &rows));
+    let head = "means | mixes | thrashing | better | best | median | worst | worst of all | granted | \
+        least progress | killed";
+    println!("{}", table("Time until all are done, guarded against left alone", head, &rows));
     println!("Protections and pauses in {} h of healthy machines: {}", args.hours, healthy(args.hours));
     Ok(())
 }
 
 fn between(random: &mut Random, low: f64, high: f64) -> f64 {
     low + (high - low) * random.chance()
+}
+
+fn megabytes(value: f64) -> u32 {
+    u32::try_from(integer(value)).unwrap_or(u32::MAX)
 }
 
 fn uses(random: &mut Random) -> Use {
@@ -64,32 +56,14 @@ fn uses(random: &mut Random) -> Use {
     }
 }
 
-fn whole(value: f64) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small and positive")]
-    let value = value as u32;
-    value
-}
-
-fn machine(seed: u64, loads: Vec<Load>, share: f64, on_disk: bool, duration_s: f64) -> Setup {
-    let pages = |part: &Part| f64::from(part.groups) * f64::from(part.group_pages) * 4096.0;
+fn machine(seed: u64, loads: Vec<Load>, share: f64, on_disk: bool) -> Setup {
+    let pages = |part: &Part| f64::from(part.groups) * f64::from(part.group_pages) * float(PAGE);
     let asked: f64 = loads.iter().flat_map(|load| &load.parts).map(pages).sum();
-    // What zram takes is no part of what they have.
+    // Memory for zram is added to what the programs have.
     let stored = if on_disk { 0.0 } else { (1.0 - share).max(0.0) / 3.0 };
-    let in_s = if on_disk { 100e-6 } else { 10e-6 };
-    let swap = Swap { capacity: 1 << 24, used: 0, zram: !on_disk, in_s };
+    let swap = Swap { capacity: 1 << 24, used: 0, zram: !on_disk, in_s: if on_disk { 100e-6 } else { 10e-6 } };
     let total = asked * (share + stored) / 0.98;
-    Setup {
-        seed,
-        step_s: 0.25,
-        duration_s,
-        cpus: 2.0,
-        memory: Memory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 },
-        loads,
-        turn_s: 1.0,
-        monitors: Monitors::default(),
-        faults: Faults::default(),
-        spare: 0.0,
-    }
+    Setup { cpus: 2.0, turn_s: 1.0, ..setup(seed, loads, memory(total, swap), 0.25) }
 }
 
 /// Two to four programs that lack a fifth to a half of their memory.
@@ -97,7 +71,7 @@ fn mix(seed: u64) -> Setup {
     let mut random = Random::new(seed);
     let programs: Vec<Load> = (1..=2 + random.below(3))
         .map(|id| {
-            let mib = whole(between(&mut random, 60.0, 300.0));
+            let mib = megabytes(between(&mut random, 60.0, 300.0));
             let mut load = Load::new(id, format!("program {id}"), vec![Part::new(true, uses(&mut random), 256, mib)]);
             load.work_s = between(&mut random, 40.0, 240.0);
             load
@@ -105,24 +79,24 @@ fn mix(seed: u64) -> Setup {
         .collect();
     let alone_s: f64 = programs.iter().map(|load| load.work_s).sum();
     let (share, on_disk) = (between(&mut random, 0.5, 0.8), random.below(2) == 0);
-    machine(seed, programs, share, on_disk, 60.0 * alone_s)
+    Setup { duration_s: 60.0 * alone_s, ..machine(seed, programs, share, on_disk) }
 }
 
-/// The time that programs take one after the other, each with all of the memory, seconds.
+/// Seconds that programs take one after the other, each with all of the memory.
 fn one_by_one(setup: &Setup) -> f64 {
     let alone = |load: &Load| finish(Setup { loads: vec![load.clone()], ..setup.clone() }, None).makespan_s;
     setup.loads.iter().map(alone).sum()
 }
 
-struct Finished {
+struct MixEnd {
     makespan_s: f64,
     killed: usize,
     granted: bool,
-    /// The least that any got in a minute, as a share of what it would get if all shared it.
+    /// The least CPU time of any program in a minute, as a share of its fair share.
     least: f64,
 }
 
-fn finish(setup: Setup, means: Option<Means>) -> Finished {
+fn finish(setup: Setup, means: Option<Means>) -> MixEnd {
     let mut machine = Simulated::new(setup);
     let mut guard = means.map(|means| Guard::new(Settings { means, ..Settings::default() }));
     let (mut granted, mut least, mut minute_s) = (false, f64::INFINITY, 60.0);
@@ -136,7 +110,7 @@ fn finish(setup: Setup, means: Option<Means>) -> Finished {
         if machine.now_s() >= minute_s {
             let now = clocks(&machine);
             let running: Vec<usize> = (0..now.len()).filter(|at| machine.loads()[*at].runs(machine.now_s())).collect();
-            let fair_s = 60.0 / f64::from(u32::try_from(running.len().max(1)).unwrap_or(1));
+            let fair_s = 60.0 / float(running.len().max(1));
             // In the first minute, memory is filled.
             if granted && minute_s > 60.0 {
                 least = running.iter().map(|at| (now[*at] - before[*at]) / fair_s).fold(least, f64::min);
@@ -145,12 +119,12 @@ fn finish(setup: Setup, means: Option<Means>) -> Finished {
         }
     }
     let ends = machine.loads().iter().map(|load| load.done_s.unwrap_or(f64::INFINITY));
-    Finished { makespan_s: ends.fold(0.0, f64::max), granted, least, killed: machine.outcome().killed() }
+    MixEnd { makespan_s: ends.fold(0.0, f64::max), granted, least, killed: machine.outcome().killed() }
 }
 
 fn compared(name: &str, means: Means, mixes: u64) -> Vec<String> {
     let (mut thrashing, mut all) = (Vec::new(), Vec::new());
-    let (mut granted, mut killed, mut least) = (0u32, 0, f64::INFINITY);
+    let (mut granted, mut killed, mut least) = (0, 0, f64::INFINITY);
     for seed in 0..mixes {
         let setup = mix(seed);
         let alone_s = one_by_one(&setup);
@@ -160,22 +134,19 @@ fn compared(name: &str, means: Means, mixes: u64) -> Vec<String> {
             thrashing.push(change);
         }
         all.push(change);
-        granted += u32::from(guarded.granted);
+        granted += u64::from(guarded.granted);
         killed += guarded.killed;
         least = least.min(guarded.least);
     }
     thrashing.sort_by(f64::total_cmp);
     all.sort_by(f64::total_cmp);
-    let share = |part: usize, of: usize| {
-        100.0 * f64::from(u32::try_from(part).unwrap_or(0)) / f64::from(u32::try_from(of.max(1)).unwrap_or(1))
-    };
     let better = thrashing.iter().filter(|change| **change < 0.0).count();
     let of = |value: Option<&f64>| percent(value.map(|value| 100.0 * value));
     vec![
         name.to_owned(),
         all.len().to_string(),
         thrashing.len().to_string(),
-        percent(Some(share(better, thrashing.len()))),
+        percent(Some(100.0 * float(better) / float(thrashing.len().max(1)))),
         of(thrashing.first()),
         of(thrashing.get(thrashing.len() / 2)),
         of(thrashing.last()),
@@ -186,28 +157,32 @@ fn compared(name: &str, means: Means, mixes: u64) -> Vec<String> {
     ]
 }
 
-/// Counts what is granted.
-struct Counting(Guard, u64);
+/// Counts grants.
+struct Counting {
+    guard: Guard,
+    granted: usize,
+}
 
 impl Policy for Counting {
     type Frame = Observation;
     type Action = Action;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
-        let actions = self.0.decide(seen);
-        self.1 += actions.len() as u64;
+    fn decide(&mut self, observation: &Observation) -> Vec<Action> {
+        let actions = self.guard.decide(observation);
+        self.granted += actions.len();
         actions
     }
 }
 
-/// Machines with enough memory for what is in use: idle memory paged out to zram, much reading, more programs than CPUs.
-fn healthy(hours: u32) -> u64 {
+/// Grants on machines with enough memory for what is in use: idle memory paged out to zram, much reading, more programs than
+/// CPUs.
+fn healthy(hours: u32) -> usize {
     let mut granted = 0;
     for hour in 0..u64::from(hours) {
         let mut random = Random::new(hour);
         let mut loads = Vec::new();
         for id in 1..=3 + random.below(6) {
-            let mib = whole(between(&mut random, 30.0, 200.0));
+            let mib = megabytes(between(&mut random, 30.0, 200.0));
             let idle = Part::new(true, Use::Idle, 256, mib);
             let file = Part::new(false, Use::Sweep(between(&mut random, 20.0, 300.0)), 256, mib / 2 + 1);
             let mut hot = Part::new(true, uses(&mut random), 256, mib / 2 + 1);
@@ -216,14 +191,15 @@ fn healthy(hours: u32) -> u64 {
             loads.push(Load::new(id, format!("service {id}"), vec![idle, hot, file]));
         }
         let share = between(&mut random, 0.75, 1.2);
-        let mut machine = Simulated::new(machine(hour, loads, share, random.below(2) == 0, 3600.0));
-        let mut guard = Counting(Guard::new(Settings::default()), 0);
+        let setup = Setup { duration_s: 3600.0, ..machine(hour, loads, share, random.below(2) == 0) };
+        let mut machine = Simulated::new(setup);
+        let mut guard = Counting { guard: Guard::new(Settings::default()), granted: 0 };
         while machine.step() {
             if machine.is_due() {
                 machine.workload_turn(&mut guard);
             }
         }
-        granted += guard.1;
+        granted += guard.granted;
     }
     granted
 }

@@ -1,10 +1,9 @@
-//! Sets of addresses as ranges: what of one picture lies in another. Pure.
+//! Sets of addresses as ranges, and their intersection. Pure.
 
 /// First byte, and one past the last.
 pub type Range = (u64, u64);
 
 /// The same bytes in ascending ranges that neither overlap nor touch.
-#[must_use]
 pub fn normal(mut ranges: Vec<Range>) -> Vec<Range> {
     ranges.retain(|(start, end)| start < end);
     ranges.sort_unstable();
@@ -19,13 +18,11 @@ pub fn normal(mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 /// Number of bytes. The ranges must be normal.
-#[must_use]
 pub fn bytes(ranges: &[Range]) -> u64 {
     ranges.iter().map(|(start, end)| end - start).sum()
 }
 
 /// The bytes that lie in both. Both must be normal.
-#[must_use]
 pub fn common(a: &[Range], b: &[Range]) -> Vec<Range> {
     let (mut i, mut j) = (0, 0);
     let mut out = Vec::new();

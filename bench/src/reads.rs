@@ -1,4 +1,4 @@
-//! What reading the kernel costs: generations of many cgroups, and the regions of DAMON by either of its two ways.
+//! Cost of reading the kernel: generations of many cgroups, and DAMON's regions by either of its two interfaces.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,14 @@ use lowtide_kernel::system;
 use lowtide_kernel::trace::Trace;
 use lowtide_kernel::undo::Journal;
 
+use lowtide_model::PAGE;
+use lowtide_model::units::{float, index, integer};
+
 use crate::grid::table;
 
 /// Options of `reads`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ReadsArgs {
     /// Cgroups, each with a sleeping process and some page cache
     #[arg(long, default_value_t = 1000)]
     cgroups: usize,
@@ -39,11 +42,8 @@ struct Row {
     cpu_ms: Vec<f64>,
 }
 
-/// Measures and prints.
-///
-/// # Errors
-/// If it cannot be measured at all; what this kernel does not have is left out with a line that says so.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+/// Measures and prints. What this kernel does not have is left out, with the reason.
+pub fn run(args: &ReadsArgs) -> anyhow::Result<()> {
     let kernel = Kernel::default();
     let folder = tempfile::tempdir()?;
     let journal = Journal::open(kernel.clone(), folder.path())?;
@@ -58,14 +58,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let cells = rows.iter_mut().map(|row| {
         row.cpu_ms.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place in a short list")]
-            let place = (share * (row.cpu_ms.len() - 1) as f64).round() as usize;
-            format!("{:.2}", row.cpu_ms[place])
-        };
+        let at = |share: f64| format!("{:.2}", row.cpu_ms[index((share * float(row.cpu_ms.len() - 1)).round())]);
         vec![row.what.clone(), at(0.5), at(0.9), row.cpu_ms.len().to_string()]
     });
-    print!("{}", table("", &["what is read", "CPU ms, median", "p90", "times"], &cells.collect::<Vec<_>>()));
+    print!("{}", table("", "what is read | CPU ms, median | p90 | times", &cells.collect::<Vec<_>>()));
     Ok(())
 }
 
@@ -76,8 +72,8 @@ fn timed<T>(cpu_ms: &mut Vec<f64>, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The text of `lru_gen` alone, which takes no kernel: says how much faster one machine is than another.
-fn parsing(args: &Args) -> Row {
+/// Parsing the text of `lru_gen` alone, without a kernel: compares the speed of machines.
+fn parsing(args: &ReadsArgs) -> Row {
     let one = |n: usize| {
         let path = format!("/kubepods.slice/kubepods-burstable.slice/pod{n:06}/container");
         format!("memcg {n} {path}\n node 0\n 1 90123 4711 312\n 2 5011 0 0\n 3 1002 815 12\n 4 1 3 0\n")
@@ -91,8 +87,8 @@ fn parsing(args: &Args) -> Row {
     Row { what: format!("text of lru_gen with {} cgroups, parsed", args.cgroups), cpu_ms }
 }
 
-/// Cgroups of our own, each with a process and page cache; taken away in the end.
-pub struct Cgroups {
+/// Cgroups made for this, each with a sleeping process and page cache; removed when dropped.
+pub struct SleepingCgroups {
     group: PathBuf,
     home: PathBuf,
     count: usize,
@@ -100,17 +96,13 @@ pub struct Cgroups {
     files: tempfile::TempDir,
 }
 
-impl Cgroups {
-    /// Where they are.
-    #[must_use]
+impl SleepingCgroups {
+    /// Path of their parent.
     pub fn name(&self) -> String {
         self.group.to_string_lossy().into_owned()
     }
 
-    /// Makes them.
-    ///
-    /// # Errors
-    /// Without cgroups of version 2, or if they cannot be made.
+    /// Makes them. Needs cgroup version 2.
     pub fn make(kernel: &Kernel, count: usize) -> anyhow::Result<Self> {
         let here = Cgroup::of(kernel, std::process::id())?.context("there is no memory cgroup")?;
         if here.version == Version::V1 {
@@ -126,7 +118,7 @@ impl Cgroups {
         for n in 0..count {
             let own = all.group.join(n.to_string());
             fs::create_dir(&own)?;
-            // What this process does there is charged there.
+            // What this process allocates there is charged to that cgroup.
             fs::write(own.join("cgroup.procs"), "0")?;
             fs::write(all.files.path().join(n.to_string()), [7; 65536])?;
             all.sleepers.push(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn()?);
@@ -136,7 +128,7 @@ impl Cgroups {
     }
 }
 
-impl Drop for Cgroups {
+impl Drop for SleepingCgroups {
     fn drop(&mut self) {
         let _ = fs::write(self.home.join("cgroup.procs"), "0");
         for sleeper in &mut self.sleepers {
@@ -158,17 +150,16 @@ fn remove(folder: &Path) {
     }
 }
 
-fn generations(args: &Args, kernel: &Kernel) -> anyhow::Result<Vec<Row>> {
+fn generations(args: &ReadsArgs, kernel: &Kernel) -> anyhow::Result<Vec<Row>> {
     let lru = lru_gen::LruGen::open(kernel)?;
-    let cgroups = Cgroups::make(kernel, args.cgroups)?;
+    let cgroups = SleepingCgroups::make(kernel, args.cgroups)?;
     let target = Target { cgroups: vec![Cgroup::named(kernel, &cgroups.name())?], ..Target::default() };
     let mut monitor = MglruMonitor::new(kernel, &target, &[])?;
     let (mut ticks, mut reads) = (Vec::new(), Vec::new());
     monitor.step(0.0)?;
     for second in 0..args.times {
         std::thread::sleep(Duration::from_secs(1));
-        #[expect(clippy::cast_precision_loss, reason = "a few")]
-        timed(&mut ticks, || monitor.step(second as f64))?;
+        timed(&mut ticks, || monitor.step(float(second)))?;
         timed(&mut reads, || lru.read())?;
     }
     let (asked, missing) = monitor.asked();
@@ -179,10 +170,10 @@ fn generations(args: &Args, kernel: &Kernel) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-/// Our kdamond's first scheme. lowtide itself needs none to look, so only this bench knows how to set one up.
+/// This bench's kdamond. lowtide itself reads regions from the tracepoint, so only this bench uses `tried_regions`.
 const KDAMOND: &str = "/sys/kernel/mm/damon/admin/kdamonds/0";
 
-/// Adds a scheme that does nothing, of which every region can be told.
+/// Adds a scheme without effect that applies to every region.
 fn want_tried_regions(kernel: &Kernel) -> anyhow::Result<()> {
     let schemes = format!("{KDAMOND}/contexts/0/schemes");
     kernel.write(format!("{schemes}/nr_schemes"), "1")?;
@@ -207,32 +198,31 @@ fn tried_regions(kernel: &Kernel) -> anyhow::Result<Vec<[u64; 4]>> {
 }
 
 /// One-page regions at the beginning of memory, far enough apart that none are merged.
-fn regions(args: &Args, kernel: &Kernel, journal: &Journal) -> anyhow::Result<Vec<Row>> {
+fn regions(args: &ReadsArgs, kernel: &Kernel, journal: &Journal) -> anyhow::Result<Vec<Row>> {
     let ram = system::ram(kernel)?;
     let (start, end) = ram.into_iter().max_by_key(|(start, end)| end - start).context("memory's ranges are hidden")?;
-    let apart = (end - start) / (args.regions as u64 + 1) / 4096 * 4096;
-    let ranges = (0..args.regions as u64).map(|n| (start + n * apart, start + n * apart + 4096)).collect();
+    let count = integer(float(args.regions));
+    let apart = (end - start) / (count + 1) / PAGE * PAGE;
+    let ranges = (0..count).map(|n| (start + n * apart, start + n * apart + PAGE)).collect();
     let damon = Damon::take(kernel, journal, 1)?;
     let mut trace = Trace::open(kernel, journal, 1 << 20)?;
     if !damon.operations(0)?.contains(&Operations::Paddr) {
         bail!("needs DAMON paddr");
     }
     let second = Duration::from_secs(1);
-    damon.start(
-        0,
-        &KdamondSetup {
-            operations: Operations::Paddr,
-            sampling: second,
-            aggregation: second,
-            update: 3600 * second,
-            min_regions: args.regions,
-            max_regions: 2 * args.regions,
-            pids: Vec::new(),
-            ranges,
-            goal: None,
-            schemes: Vec::new(),
-        },
-    )?;
+    let setup = KdamondSetup {
+        operations: Operations::Paddr,
+        sampling: second,
+        aggregation: second,
+        update: 3600 * second,
+        min_regions: args.regions,
+        max_regions: 2 * args.regions,
+        pids: Vec::new(),
+        ranges,
+        goal: None,
+        schemes: Vec::new(),
+    };
+    damon.start(0, &setup)?;
     let (mut traced, mut tried) = (Vec::new(), Vec::new());
     for _ in 0..args.times {
         std::thread::sleep(second);

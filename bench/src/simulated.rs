@@ -1,14 +1,13 @@
-//! The simulated machine: how fast it is, whether the tide curve's band holds the truth on it, and whether policies grow
-//! with the time that they run.
+//! The simulated machine: its speed, how often the tide curve's band holds the truth on it, and whether the memory of
+//! policies grows with time.
 
 use std::time::Instant;
 
-use lowtide_kernel::proc;
-use lowtide_kernel::root::Kernel;
+use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts};
 use lowtide_model::random::Random;
-use lowtide_policy::policies::AnyPolicy;
-use lowtide_policy::policies::Spec;
+use lowtide_model::units::{float, integer};
+use lowtide_policy::policies::{AnyPolicy, Spec};
 use lowtide_policy::reclaim::Reclaimer;
 use lowtide_policy::reclaim::age::Settings;
 use lowtide_policy::reclaim::brakes::Brakes;
@@ -20,18 +19,15 @@ use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::watch::Watch;
 use lowtide_policy::sim::{self, Faults, Simulated};
 
-use crate::grid::{size, table, whole_size};
+use crate::grid::{counted_size, size, table};
+use crate::machine::own_status;
 
 const MIB: f64 = 1_048_576.0;
-
-/// This process' highest resident set so far.
-fn peak_rss() -> Option<u64> {
-    proc::status(&Kernel::default(), std::process::id()).ok().map(|status| status.peak_rss)
-}
+const ZRAM: Swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
 
 /// `lowtide-bench simulated`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SimulatedArgs {
     /// Machines for the band
     #[arg(long, default_value = "120")]
     runs: u64,
@@ -47,24 +43,36 @@ pub struct Args {
 }
 
 /// Prints all three.
-///
-/// # Errors
-/// None so far; the signature is that of a command.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    // First: the highest resident set of what comes later is no part of it.
+pub fn run(args: &SimulatedArgs) -> anyhow::Result<()> {
+    // First: its resident set must not include that of the others.
     growth(args.days);
     bands(args.runs);
     scale(&args.workloads, args.hours);
     Ok(())
 }
 
-fn memory(total: f64) -> Memory {
-    let swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
+/// Memory of that many bytes, with the usual costs.
+pub fn memory(total: f64, swap: Swap) -> Memory {
     Memory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 }
 }
 
-/// A workload of some memory of all kinds, as it is common: a part in use all the time, parts used now and then, and one
-/// that is not used again.
+/// A machine with a turn of the policy at every step, and CPUs for all.
+pub fn setup(seed: u64, loads: Vec<Load>, memory: Memory, step_s: f64) -> Setup {
+    Setup {
+        seed,
+        step_s,
+        duration_s: 0.0,
+        cpus: 1e6,
+        memory,
+        loads,
+        turn_s: step_s,
+        monitors: Monitors::default(),
+        faults: Faults::default(),
+        spare: 0.0,
+    }
+}
+
+/// A common workload: a part in steady use, parts used now and then, and one that is not used again.
 fn workload(id: u64, mib: f64, groups: u32, random: &mut Random) -> Load {
     let shares: Vec<f64> = (0..5).map(|_| 0.05 + random.chance()).collect();
     let sum: f64 = shares.iter().sum();
@@ -76,32 +84,16 @@ fn workload(id: u64, mib: f64, groups: u32, random: &mut Random) -> Load {
         Use::Idle,
     ];
     let parts = shares.into_iter().zip(uses).map(|(share, uses)| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "pages of a part")]
-        let pages = (mib * share / sum * 256.0 / f64::from(groups)).max(1.0) as u32;
-        Part::new(random.chance() < 0.8, uses, pages, groups)
+        let pages = integer((mib * share / sum * 256.0 / f64::from(groups)).max(1.0));
+        Part::new(random.chance() < 0.8, uses, u32::try_from(pages).unwrap_or(u32::MAX), groups)
     });
     Load::new(id, format!("workload {id}"), parts.collect())
 }
 
-fn setup(seed: u64, loads: Vec<Load>, total: f64, step_s: f64, duration_s: f64) -> Setup {
-    Setup {
-        seed,
-        step_s,
-        duration_s,
-        cpus: 1e6,
-        memory: memory(total),
-        loads,
-        turn_s: step_s,
-        monitors: Monitors::default(),
-        faults: Faults::default(),
-        spare: 0.0,
-    }
-}
+/// Ages at which the band is compared.
+const AGES_S: [f64; 4] = [3.0, 10.0, 30.0, 60.0];
 
-/// Ages at which the band is asked.
-const ASKED_S: [f64; 4] = [3.0, 10.0, 30.0, 60.0];
-
-/// What is true of an age: byte-seconds that were cold, bytes that came back.
+/// The truth of an age: byte-seconds that were cold, bytes that refaulted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Truth {
     cold: f64,
@@ -110,16 +102,15 @@ struct Truth {
 
 fn bands(runs: u64) {
     let (mut rows, mut asked) = (Vec::new(), 0);
-    let mut held = [[0u32; 3]; ASKED_S.len()];
-    let mut widths = [[0.0; 2]; ASKED_S.len()];
+    let mut held = [[0u32; 3]; AGES_S.len()];
+    let mut widths = [[0.0; 2]; AGES_S.len()];
     for seed in 0..runs {
         let (curve, truths, seconds) = one(seed);
         let Some(curve) = curve else { continue };
         asked += 1;
-        for (at, (age_s, truth)) in ASKED_S.iter().zip(truths).enumerate() {
+        for (at, (age_s, truth)) in AGES_S.iter().zip(truths).enumerate() {
             let Some(point) = curve.points.iter().find(|point| (point.age_s - age_s).abs() < 1e-9) else { continue };
-            let costs = MeasuredCosts::default().or_usual();
-            let page = 4096.0;
+            let (costs, page) = (MeasuredCosts::default().or_usual(), float(PAGE));
             let gone = point.gone();
             let (cold, back) = (truth[0].cold + truth[1].cold, [truth[0].back / seconds, truth[1].back / seconds]);
             let slowdown = back[0] * costs.swap_s / page + back[1] * costs.disk_s / page;
@@ -133,7 +124,7 @@ fn bands(runs: u64) {
             widths[at][1] += (predicted.high - predicted.low) / 2.0;
         }
     }
-    for (at, age_s) in ASKED_S.iter().enumerate() {
+    for (at, age_s) in AGES_S.iter().enumerate() {
         let percent = |count: u32| format!("{:.0} %", 100.0 * f64::from(count) / f64::from(asked));
         rows.push(vec![
             format!("{age_s:.0} s"),
@@ -144,18 +135,21 @@ fn bands(runs: u64) {
             format!("{:.3} points", 100.0 * widths[at][1] / f64::from(asked)),
         ]);
     }
-    let head = ["idle for", "gone", "back", "slowdown", "± gone", "± slowdown"];
-    print!("{}", table(&format!("Runs of {asked} whose 95 % band held the truth, and its half-width"), &head, &rows));
+    let head = "idle for | gone | back | slowdown | ± gone | ± slowdown";
+    print!("{}", table(&format!("Runs of {asked} whose 95 % band held the truth, and its half-width"), head, &rows));
 }
 
-/// One machine with one workload under watch, for two minutes: its curve, and the truth of each age by side.
-fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; ASKED_S.len()], f64) {
+/// One machine with one sampled workload, for two and a half minutes: its curve, and the truth of each age by kind of memory.
+fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; AGES_S.len()], f64) {
     let mut random = Random::new(seed ^ 0x0bad_5eed);
     let load = workload(1, 200.0 + 2000.0 * random.chance(), 64, &mut random);
     let seconds = 150.0;
-    let mut machine = Simulated::new(setup(seed, vec![load], 64.0 * 1024.0 * MIB, 1.0, seconds));
+    let mut machine = Simulated::new(Setup {
+        duration_s: seconds,
+        ..setup(seed, vec![load], memory(64.0 * 1024.0 * MIB, ZRAM), 1.0)
+    });
     let mut watch = Watch::new(2000, seed, 1.0);
-    let mut truths = [[Truth::default(); 2]; ASKED_S.len()];
+    let mut truths = [[Truth::default(); 2]; AGES_S.len()];
     let mut last: Vec<f64> = Vec::new();
     while machine.step() {
         let (now_s, load) = (machine.now_s(), &machine.loads()[0]);
@@ -163,13 +157,13 @@ fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; ASKED_S.len()], f64) {
             if last.len() <= at {
                 last.push(group.last_s);
             }
-            let bytes = f64::from(group.resident) * 4096.0;
+            let bytes = f64::from(group.resident) * float(PAGE);
             let idle_s = now_s - last[at];
             let was_used = group.last_s > last[at];
-            for (age_s, truth) in ASKED_S.iter().zip(&mut truths) {
+            for (age_s, truth) in AGES_S.iter().zip(&mut truths) {
                 let truth = &mut truth[usize::from(!part.anon)];
                 truth.cold += bytes * (idle_s - age_s).clamp(0.0, 1.0);
-                // Both uses lie somewhere in their second.
+                // Each use is at an unknown time within its second.
                 truth.back += if was_used { bytes * ((idle_s - age_s) / 2.0 + 0.5).clamp(0.0, 1.0) } else { 0.0 };
             }
             last[at] = group.last_s;
@@ -177,11 +171,11 @@ fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; ASKED_S.len()], f64) {
         watch.look(load, now_s);
     }
     watch.finish();
-    // Watching begins when the first step is over, in which everything is new.
+    // Sampling begins after the first step, in which all memory is first touched.
     (Curve::of(&watch.ages, &watch.episodes, 1.0), truths, seconds - 1.0)
 }
 
-/// What policies remember, and this process' memory, after each day of workloads that come and go.
+/// State of policies, and this process' memory, after each day of workloads that start and end.
 fn growth(days: u32) {
     let churn = Churn { stay: 4, come: 120, turn_s: 10.0 };
     let mut rows = Vec::new();
@@ -190,45 +184,45 @@ fn growth(days: u32) {
         let Some(mut policy) = built else { continue };
         churn.run(policy.as_mut(), 24 * days, |hour, stand| {
             if hour % 24 == 23 {
-                let rss = proc::status(&Kernel::default(), std::process::id()).ok();
                 rows.push(vec![
                     name.to_owned(),
                     ((hour + 1) / 24).to_string(),
                     stand.seen.to_string(),
                     stand.remembered.to_string(),
                     format!("{} B", stand.bytes),
-                    whole_size(rss.map(|status| status.rss_anon)),
+                    counted_size(own_status().map(|status| status.rss_anon)),
                 ]);
             }
         });
     }
-    let head = ["policy", "day", "workloads so far", "remembered", "saved", "anonymous RSS"];
-    print!("{}", table("Workloads that come and go, 120 an hour, each for five minutes", &head, &rows));
+    let head = "policy | day | workloads so far | remembered | saved | anonymous RSS";
+    print!("{}", table("Workloads that come and go, 120 an hour, each for five minutes", head, &rows));
 }
 
 fn scale(counts: &[u64], hours: f64) {
     let mut rows = Vec::new();
     for count in counts {
         let mut random = Random::new(*count);
-        // A tebibyte in all, however many share it.
-        #[expect(clippy::cast_precision_loss, reason = "a count")]
-        let mib = 1024.0 * 1024.0 / *count as f64;
+        // 1 TiB in all.
+        let mib = 1024.0 * 1024.0 / float(*count);
         let loads: Vec<Load> = (1..=*count).map(|id| workload(id, mib * 0.9, 12, &mut random)).collect();
-        let machine = Simulated::new(setup(1, loads, 1024.0 * 1024.0 * MIB, 10.0, hours * 3600.0));
+        let machine = Simulated::new(Setup {
+            duration_s: hours * 3600.0,
+            ..setup(1, loads, memory(1024.0 * 1024.0 * MIB, ZRAM), 10.0)
+        });
         let start = Instant::now();
-        let outcome =
-            sim::run(machine, Some(AnyPolicy::workloads(Reclaimer::new(Settings::default(), Brakes::default()))));
+        let reclaimer = Reclaimer::new(Settings::default(), Brakes::default());
+        let outcome = sim::run(machine, Some(AnyPolicy::workloads(reclaimer)));
         let seconds = start.elapsed().as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "a count")]
-        let each = 1e6 * seconds / (*count as f64 * hours);
+        let each = 1e6 * seconds / (float(*count) * hours);
         rows.push(vec![
             count.to_string(),
             format!("{seconds:.1} s"),
             format!("{each:.0} µs"),
-            whole_size(peak_rss()),
+            counted_size(own_status().map(|status| status.peak_rss)),
             size(Some(outcome.out_bytes.iter().sum())),
         ]);
     }
-    let head = ["workloads", "time", "per workload and hour", "highest RSS", "gone"];
-    print!("{}", table(&format!("{hours} simulated hours of 1 TiB under reclaim by age, one core"), &head, &rows));
+    let head = "workloads | time | per workload and hour | highest RSS | gone";
+    print!("{}", table(&format!("{hours} simulated hours of 1 TiB under reclaim by age, one core"), head, &rows));
 }

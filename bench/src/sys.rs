@@ -6,11 +6,12 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::NonNull;
 
+use lowtide_model::units::float;
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A child that ended, and what its tree used (as far as the tree was waited for).
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
+pub struct ChildEnd {
     /// The exit code a shell would report.
     pub code: i32,
     /// CPU seconds of the child and all descendants it waited for.
@@ -19,11 +20,8 @@ pub struct Ended {
     pub peak_rss_bytes: u64,
 }
 
-/// Collects that child if it has ended.
-///
-/// # Errors
-/// If there is no such child.
-pub fn collect(pid: u32) -> io::Result<Option<Ended>> {
+/// Collects that child if it has ended. Fails if there is no such child.
+pub fn collect(pid: u32) -> io::Result<Option<ChildEnd>> {
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
     let mut status = 0;
     // SAFETY: an all-zero rusage is a valid value of that plain C struct.
@@ -33,7 +31,7 @@ pub fn collect(pid: u32) -> io::Result<Option<Ended>> {
     match ended {
         0 => Ok(None),
         -1 => Err(io::Error::last_os_error()),
-        _ => Ok(Some(Ended {
+        _ => Ok(Some(ChildEnd {
             code: if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) },
             cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
             peak_rss_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024,
@@ -41,17 +39,16 @@ pub fn collect(pid: u32) -> io::Result<Option<Ended>> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "CPU seconds are far below 2^52")]
 fn seconds(time: libc::timeval) -> f64 {
-    time.tv_sec as f64 + time.tv_usec as f64 / 1e6
+    float(time.tv_sec) + float(time.tv_usec) / 1e6
 }
 
-/// The program gets SIGTERM when this one is killed: monitors and 2 GiB of memory must not be left behind.
-pub fn dies_with_us(command: &mut Command) {
+/// The program gets SIGTERM when this one is killed: monitors and 2 GiB of memory must not stay behind.
+pub fn end_with_this(command: &mut Command) {
     let own = rustix::process::getpid();
     let tie = move || {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
-        // It was killed in the meantime.
+        // This program was killed before the call.
         if rustix::process::getppid() != Some(own) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -62,9 +59,6 @@ pub fn dies_with_us(command: &mut Command) {
 }
 
 /// Maps `bytes` of fresh memory, writes to each page of it, and unmaps it.
-///
-/// # Errors
-/// If the kernel refuses.
 pub fn map_touch_unmap(bytes: NonZeroUsize) -> io::Result<()> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
@@ -87,7 +81,7 @@ mod tests {
     fn a_child_is_collected_with_its_code() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exit 3"]);
-        dies_with_us(&mut command);
+        end_with_this(&mut command);
         #[expect(clippy::zombie_processes, reason = "collected by what is tested")]
         let child = command.spawn().unwrap();
         let ended = loop {
@@ -102,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_mapped_and_goes() {
+    fn memory_is_mapped_and_unmapped() {
         map_touch_unmap(NonZeroUsize::new(1 << 20).unwrap()).unwrap();
     }
 }

@@ -1,17 +1,18 @@
-//! What a pattern program really touched: its log, read back and asked for any moment.
+//! The log of a pattern program: what it really touched, at any moment.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
+use lowtide_model::units::float;
 use serde::Deserialize;
 
 use crate::ranges::{Range, bytes, normal};
 
-/// Lines are at most a second apart; over a longer hole (the program was held up) nothing is interpolated.
-const HOLE_S: f64 = 2.5;
-/// In a hole a line still speaks for a moment so near to it.
+/// Lines are at most a second apart. Nothing is interpolated over a longer gap, in which the program was held up.
+const GAP_S: f64 = 2.5;
+/// In a gap, a line is still valid for a moment so near to it.
 const NEAR_S: f64 = 0.5;
 
 /// The first line: the program and its memory.
@@ -20,27 +21,24 @@ pub struct Header {
     /// Process id.
     pub pid: u32,
     /// Its areas.
-    pub areas: Vec<Area>,
-    /// Where its own tables are, from which every line is made.
+    pub areas: Vec<LoggedArea>,
+    /// Its own tables, from which every line is made.
     #[serde(default)]
     own: Vec<Range>,
-    /// When the first phase began: everything populated. `CLOCK_MONOTONIC`, seconds.
+    /// Start of the first phase, after populating. `CLOCK_MONOTONIC`, seconds.
     pub start_s: f64,
 }
 
 impl Header {
-    /// Bytes that the program uses for its own book-keeping: with every line it reads its tables from end to end.
-    #[must_use]
+    /// Bytes of the program's own tables, which it reads completely for every line.
     pub fn own_bytes(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let bytes = bytes(&normal(self.own.clone())) as f64;
-        bytes
+        float(bytes(&normal(self.own.clone())))
     }
 }
 
 /// Memory of the program.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Area {
+pub struct LoggedArea {
     /// First byte; for `read` areas offsets in the file.
     pub start: u64,
     /// One past the last.
@@ -51,7 +49,7 @@ pub struct Area {
 
 /// The state at one moment.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct TruthLine {
     /// `CLOCK_MONOTONIC`, seconds.
     pub t_s: f64,
     /// Bytes of the areas ever touched.
@@ -70,7 +68,7 @@ pub struct Truth {
     /// Its first line.
     pub header: Header,
     /// The others, ascending in time.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TruthLine>,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +77,7 @@ struct RawLine {
     resident_bytes: f64,
     ws: BTreeMap<u32, f64>,
     cold: Vec<RawCold>,
-    hot: Option<RawHot>,
+    hot: Option<Hot>,
 }
 
 #[derive(Deserialize)]
@@ -90,44 +88,32 @@ struct RawCold {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum RawHot {
+enum Hot {
     Ranges(Vec<Range>),
-    Word(Word),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Word {
-    /// As in the line before.
-    Same,
+    /// `"same"`: as in the line before.
+    Word(String),
 }
 
 impl Truth {
-    /// Reads the log of a program that ended, or has at least begun.
-    ///
-    /// # Errors
-    /// If there is no such file, or no header in it yet.
+    /// Reads the log of a program that ended, or has at least begun its first phase.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("in {}", path.display()))
     }
 
-    /// The log as text. The last line may be cut short, as that of a program that was killed is.
-    ///
-    /// # Errors
-    /// If the header is not there or cannot be understood.
+    /// Parses a log. The last line may be incomplete, if the program was killed.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let mut rows = text.lines();
         let header = serde_json::from_str(rows.next().context("no header")?).context("header")?;
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<TruthLine> = Vec::new();
         for row in rows {
             let Ok(raw) = serde_json::from_str::<RawLine>(row) else { break };
             let hot = match raw.hot {
                 None => None,
-                Some(RawHot::Ranges(ranges)) => Some(Arc::new(normal(ranges))),
-                Some(RawHot::Word(Word::Same)) => lines.last().and_then(|last| last.hot.clone()),
+                Some(Hot::Ranges(ranges)) => Some(Arc::new(normal(ranges))),
+                Some(Hot::Word(word)) => lines.last().filter(|_| word == "same").and_then(|last| last.hot.clone()),
             };
-            lines.push(Line {
+            lines.push(TruthLine {
                 t_s: raw.t_s,
                 resident: raw.resident_bytes,
                 working_set: raw.ws,
@@ -138,24 +124,22 @@ impl Truth {
         Ok(Self { header, lines })
     }
 
-    /// A figure at a moment: between two lines on the straight line through both.
-    #[must_use]
-    pub fn at(&self, t_s: f64, figure: impl Fn(&Line) -> Option<f64>) -> Option<f64> {
+    /// A figure at a moment, interpolated linearly between two lines.
+    pub fn at(&self, t_s: f64, figure: impl Fn(&TruthLine) -> Option<f64>) -> Option<f64> {
         let points: Vec<(f64, f64)> = self.lines.iter().filter_map(|line| Some((line.t_s, figure(line)?))).collect();
         interpolate(&points, t_s)
     }
 
-    /// Everything touched in `from_s..=to_s`, as far as lines say so: each speaks of the second before it. Where no
-    /// line falls into that time, the nearest one speaks. `None` where ranges were not logged, and after the last line.
-    #[must_use]
+    /// Everything touched in `from_s..=to_s`, from the lines of that time (each covers the second before it) or else the
+    /// nearest one. `None` where ranges were not logged, and after the last line.
     pub fn hot_within(&self, from_s: f64, to_s: f64) -> Option<Vec<Range>> {
         if self.lines.last().is_none_or(|last| last.t_s < to_s) {
             return None;
         }
-        let mut inside: Vec<&Line> = self.lines.iter().filter(|l| l.t_s > from_s && l.t_s <= to_s).collect();
+        let mut inside: Vec<&TruthLine> = self.lines.iter().filter(|l| l.t_s > from_s && l.t_s <= to_s).collect();
         if inside.is_empty() {
             let nearest = self.lines.iter().min_by(|a, b| (a.t_s - to_s).abs().total_cmp(&(b.t_s - to_s).abs()))?;
-            if (nearest.t_s - to_s).abs() > HOLE_S / 2.0 {
+            if (nearest.t_s - to_s).abs() > GAP_S / 2.0 {
                 return None;
             }
             inside.push(nearest);
@@ -174,16 +158,14 @@ impl Truth {
     }
 }
 
-/// The value at `t` of points ascending in time; `None` in a hole and beyond the ends: what a program does before its
-/// first line and after its last is not known, and after the last it is on its way out.
-#[must_use]
+/// The value at `t` of points ascending in time; `None` in a gap and beyond the ends, where it is not known.
 pub fn interpolate(points: &[(f64, f64)], t: f64) -> Option<f64> {
     let after = points.partition_point(|point| point.0 < t);
     let b = points.get(after)?;
     let Some(a) = after.checked_sub(1).and_then(|at| points.get(at)) else {
         return (b.0 <= t).then_some(b.1);
     };
-    if b.0 - a.0 > HOLE_S {
+    if b.0 - a.0 > GAP_S {
         return [a, b].into_iter().find(|point| (point.0 - t).abs() <= NEAR_S).map(|point| point.1);
     }
     Some(a.1 + (b.1 - a.1) * (t - a.0) / (b.0 - a.0))
@@ -215,11 +197,11 @@ mod tests {
         let ws = |t: f64| truth.at(t, |line| line.working_set.get(&1).copied());
         assert_eq!((ws(11.0), ws(11.5), ws(12.5)), (Some(4096.0), Some(6144.0), Some(8192.0)));
         assert_eq!((ws(10.9), ws(14.0), ws(14.1)), (None, Some(8192.0), None));
-        assert_eq!(interpolate(&[(0.0, 5.0), (9.0, 7.0)], 8.7), Some(7.0), "near the end of a hole");
+        assert_eq!(interpolate(&[(0.0, 5.0), (9.0, 7.0)], 8.7), Some(7.0), "near the end of a gap");
         assert_eq!(interpolate(&[(0.0, 5.0), (9.0, 7.0)], 4.0), None);
         assert_eq!(truth.hot_within(10.5, 12.0), Some(vec![(4096, 8192), (12288, 16384)]));
         assert_eq!(truth.hot_within(11.5, 13.0), Some(vec![(4096, 16384)]));
-        assert_eq!(truth.hot_within(12.3, 12.7), Some(vec![(8192, 12288)]), "the nearest line speaks");
+        assert_eq!(truth.hot_within(12.3, 12.7), Some(vec![(8192, 12288)]), "the nearest line counts");
         assert_eq!(truth.hot_within(12.5, 14.0), None, "one line has no ranges");
         assert_eq!(truth.hot_within(14.5, 15.5), None, "the program has ended");
     }

@@ -1,6 +1,7 @@
 //! The estimated idle-age histogram against the true one.
 
 use lowtide_model::stats::quantile;
+use lowtide_model::units::float;
 use lowtide_record::AgeRow;
 use serde::Serialize;
 
@@ -8,9 +9,9 @@ use super::SETTLING_S;
 use crate::histogram::{distance, estimated, real};
 use crate::truth::Truth;
 
-/// How far the histograms are from the truth.
+/// Distance of the histograms from the truth.
 #[derive(Debug, Default, Serialize)]
-pub struct Score {
+pub struct AgeScore {
     /// Ticks compared.
     pub ticks: usize,
     /// Bins on common edges, median.
@@ -22,7 +23,7 @@ pub struct Score {
 }
 
 /// Compares every tick's histogram. `epoch_s`: when the record began, `CLOCK_MONOTONIC`.
-pub fn score(rows: &[AgeRow], epoch_s: f64, truth: &Truth) -> Score {
+pub fn score(rows: &[AgeRow], epoch_s: f64, truth: &Truth) -> AgeScore {
     let (mut bins, mut distances) = (Vec::new(), Vec::new());
     for tick in rows.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()) {
         let Some(first) = tick.first() else { continue };
@@ -32,11 +33,10 @@ pub fn score(rows: &[AgeRow], epoch_s: f64, truth: &Truth) -> Score {
         }
         let idle = estimated(&tick.iter().map(|row| row.bin).collect::<Vec<_>>());
         let Some(apart) = real(truth, t_s).and_then(|real| distance(&idle, &real)) else { continue };
-        #[expect(clippy::cast_precision_loss, reason = "at most nine")]
-        bins.push(idle.len() as f64);
+        bins.push(float(idle.len()));
         distances.push(apart);
     }
-    Score {
+    AgeScore {
         ticks: distances.len(),
         bins: quantile(&bins, 0.5),
         distance_median_percent: quantile(&distances, 0.5),

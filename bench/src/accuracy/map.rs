@@ -1,6 +1,7 @@
 //! The map's regions against the ranges that were really in use.
 
 use lowtide_model::stats::quantile;
+use lowtide_model::units::float;
 use lowtide_record::{Record, RegionRow};
 use serde::Serialize;
 
@@ -13,20 +14,20 @@ const STRICT_RATE: f32 = 0.1;
 
 /// How exact the map is, inside the program's areas; medians over the snapshots.
 #[derive(Debug, Serialize)]
-pub struct Score {
+pub struct MapScore {
     /// Snapshots compared.
     pub snapshots: usize,
     /// Regions of a snapshot.
     pub regions: Option<f64>,
-    /// A region is hot if any sample saw an access.
-    pub any: Found,
-    /// A region is hot if at least a tenth of the samples saw one.
-    pub tenth: Found,
+    /// A region is hot if any sample found an access.
+    pub any: MapFound,
+    /// A region is hot if at least a tenth of the samples found one.
+    pub tenth: MapFound,
 }
 
-/// What was found, percent.
+/// What the map found, percent.
 #[derive(Debug, Default, Serialize)]
-pub struct Found {
+pub struct MapFound {
     /// Share of the truly hot bytes that lie in hot regions.
     pub found_percent: Option<f64>,
     /// Share of the bytes in hot regions that are truly hot.
@@ -35,8 +36,8 @@ pub struct Found {
     pub working_set_error_percent: Option<f64>,
 }
 
-/// Compares every settled snapshot. `None` where there is no map, or nothing to hold it against.
-pub fn score(record: &Record, truth: &Truth) -> Option<Score> {
+/// Compares every settled snapshot. `None` where there is no map, or no truth.
+pub fn score(record: &Record, truth: &Truth) -> Option<MapScore> {
     if truth.header.areas.iter().any(|area| area.backing == "read") {
         return None;
     }
@@ -52,8 +53,7 @@ pub fn score(record: &Record, truth: &Truth) -> Option<Score> {
         }
         let Some(hot) = truth.hot_within(t_s - aggregation_s, t_s) else { return };
         let hot = common(&hot, &areas);
-        #[expect(clippy::cast_precision_loss, reason = "hundreds")]
-        regions.push(snapshot.len() as f64);
+        regions.push(float(snapshot.len()));
         any.push(held(snapshot, &areas, &hot, |rate| rate > 0.0));
         tenth.push(held(snapshot, &areas, &hot, |rate| rate >= STRICT_RATE));
     };
@@ -68,7 +68,7 @@ pub fn score(record: &Record, truth: &Truth) -> Option<Score> {
     }
     compare(&open);
     let snapshots = regions.len();
-    (snapshots > 0).then(|| Score {
+    (snapshots > 0).then(|| MapScore {
         snapshots,
         regions: quantile(&regions, 0.5),
         any: medians(&any),
@@ -77,27 +77,26 @@ pub fn score(record: &Record, truth: &Truth) -> Option<Score> {
 }
 
 /// One snapshot: the bytes of the areas in regions that count as hot, against the truth.
-fn held(snapshot: &[RegionRow], areas: &[Range], hot: &[Range], is_hot: impl Fn(f32) -> bool) -> Found {
+fn held(snapshot: &[RegionRow], areas: &[Range], hot: &[Range], is_hot: impl Fn(f32) -> bool) -> MapFound {
     let called =
         normal(snapshot.iter().filter(|row| is_hot(row.access_rate)).map(|row| (row.start, row.end)).collect());
     compare(&common(&called, areas), hot)
 }
 
 /// Bytes called hot against bytes that are. Both normal.
-fn compare(called: &[Range], hot: &[Range]) -> Found {
-    #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-    let [called_bytes, hot_bytes, both] = [called, hot, &common(called, hot)].map(|ranges| bytes(ranges) as f64);
-    let percent = |part: f64, whole: f64| (whole > 0.0).then(|| 100.0 * part / whole);
-    Found {
+fn compare(called: &[Range], hot: &[Range]) -> MapFound {
+    let [called_bytes, hot_bytes, both] = [called, hot, &common(called, hot)].map(|ranges| float(bytes(ranges)));
+    let percent = |part: f64, total: f64| (total > 0.0).then(|| 100.0 * part / total);
+    MapFound {
         found_percent: percent(both, hot_bytes),
         precise_percent: percent(both, called_bytes),
         working_set_error_percent: percent(called_bytes - hot_bytes, hot_bytes),
     }
 }
 
-fn medians(list: &[Found]) -> Found {
-    let median = |get: fn(&Found) -> Option<f64>| quantile(&list.iter().filter_map(get).collect::<Vec<f64>>(), 0.5);
-    Found {
+fn medians(list: &[MapFound]) -> MapFound {
+    let median = |get: fn(&MapFound) -> Option<f64>| quantile(&list.iter().filter_map(get).collect::<Vec<f64>>(), 0.5);
+    MapFound {
         found_percent: median(|found| found.found_percent),
         precise_percent: median(|found| found.precise_percent),
         working_set_error_percent: median(|found| found.working_set_error_percent),

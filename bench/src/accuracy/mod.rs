@@ -1,4 +1,4 @@
-//! `lowtide-bench accuracy`: what lowtide says of programs whose memory use is known exactly, held against the truth.
+//! `lowtide-bench accuracy`: lowtide's figures of programs whose memory use is known exactly, compared to the truth.
 
 mod ages;
 mod map;
@@ -9,27 +9,28 @@ mod working_set;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lowtide_model::units::float;
 use lowtide_record::Record;
 use serde::Serialize;
 
-use crate::fits;
 use crate::tools::{Measured, Tools};
 use crate::truth::Truth;
+use crate::{fits, grid};
 
-/// Left out after populating: monitors take a moment to find a program, and so has populating to be noticed.
+/// Left out after populating: monitors take a moment to find a program, and to notice populating.
 const SETTLING_S: f64 = 3.0;
 /// Left out for the map, whose regions take some aggregations to find their shape.
 const MAP_SETTLING_S: f64 = 10.0;
-/// Ranges of a line of the log: more than any pattern has, `sparse` having the most (28,600).
+/// Ranges of a line of the log: more than any pattern has (`sparse`: 28,600).
 const MAX_RANGES: &str = "200000";
 /// Longer than any pattern runs by itself.
 const PATTERN_S: f64 = 60.0;
-/// A pattern may take so much longer than it is told, on slow machines and to populate.
+/// Extra time for a pattern, to populate and on slow machines.
 const LIMIT_S: f64 = 240.0;
 
 /// `accuracy`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct AccuracyArgs {
     #[command(flatten)]
     tools: Tools,
     /// Patterns, by name [default: all]
@@ -64,21 +65,21 @@ struct Row {
     figures: Option<Figures>,
 }
 
-/// What came of one pattern.
+/// Figures of one pattern.
 #[derive(Debug, Serialize)]
 struct Figures {
     backend: String,
-    /// Furthest that the pattern was ever behind its schedule: the truth holds all the same, but less was touched.
+    /// Furthest that the pattern was behind its schedule: the truth is still true, but less was touched.
     late_s: Option<f64>,
-    steady: steady::Score,
-    working_set: Vec<working_set::Score>,
-    ages: ages::Score,
-    map: Option<map::Score>,
+    steady: steady::SteadyScore,
+    working_set: Vec<working_set::WorkingSetScore>,
+    ages: ages::AgeScore,
+    map: Option<map::MapScore>,
     cost: Cost,
     notes: Vec<String>,
 }
 
-/// What measuring cost.
+/// Cost of measuring.
 #[derive(Debug, Serialize)]
 struct Cost {
     cpu_percent: Option<f64>,
@@ -86,30 +87,20 @@ struct Cost {
     record_bytes_per_minute: Option<f64>,
 }
 
-/// Runs the patterns and prints what came of them.
-///
-/// # Errors
-/// If a program or a pattern is not found. A pattern that cannot be measured here is skipped, with the reason.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+/// Runs the patterns and prints their figures. A pattern that cannot be measured here is skipped, with the reason.
+pub fn run(args: &AccuracyArgs) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for file in args.tools.pattern_files(&args.only)? {
         let pattern = file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         eprintln!("accuracy: {pattern}");
-        let (skipped, figures) = match one(args, &file, &pattern) {
-            Ok(figures) => (None, Some(figures)),
-            Err(error) => (Some(format!("{error:#}")), None),
-        };
-        rows.push(Row { pattern, skipped, figures });
+        let result = one(args, &file, &pattern);
+        let skipped = result.as_ref().err().map(|error| format!("{error:#}"));
+        rows.push(Row { pattern, skipped, figures: result.ok() });
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&Report { accuracy: &rows })?);
-    } else {
-        print!("{}", print::text(&rows));
-    }
-    Ok(())
+    grid::print(args.json, &Report { accuracy: &rows }, || print::text(&rows))
 }
 
-fn one(args: &Args, file: &Path, pattern: &str) -> anyhow::Result<Figures> {
+fn one(args: &AccuracyArgs, file: &Path, pattern: &str) -> anyhow::Result<Figures> {
     fits::check(file)?;
     let temporary = args.tools.folder()?;
     let kept = args.keep.as_ref().map(|keep| keep.join(pattern));
@@ -150,13 +141,10 @@ fn compare(measured: &Measured, truth: &Truth) -> anyhow::Result<Figures> {
 }
 
 /// Bytes of a record's tables, finished or in parts. The report page is not data, and its size is nearly fixed.
-#[must_use]
 pub fn table_bytes(record: &Path) -> f64 {
     let files = [record.to_path_buf(), record.join("parts")].into_iter().filter_map(|dir| std::fs::read_dir(dir).ok());
     let tables = files.flatten().flatten().filter(|entry| entry.path().extension().is_some_and(|e| e == "parquet"));
-    #[expect(clippy::cast_precision_loss, reason = "the size of a record")]
-    let bytes = tables.filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum::<u64>() as f64;
-    bytes
+    float(tables.filter_map(|entry| entry.metadata().ok()).map(|data| data.len()).sum::<u64>())
 }
 
 #[cfg(test)]

@@ -2,61 +2,43 @@
 
 use std::collections::BTreeSet;
 
-use super::{Figures, Row, map, steady, working_set};
-use crate::grid::{figure, percent, signed_percent, size, table, whole_size};
+use lowtide_model::units::{float, human_bytes};
+
+use super::{Figures, Row, map, working_set};
+use crate::grid::{NONE, counted_size, figure, percent, shown, signed_percent, size, table};
 
 const NOTES: &str = "\
-Truth is what the program touched of its areas and of the tables it makes its log from; the estimate covers the whole
-process, whose code and stacks (0.3 MiB in use) therefore count as error. Ticks of the first 3 s after populating are left out, for the map 10 s, and
-those whose window reaches before its end; the map is compared inside the areas only. Where use jumps between
-two lines of the truth (stairs, zigzag, phases), a tick can see more or less than either of them and still be right.
-Steady state: the figure of the bottom line, its mean over what lowtide calls steady; of few readings there is no interval.
+Truth is what the program touched of its areas and of the tables it makes its log from; the estimate covers the complete
+process, whose code and stacks (0.3 MiB in use) therefore count as error. Ticks of the first 3 s after populating are left
+out, for the map 10 s, and those whose window reaches before its end; the map is compared inside the areas only. Where use
+jumps between two lines of the truth (stairs, zigzag, phases), a tick can be above or below both and still be right.
+Steady state: the figure of the bottom line and the mean of the truth over what lowtide calls steady; few readings have no
+interval.
 in CI: share of the ticks whose 95 % interval holds the truth. settled: seconds after populating from which on errors
 stay within 10 %. wrong bin: share of the bytes that the idle-age histogram puts into a wrong bin. idle: ticks at
-which nothing was in use, and the estimate at those. hot: a region in which any sample saw an access; hot at 0.1: in
+which nothing was in use, and the estimate at those. hot: a region in which any sample found an access; hot at 0.1: in
 which a tenth of the samples did.
 ";
 
 /// All tables.
 pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
-    let head = ["pattern", "monitor", "window", "readings", "truth", "estimate", "error", "interval", "holds"];
-    out += &table("Steady state", &head, &lines(rows, |figures| steady_line(figures, &figures.steady)));
+    let head = "pattern | monitor | window | readings | truth | estimate | error | interval | holds";
+    out += &table("Steady state", head, &lines(rows, steady_line));
     for (at, window) in [(0, "1 s"), (1, "10 s")] {
         let title = format!("Working set, window {window}");
-        let head = [
-            "pattern",
-            "monitor",
-            "ticks",
-            "truth",
-            "estimate",
-            "error p50",
-            "p90",
-            "bias",
-            "in CI",
-            "settled",
-            "idle",
-        ];
-        out += &table(&title, &head, &lines(rows, |figures| working_set_line(figures, &figures.working_set[at])));
+        let head = "pattern | monitor | ticks | truth | estimate | error p50 | p90 | bias | in CI | settled | idle";
+        out += &table(&title, head, &lines(rows, |figures| working_set_line(figures, &figures.working_set[at])));
     }
-    let head = ["pattern", "ticks", "bins", "wrong bin p50", "p90"];
-    out += &table("Idle ages", &head, &lines(rows, ages_line));
+    let head = "pattern | ticks | bins | wrong bin p50 | p90";
+    out += &table("Idle ages", head, &lines(rows, ages_line));
     if rows.iter().any(|row| row.figures.as_ref().is_some_and(|figures| figures.map.is_some())) {
-        let head = [
-            "pattern",
-            "snapshots",
-            "regions",
-            "hot: found",
-            "precise",
-            "ws error",
-            "hot at 0.1: found",
-            "precise",
-            "ws error",
-        ];
-        out += &table("Map", &head, &lines(rows, |figures| figures.map.as_ref().map_or_else(Vec::new, map_line)));
+        let head = "pattern | snapshots | regions | hot: found | precise | ws error | hot at 0.1: found | \
+            precise | ws error";
+        out += &table("Map", head, &lines(rows, |figures| figures.map.as_ref().map_or_else(Vec::new, map_line)));
     }
-    let head = ["pattern", "monitor CPU", "own peak RSS", "record per minute", "pattern late"];
-    out += &table("Cost (CPU: share of one)", &head, &lines(rows, cost_line));
+    let head = "pattern | monitor CPU | own peak RSS | record per minute | pattern late";
+    out += &table("Cost (CPU: share of one)", head, &lines(rows, cost_line));
     for row in rows {
         if let Some(why) = &row.skipped {
             out += &format!("skip - accuracy of {}: {why}\n", row.pattern);
@@ -65,7 +47,7 @@ pub fn text(rows: &[Row]) -> String {
     out + &notes(rows) + NOTES
 }
 
-/// What the records say about themselves, each sentence once.
+/// The records' notes, each once.
 fn notes(rows: &[Row]) -> String {
     let all = rows.iter().filter_map(|row| row.figures.as_ref()).flat_map(|figures| &figures.notes);
     let distinct: BTreeSet<&String> = all.collect();
@@ -76,34 +58,29 @@ fn notes(rows: &[Row]) -> String {
 fn lines(rows: &[Row], line: impl Fn(&Figures) -> Vec<String>) -> Vec<Vec<String>> {
     let named = |row: &Row| {
         let cells = line(row.figures.as_ref()?);
-        let cells = if cells.is_empty() { vec!["–".to_owned()] } else { cells };
+        let cells = if cells.is_empty() { vec![NONE.to_owned()] } else { cells };
         Some(std::iter::once(row.pattern.clone()).chain(cells).collect())
     };
     rows.iter().filter_map(named).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-fn steady_line(figures: &Figures, score: &steady::Score) -> Vec<String> {
-    let missing = || "–".to_owned();
-    let bytes = |bytes: u64| size(Some(bytes as f64));
+fn steady_line(figures: &Figures) -> Vec<String> {
+    let score = &figures.steady;
+    let bytes = |bytes: u64| human_bytes(float(bytes));
     vec![
         figures.backend.clone(),
-        score.window_s.map_or_else(missing, |window| format!("{window} s")),
+        shown(score.window_s, |window| format!("{window} s")),
         score.readings.to_string(),
         size(score.truth_bytes),
-        score.used_bytes.map_or_else(missing, bytes),
+        counted_size(score.used_bytes),
         signed_percent(score.error_percent),
-        score.interval_bytes.map_or_else(missing, |[low, high]| format!("{} to {}", bytes(low), bytes(high))),
-        score.holds.map_or_else(missing, |holds| if holds { "yes" } else { "no" }.to_owned()),
+        shown(score.interval_bytes, |[low, high]| format!("{} to {}", bytes(low), bytes(high))),
+        shown(score.holds, |holds| if holds { "yes" } else { "no" }.to_owned()),
     ]
 }
 
-fn working_set_line(figures: &Figures, score: &working_set::Score) -> Vec<String> {
-    let idle = if score.idle_ticks > 0 {
-        format!("{}: {}", score.idle_ticks, size(score.idle_estimate_bytes))
-    } else {
-        "–".to_owned()
-    };
+fn working_set_line(figures: &Figures, score: &working_set::WorkingSetScore) -> Vec<String> {
+    let idle = (score.idle_ticks > 0).then_some(score.idle_ticks);
     vec![
         figures.backend.clone(),
         score.ticks.to_string(),
@@ -114,7 +91,7 @@ fn working_set_line(figures: &Figures, score: &working_set::Score) -> Vec<String
         signed_percent(score.bias_percent),
         percent(score.interval_holds_percent),
         figure(score.settled_s, 1, " s"),
-        idle,
+        shown(idle, |ticks| format!("{ticks}: {}", size(score.idle_estimate_bytes))),
     ]
 }
 
@@ -128,7 +105,7 @@ fn ages_line(figures: &Figures) -> Vec<String> {
     ]
 }
 
-fn map_line(map: &map::Score) -> Vec<String> {
+fn map_line(map: &map::MapScore) -> Vec<String> {
     let mut cells = vec![map.snapshots.to_string(), figure(map.regions, 0, "")];
     for found in [&map.any, &map.tenth] {
         cells.push(percent(found.found_percent));
@@ -141,7 +118,7 @@ fn map_line(map: &map::Score) -> Vec<String> {
 fn cost_line(figures: &Figures) -> Vec<String> {
     vec![
         figure(figures.cost.cpu_percent, 2, " %"),
-        whole_size(figures.cost.own_peak_rss_bytes),
+        counted_size(figures.cost.own_peak_rss_bytes),
         size(figures.cost.record_bytes_per_minute),
         figure(figures.late_s, 2, " s"),
     ]

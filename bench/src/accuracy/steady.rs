@@ -3,16 +3,17 @@
 use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::phase::PhaseKind;
 use lowtide_model::stats::mean;
+use lowtide_model::units::float;
 use serde::Serialize;
 
 use crate::truth::Truth;
 
-/// How exact it is.
+/// How exact the steady state is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Score {
-    /// Its window, and readings that do not overlap.
+pub struct SteadyScore {
+    /// The window.
     pub window_s: Option<u32>,
-    /// See above.
+    /// Readings that do not overlap.
     pub readings: u64,
     /// Mean of the truth over the stretches that lowtide calls steady, bytes.
     pub truth_bytes: Option<f64>,
@@ -27,10 +28,9 @@ pub struct Score {
 }
 
 /// Compares the steady state of a record that began at `epoch_s`, `CLOCK_MONOTONIC`.
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-pub fn score(answer: &BottomLine, epoch_s: f64, truth: &Truth) -> Score {
+pub fn score(answer: &BottomLine, epoch_s: f64, truth: &Truth) -> SteadyScore {
     let used = &answer.steady.used;
-    let Some(window_s) = used.window_s else { return Score::default() };
+    let Some(window_s) = used.window_s else { return SteadyScore::default() };
     let window = f64::from(window_s);
     let steady = answer.phases.iter().map(|of| of.phase).filter(|phase| phase.kind == PhaseKind::Steady);
     let spans: Vec<(f64, f64)> = steady
@@ -40,13 +40,13 @@ pub fn score(answer: &BottomLine, epoch_s: f64, truth: &Truth) -> Score {
     let all: Vec<f64> = inside.filter_map(|line| line.working_set.get(&window_s).copied()).collect();
     let truth_bytes = mean(&all).map(|bytes| bytes + truth.header.own_bytes());
     let interval_bytes = used.used_low_bytes.zip(used.used_high_bytes).map(|(low, high)| [low, high]);
-    let holds = |(truth, [low, high]): (f64, [u64; 2])| low as f64 <= truth && truth <= high as f64;
-    Score {
+    let holds = |(truth, [low, high]): (f64, [u64; 2])| float(low) <= truth && truth <= float(high);
+    SteadyScore {
         window_s: used.window_s,
         readings: used.readings,
         truth_bytes,
         used_bytes: used.used_bytes,
-        error_percent: truth_bytes.zip(used.used_bytes).map(|(truth, used)| 100.0 * (used as f64 / truth - 1.0)),
+        error_percent: truth_bytes.zip(used.used_bytes).map(|(truth, used)| 100.0 * (float(used) / truth - 1.0)),
         interval_bytes,
         holds: truth_bytes.zip(interval_bytes).map(holds),
     }
@@ -87,6 +87,6 @@ mod tests {
             (answer.steady.used.used_low_bytes, answer.steady.used.used_high_bytes) = (Some(low), Some(120));
             assert_eq!(score(&answer, 990.0, &truth).holds, Some(holds));
         }
-        assert_eq!(score(&BottomLine::default(), 990.0, &truth), Score::default());
+        assert_eq!(score(&BottomLine::default(), 990.0, &truth), SteadyScore::default());
     }
 }

@@ -30,9 +30,8 @@ fn truth() -> Truth {
     Truth::parse(&log).unwrap()
 }
 
-#[expect(clippy::cast_precision_loss)]
 fn mib(count: u64) -> f64 {
-    (count * MIB) as f64
+    lowtide_model::units::float(count * MIB)
 }
 
 /// Estimates that are right but for 2 MiB too much, a map that is right but for one region, and another process.

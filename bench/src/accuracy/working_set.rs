@@ -13,10 +13,10 @@ const SETTLED_PERCENT: f64 = 10.0;
 
 /// How exact the working set of one window is.
 #[derive(Debug, Default, Serialize)]
-pub struct Score {
+pub struct WorkingSetScore {
     /// The window.
     pub window_s: u32,
-    /// Ticks compared: not those within the first seconds, nor those whose window reaches before the first phase.
+    /// Ticks compared: without the first seconds, and without windows that reach before the first phase.
     pub ticks: usize,
     /// Median of the truth.
     pub truth_bytes: Option<f64>,
@@ -57,7 +57,7 @@ impl Pair {
 }
 
 /// Compares every tick that has an estimate. `epoch_s`: when the record began, `CLOCK_MONOTONIC`.
-pub fn score(usage: &[Usage], epoch_s: f64, truth: &Truth, window_s: u32) -> Score {
+pub fn score(usage: &[Usage], epoch_s: f64, truth: &Truth, window_s: u32) -> WorkingSetScore {
     let pairs = usage.iter().filter_map(|row| {
         let (estimate, t_s) = (row.working_set(window_s)?, epoch_s + row.t_s?);
         let truth_bytes = truth.at(t_s, |line| line.working_set.get(&window_s).copied())?;
@@ -65,18 +65,18 @@ pub fn score(usage: &[Usage], epoch_s: f64, truth: &Truth, window_s: u32) -> Sco
         let truth_bytes = truth_bytes + truth.header.own_bytes();
         Some(Pair { since_s: t_s - truth.header.start_s, estimate, truth: truth_bytes, idle })
     });
-    // Before that populating is in the window, which is use as well but not what the pattern is about.
+    // Before that, the window includes populating, which is use as well.
     let all: Vec<Pair> = pairs.filter(|pair| pair.since_s >= f64::from(window_s)).collect();
     let late: Vec<Pair> = all.iter().copied().filter(|pair| pair.since_s >= SETTLING_S).collect();
     of_pairs(window_s, &all, &late)
 }
 
-fn of_pairs(window_s: u32, all: &[Pair], late: &[Pair]) -> Score {
+fn of_pairs(window_s: u32, all: &[Pair], late: &[Pair]) -> WorkingSetScore {
     let (used, idle): (Vec<Pair>, Vec<Pair>) = late.iter().partition(|pair| !pair.idle);
     let errors: Vec<f64> = used.iter().map(Pair::error_percent).collect();
     let sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     let column = |pairs: &[Pair], get: fn(&Pair) -> f64| quantile(&pairs.iter().map(get).collect::<Vec<f64>>(), 0.5);
-    Score {
+    WorkingSetScore {
         window_s,
         ticks: late.len(),
         truth_bytes: column(&used, |pair| pair.truth),

@@ -1,15 +1,18 @@
-//! A long watch of the 2 GiB pattern: whether lowtide's own memory or its record grow beyond what they should.
+//! A long watch of the 2 GiB pattern: growth of lowtide's own memory and of its record.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use lowtide_kernel::proc;
+use lowtide_kernel::root::Kernel;
+use lowtide_model::units::float;
 use lowtide_record::Record;
 use serde::Serialize;
 
 use crate::accuracy::table_bytes;
 use crate::child::Running;
 use crate::fits;
-use crate::grid::{figure, size, table, whole_size};
+use crate::grid::{counted_size, figure, size, table};
 use crate::tools::{Tools, measured};
 
 /// Rows of the table at most about so many.
@@ -36,7 +39,7 @@ struct Sample {
     record_bytes: f64,
 }
 
-/// Watches for so long.
+/// Watches for that time.
 pub fn run(tools: &Tools, minutes: f64) -> anyhow::Result<Long> {
     let eighth = tools.pattern_file("eighth")?;
     fits::check(&eighth)?;
@@ -44,13 +47,13 @@ pub fn run(tools: &Tools, minutes: f64) -> anyhow::Result<Long> {
     let mut program = tools.pattern(&eighth, dir.path())?;
     program.arg("--seconds").arg((60.0 * minutes).to_string());
     let lowtide = Running::start(tools.under_lowtide(&program, dir.path())?, dir.path())?;
-    let (start, pid, record) = (Instant::now(), lowtide.pid(), dir.path().join("record"));
+    let (start, pid, record) = (Instant::now(), lowtide.pid, dir.path().join("record"));
     let every_s = (60.0 * minutes / ROWS).max(1.0);
     let mut samples: Vec<Sample> = Vec::new();
     let limit = Duration::from_secs_f64(60.0 * minutes + 300.0);
     let finished = lowtide.wait(limit, || {
         let t_s = start.elapsed().as_secs_f64();
-        // Afterwards it is no longer recording.
+        // Afterwards it does not record.
         if t_s < 60.0 * minutes && t_s >= samples.last().map_or(0.0, |last| last.t_s) + every_s {
             eprintln!("cost: {t_s:.0} s of {:.0}", 60.0 * minutes);
             samples.push(Sample { t_s, own_rss_bytes: resident(pid), record_bytes: table_bytes(&record) });
@@ -71,29 +74,22 @@ pub fn run(tools: &Tools, minutes: f64) -> anyhow::Result<Long> {
 
 /// Resident set of a process, bytes.
 fn resident(pid: u32) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? * 1024.0)
+    proc::status(&Kernel::default(), pid).ok().map(|status| float(status.rss()))
 }
 
 /// The table.
 pub fn text(long: &Long) -> String {
-    let rows: Vec<Vec<String>> = long
-        .samples
-        .iter()
-        .map(|sample| {
-            vec![figure(Some(sample.t_s), 0, " s"), size(sample.own_rss_bytes), size(Some(sample.record_bytes))]
-        })
-        .collect();
+    let row = |of: &Sample| vec![figure(Some(of.t_s), 0, " s"), size(of.own_rss_bytes), size(Some(of.record_bytes))];
+    let rows: Vec<Vec<String>> = long.samples.iter().map(row).collect();
     let title = format!("\n{} min of the 2 GiB pattern, monitor {}", long.minutes, long.backend);
     let end = format!(
         "own peak RSS {}, monitor CPU {:.2} % of one, finished record {} ({} per minute)\n",
-        whole_size(Some(long.own_peak_rss_bytes)),
+        counted_size(Some(long.own_peak_rss_bytes)),
         long.monitor_cpu_percent,
         size(Some(long.record_bytes)),
         size(Some(long.record_bytes / long.minutes)),
     );
-    table(&title, &["time", "own RSS", "record"], &rows) + &end
+    table(&title, "time | own RSS | record", &rows) + &end
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Slowdown, in pairs of runs that follow each other, so that what else the machine does falls on both.
+//! Slowdown, in pairs of runs that follow each other, so that other load on the machine affects both.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,37 +7,38 @@ use std::time::Duration;
 use anyhow::Context;
 use lowtide_model::interval::Change;
 use lowtide_model::stats::quantile;
+use lowtide_model::units::{float, integer};
 use lowtide_record::Record;
 use serde::Serialize;
 
 use crate::child::Running;
 use crate::fits;
-use crate::grid::{figure, percent, table, whole_size};
+use crate::grid::{counted_size, figure, percent, shown, table};
 use crate::machine::Machine;
 use crate::tools::Tools;
 
 /// No run takes longer.
 const LIMIT: Duration = Duration::from_secs(600);
-/// A run this long tells how much work a second holds.
+/// A run this long calibrates how much work a second holds.
 const CALIBRATED_S: f64 = 0.5;
-/// Less than this tells nothing, however long it took.
+/// Rounds of the first calibration run.
 const FIRST_ROUNDS: u64 = 200;
 
 const NOTES: &str = "\
 time: what the program itself measured for a fixed amount of work, median over the runs; populating memory and the end
 of lowtide's own work are not in it. slowdown: geometric mean of the pairs' ratios with its 95 % interval (Student's t
 on their logarithms; none of fewer than three pairs). CPU time: the same for the program's user and system time,
-populating included; what else the machine does disturbs it less. Runs follow each other without and with lowtide, in
-turn first. monitor CPU: share of one, lowtide and its kernel threads, over the run.
+populating included; other load on the machine disturbs it less. Runs without and with lowtide follow each other; each
+goes first in turn. monitor CPU: share of one, lowtide and its kernel threads, over the run.
 ";
 
-/// What came of all programs.
+/// Results of all programs.
 #[derive(Debug, Default, Serialize)]
 pub struct Pairs {
     rows: Vec<Row>,
     /// Programs that cannot run here, and why.
     skipped: Vec<(&'static str, String)>,
-    /// Share of all CPUs that other things took meanwhile.
+    /// Share of all CPUs that other programs used meanwhile.
     others_percent: Option<f64>,
 }
 
@@ -81,14 +82,14 @@ struct Took {
     cpu_s: f64,
 }
 
-/// What one watched run told of lowtide.
+/// What lowtide used in one watched run.
 struct Own {
     backend: String,
     cpu_percent: f64,
     peak_rss_bytes: u64,
 }
 
-/// A program that does a given amount of work and says how long it took.
+/// A program that does a given amount of work and measures its time.
 type Load<'a> = Box<dyn Fn(u64, &Path) -> anyhow::Result<Command> + 'a>;
 
 fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
@@ -109,7 +110,7 @@ fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
     Ok([("memory (2 GiB)", memory), ("computing", own("spin")), ("faults and processes", own("churn"))])
 }
 
-/// All three programs.
+/// Measures all three programs.
 pub fn run(tools: &Tools, count: u32, seconds: f64) -> anyhow::Result<Pairs> {
     let (machine, mut result) = (Machine::new(), Pairs::default());
     for (name, load) in loads(tools)? {
@@ -128,7 +129,7 @@ fn one(tools: &Tools, (name, load): (&'static str, &Load<'_>), count: u32, secon
     for number in 0..count {
         eprintln!("cost: {name}, pair {} of {count}", number + 1);
         let mut pair = Pair { alone: Took::default(), watched: Took::default() };
-        // In turn first: what the run before leaves behind falls on either kind alike.
+        // Each goes first in turn: effects of the run before are the same for both.
         for alone in [number % 2 == 0, number % 2 == 1] {
             if alone {
                 pair.alone = run_alone(tools, load, rounds)?;
@@ -181,20 +182,18 @@ fn calibrate(tools: &Tools, load: &Load<'_>, seconds: f64) -> anyhow::Result<u64
 }
 
 fn scaled(rounds: u64, factor: f64) -> u64 {
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "work")]
-    let rounds = (rounds as f64 * factor).max(1.0) as u64;
-    rounds
+    integer(float(rounds) * factor).max(1)
 }
 
-/// The program, inside one that adds its CPU time.
+/// The program under `timed`, which adds its CPU time.
 fn timed(program: &Command) -> anyhow::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("timed").arg(program.get_program()).args(program.get_args());
     Ok(command)
 }
 
-fn took(told: &serde_json::Value) -> anyhow::Result<Took> {
-    let figure = |name: &str| told[name].as_f64().with_context(|| format!("the program did not tell {name}"));
+fn took(figures: &serde_json::Value) -> anyhow::Result<Took> {
+    let figure = |name: &str| figures[name].as_f64().with_context(|| format!("the program did not report {name}"));
     Ok(Took { seconds: figure("seconds")?, cpu_s: figure("cpu_s")? })
 }
 
@@ -219,43 +218,39 @@ fn run_watched(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<(T
 
 /// The table.
 pub fn text(pairs: &Pairs) -> String {
-    let head = [
-        "program",
-        "monitor",
-        "pairs",
-        "alone",
-        "watched",
-        "slowdown",
-        "95 % interval",
-        "CPU time",
-        "95 % interval",
-        "monitor CPU",
-        "own peak RSS",
-    ];
+    let head = "program | monitor | pairs | alone | watched | slowdown | 95 % interval | CPU time | \
+        95 % interval | monitor CPU | own peak RSS";
     let lines: Vec<Vec<String>> = pairs
         .rows
         .iter()
         .map(|row| {
-            let mut cells = vec![row.program.to_owned(), row.backend.clone(), row.pairs.len().to_string()];
-            cells.push(figure(row.time.median_alone_s, 3, " s"));
-            cells.push(figure(row.time.median_watched_s, 3, " s"));
-            cells.extend([&row.time, &row.cpu].into_iter().flat_map(shown));
-            cells.push(figure(row.monitor_cpu_percent, 2, " %"));
-            cells.push(whole_size(row.own_peak_rss_bytes));
-            cells
+            let [[time, time_interval], [cpu, cpu_interval]] = [&row.time, &row.cpu].map(cells);
+            vec![
+                row.program.to_owned(),
+                row.backend.clone(),
+                row.pairs.len().to_string(),
+                figure(row.time.median_alone_s, 3, " s"),
+                figure(row.time.median_watched_s, 3, " s"),
+                time,
+                time_interval,
+                cpu,
+                cpu_interval,
+                figure(row.monitor_cpu_percent, 2, " %"),
+                counted_size(row.own_peak_rss_bytes),
+            ]
         })
         .collect();
-    let mut out = table("Cost to the watched program", &head, &lines);
+    let mut out = table("Cost to the watched program", head, &lines);
     for (program, why) in &pairs.skipped {
         out += &format!("skip - cost on {program}: {why}\n");
     }
-    out + &format!("Meanwhile other things took {} of all CPUs.\n", percent(pairs.others_percent)) + NOTES
+    out + &format!("Meanwhile other programs used {} of all CPUs.\n", percent(pairs.others_percent)) + NOTES
 }
 
-fn shown(slowdown: &Slowdown) -> [String; 2] {
+fn cells(slowdown: &Slowdown) -> [String; 2] {
     [
-        slowdown.percent.map_or_else(|| percent(None), |value| format!("{value:+.2} %")),
-        slowdown.interval_percent.map_or_else(|| percent(None), |[low, high]| format!("{low:+.2} .. {high:+.2} %")),
+        shown(slowdown.percent, |value| format!("{value:+.2} %")),
+        shown(slowdown.interval_percent, |[low, high]| format!("{low:+.2} .. {high:+.2} %")),
     ]
 }
 
@@ -265,7 +260,7 @@ mod tests {
 
     #[test]
     fn slowdown_is_that_of_the_pairs_not_of_the_runs() {
-        // The machine got three times slower half way: the pairs do not care.
+        // The machine gets three times slower half way: the pairs do not change.
         let pairs = [(1.0, 1.1), (1.0, 1.1), (3.0, 3.3), (3.0, 3.3)];
         let took = |seconds| Took { seconds, cpu_s: 1.0 };
         let pair = |(alone, watched)| Pair { alone: took(alone), watched: took(watched) };

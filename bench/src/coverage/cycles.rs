@@ -1,22 +1,23 @@
-//! The interval of what steady state uses, as the bottom line has it, where windows were read in cycles with gaps between them.
+//! The bottom line's interval of what steady state uses, where windows are read in cycles with gaps between them.
 
 use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::budget::Known;
 use lowtide_model::meta::Meta;
 use lowtide_model::phase::{Phase, PhaseKind};
 use lowtide_model::random::Random;
+use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 
 use super::series::{bursty, drifting, fading, steady};
-use super::{Args, Line};
+use super::{CoverageArgs, Line};
 
 const NAME: &str = "steady use, sampled cycles";
-/// Seconds from one clear of the accessed bits to the next, and the window that is stated.
+/// Seconds between two clears of the accessed bits, and the window.
 const CYCLE_S: usize = 20;
 const WINDOW_S: usize = 10;
 const MIB: f64 = 1_048_576.0;
 
-pub fn lines(args: &Args) -> Vec<Line> {
+pub fn lines(args: &CoverageArgs) -> Vec<Line> {
     let line = |program, series: fn(&mut Random, usize) -> (Vec<f64>, f64)| {
         args.line((NAME, program), 30, move |random, cycles| {
             let (values, _) = series(random, CYCLE_S * cycles + 1);
@@ -26,7 +27,7 @@ pub fn lines(args: &Args) -> Vec<Line> {
     vec![line("steady", steady), line("drifting", drifting), line("bursty", bursty), line("bursty, fading", fading)]
 }
 
-/// Whether the interval holds the mean of the window over the run, whose use was so much in each second; `None` without one.
+/// Whether the interval holds the mean of the window over the run that used so much in each second; `None` without one.
 fn holds(used: &[f64]) -> Option<bool> {
     let window = |end: usize| used[end - WINDOW_S..end].iter().copied().fold(0.0, f64::max);
     let all: Vec<f64> = (WINDOW_S..=used.len()).map(window).collect();
@@ -43,8 +44,7 @@ fn holds(used: &[f64]) -> Option<bool> {
     let phases = [Phase { kind: PhaseKind::Steady, from_s: 0.0, to_s }];
     let meta = Meta::default();
     let of = BottomLine::of(&Known { phases: &phases, ..Known::of(&meta, &rows) }, 0.02).steady.used;
-    #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-    let [low, high] = [of.used_low_bytes? as f64, of.used_high_bytes? as f64];
-    // Whole bytes.
+    let [low, high] = [float(of.used_low_bytes?), float(of.used_high_bytes?)];
+    // They are rounded to bytes.
     Some(low - 1.0 <= truth && truth <= high + 1.0)
 }

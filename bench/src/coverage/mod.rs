@@ -1,4 +1,4 @@
-//! How often the intervals that lowtide prints hold the truth, on simulated programs whose truth is known.
+//! How often the intervals that lowtide prints hold the truth, on simulated programs.
 
 mod cycles;
 mod pages;
@@ -6,24 +6,25 @@ mod runs;
 mod series;
 
 use lowtide_model::random::{Random, mix};
+use lowtide_model::units::{float, integer};
 use rayon::prelude::*;
 
-use crate::grid::table;
+use crate::grid::{NONE, table};
 
 const NOTES: &str = "\
 Percent of simulated programs whose 95 % interval held the truth; in brackets the share that had an interval, where not all
-did. A dash: no interval is given. n: runs, pairs of runs, hosts or seconds. Intervals that hold lie between 90 and 98.
-Where what is used lies in a few pieces, the interval always holds: it is never narrower than some two sampled pages, and
+did. A dash: no interval is given. n: runs, pairs of runs, hosts or seconds. Good intervals hold in 90 to 98 %.
+Where the used memory lies in a few pieces, the interval always holds: it is at least about two sampled pages wide, and
 the estimate is hardly ever off by more than one. Means of runs that are not in pairs count a machine that gets slower as
-an error, and of three to ten runs too few meet the few that take long: that is why nothing prints them.
+an error, and of three to ten runs too few meet the few slow ones: that is why nothing prints them.
 ";
 
-/// The numbers of runs, pairs or seconds that are asked for.
+/// Numbers of runs, pairs or seconds.
 const LENGTHS: [usize; 6] = [3, 5, 10, 30, 60, 300];
 
 /// `lowtide-bench coverage`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct CoverageArgs {
     /// Simulated programs for each figure
     #[arg(long, default_value = "2000")]
     programs: u32,
@@ -41,7 +42,7 @@ struct Held {
 }
 
 impl Held {
-    /// Takes in whether a program's interval held the truth; `None` if it had none.
+    /// Adds whether a program's interval held the truth; `None` if it had none.
     fn add(self, holds: Option<bool>) -> Self {
         Self {
             programs: self.programs + 1,
@@ -55,28 +56,29 @@ impl Held {
     }
 
     fn text(self) -> String {
-        let percent = |part: u32, whole: u32| 100.0 * f64::from(part) / f64::from(whole.max(1));
+        let percent = |part: u32, all: u32| 100.0 * f64::from(part) / f64::from(all.max(1));
         match (self.given, self.programs) {
-            (0, _) => "–".to_owned(),
+            (0, _) => NONE.to_owned(),
             (given, programs) if given == programs => format!("{:.1}", percent(self.held, given)),
             (given, programs) => format!("{:.1} ({:.0} %)", percent(self.held, given), percent(given, programs)),
         }
     }
 }
 
-/// What an interval does on one kind of program.
+/// One interval on one kind of program.
 struct Line {
     interval: &'static str,
     program: &'static str,
-    /// By length; `None` where it was not asked.
+    /// By length; `None` where it was not tried.
     held: Vec<Option<Held>>,
 }
 
-impl Args {
-    /// Asks each of as many simulated programs whether its interval holds the truth.
+impl CoverageArgs {
+    /// Counts the simulated programs whose interval holds the truth.
     fn count(&self, name: &str, length: usize, one: impl Fn(&mut Random) -> Option<bool> + Sync) -> Held {
-        // Each figure has numbers of its own, whatever else is asked.
-        let start = name.bytes().fold(mix(self.seed ^ length as u64), |hash, byte| mix(hash ^ u64::from(byte)));
+        // Each figure has random numbers of its own, whatever else is counted.
+        let start =
+            name.bytes().fold(mix(self.seed ^ integer(float(length))), |hash, byte| mix(hash ^ u64::from(byte)));
         (0..self.programs)
             .into_par_iter()
             .map(|program| Held::default().add(one(&mut Random::new(mix(start ^ u64::from(program))))))
@@ -98,8 +100,7 @@ impl Args {
 }
 
 fn print(title: &str, lines: &[Line]) {
-    let head: Vec<String> = LENGTHS.iter().map(|length| format!("n = {length}")).collect();
-    let head: Vec<&str> = ["interval", "program"].into_iter().chain(head.iter().map(String::as_str)).collect();
+    let head = format!("interval | program | n = {}", LENGTHS.map(|length| length.to_string()).join(" | n = "));
     let cells = |line: &Line| {
         let held = line.held.iter().map(|held| held.map_or_else(String::new, Held::text));
         [line.interval, line.program].into_iter().map(str::to_owned).chain(held).collect()
@@ -108,17 +109,17 @@ fn print(title: &str, lines: &[Line]) {
 }
 
 /// Prints the tables.
-///
-/// # Errors
-/// None so far; the signature is that of a command.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a command")]
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub fn run(args: &CoverageArgs) -> anyhow::Result<()> {
     let mut lines = runs::lines(args);
     lines.extend(series::lines(args));
     lines.extend(cycles::lines(args));
     lines.extend(pages::lines(args));
     print("Intervals that held the truth, %", &lines);
-    print("Trials that were called certain, and wrong, %: what is allowed is just what is lost", &runs::mistakes(args));
+    print(
+        "Trials that ended as certain, and wrong, %: the allowed slowdown equals the true one",
+        &runs::mistakes(args),
+    );
     print!("{NOTES}");
     Ok(())
 }
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn intervals_hold_the_truth_in_nine_of_ten_programs_and_more() {
-        let args = Args { programs: 200, seed: 1 };
+        let args = CoverageArgs { programs: 200, seed: 1 };
         for line in runs::lines(&args).into_iter().chain(series::lines(&args)) {
             for (length, held) in LENGTHS.iter().zip(&line.held) {
                 let Some(held) = held.filter(|held| held.given > 0) else { continue };

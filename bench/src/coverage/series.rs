@@ -1,9 +1,10 @@
-//! Intervals of a mean over time: values second by second, each depending on those before.
+//! Intervals of a mean over time, of values that depend on those before.
 
 use lowtide_model::interval::series_interval;
 use lowtide_model::random::Random;
+use lowtide_model::units::float;
 
-use super::{Args, Line};
+use super::{CoverageArgs, Line};
 
 const NAME: &str = "mean over time";
 /// Seconds that a burst lasts, at least and at most.
@@ -11,7 +12,7 @@ const BURST_S: [f64; 2] = [5.0, 20.0];
 /// Seconds between two bursts, mean.
 const LULL_S: f64 = 12.5;
 
-pub fn lines(args: &Args) -> Vec<Line> {
+pub fn lines(args: &CoverageArgs) -> Vec<Line> {
     let holds = |values: &[f64], truth: f64| {
         let [low, high] = series_interval(values)?.ends();
         Some(low <= truth && truth <= high)
@@ -29,10 +30,10 @@ pub fn steady(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     ((0..length).map(|_| random.normal()).collect(), 0.0)
 }
 
-/// Rises or falls by up to six standard deviations of its noise; the truth is the mean over the run.
+/// Rises or falls by up to six standard deviations of the noise; the truth is the mean over the run.
 pub fn drifting(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let rise = 12.0 * (random.chance() - 0.5);
-    let at = |second| rise * ((count(second) + 0.5) / count(length) - 0.5) + random.normal();
+    let at = |second| rise * ((float(second) + 0.5) / float(length) - 0.5) + random.normal();
     ((0..length).map(at).collect(), 0.0)
 }
 
@@ -52,7 +53,7 @@ pub fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
         }
         f64::from(u8::from(in_burst)) + 0.1 * random.normal()
     };
-    // Until where it began no longer matters.
+    // Until the start no longer matters.
     for _ in 0..200 {
         second(random);
     }
@@ -60,7 +61,7 @@ pub fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     ((0..length).map(|_| second(random)).collect(), mean_s / (mean_s + LULL_S))
 }
 
-/// Each value goes on from the one before (AR(1)), with a memory of 2.5 to 10 seconds.
+/// AR(1) with a memory of 2.5 to 10 seconds.
 pub fn fading(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let keeps = 1.0 - 1.0 / (2.5 + 7.5 * random.chance());
     let fresh = (1.0 - keeps * keeps).sqrt();
@@ -70,9 +71,4 @@ pub fn fading(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
         value
     };
     ((0..length).map(next).collect(), 0.0)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a few hundred")]
-fn count(value: usize) -> f64 {
-    value as f64
 }

@@ -1,4 +1,4 @@
-//! damo: DAMON's own user-space tool. Only where nobody else holds DAMON.
+//! damo: DAMON's own user-space tool. Only where nothing else uses DAMON.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,48 +8,42 @@ use anyhow::{Context, bail};
 use lowtide_kernel::damon;
 use lowtide_kernel::root::Kernel;
 
-use super::kdamonds::Kdamonds;
-use super::subject::{Subject, now_s};
-use super::{Answer, Args, Used};
-use crate::child::{Finished, Running};
+use super::subject::watch;
+use super::{Answer, PeersArgs, Used};
+use crate::child::{FinishedChild, Running};
 use crate::truth::Truth;
 
-/// damo takes up to ten seconds to begin on slow machines, and some to write its file.
-const SPARE_S: f64 = 120.0;
-
 /// Records a pattern by `damo record`, then asks `damo report wss`.
-pub fn watch(args: &Args, pattern: &str) -> anyhow::Result<(Answer, Truth)> {
+pub fn run(args: &PeersArgs, pattern: &str) -> anyhow::Result<(Answer, Truth)> {
     possible(&args.damo)?;
     let dir = args.tools.folder()?;
     let recorded = dir.path().join("damon.data");
-    let subject = Subject::start(&args.tools, pattern, args.seconds, dir.path())?;
-    let mut record = Command::new(&args.damo);
-    // Only accesses: by default it records a CPU profile as well, which nobody asked for here.
-    record.args(["record", "--do_record", "access", "--timeout"]).arg(args.seconds.to_string());
-    record.arg("-o").arg(&recorded).arg(subject.pid().to_string());
-    let (start_s, mut threads) = (now_s(), Kdamonds::new());
-    let limit = Duration::from_secs_f64(args.seconds + SPARE_S);
-    let finished = Running::start(record, dir.path())?.wait(limit, || threads.look())?;
-    let watched = Some((start_s, now_s()));
-    let truth = subject.end()?;
-    if finished.ended.code != 0 || !recorded.exists() {
-        bail!("damo record: {}", complaint(&finished));
+    let watched = watch(args, pattern, dir.path(), |pid| {
+        let mut record = Command::new(&args.damo);
+        // Only accesses: by default it records a CPU profile as well.
+        record.args(["record", "--do_record", "access", "--timeout"]).arg(args.seconds.to_string());
+        record.arg("-o").arg(&recorded).arg(pid.to_string());
+        Ok(record)
+    })?;
+    if watched.recorder.ended.code != 0 || !recorded.exists() {
+        bail!("damo record: {}", complaint(&watched.recorder));
     }
-    let mut recording = used(&finished);
-    recording.cpu_s = recording.cpu_s.map(|cpu_s| cpu_s + threads.cpu_s());
+    let mut recording = Used::of(&watched.recorder);
+    recording.cpu_s = recording.cpu_s.map(|cpu_s| cpu_s + watched.kdamonds_s);
     let mut report = Command::new(&args.damo);
     report.args(["report", "wss", "--raw_number", "--range", "50", "51", "1", "--input"]).arg(&recorded);
-    let told = Running::start(report, dir.path())?.wait(limit, || ())?;
-    let median = median(&told.stdout).with_context(|| format!("damo report wss: {}", complaint(&told)))?;
+    let limit = Duration::from_secs_f64(args.seconds + 120.0);
+    let report = Running::start(report, dir.path())?.wait(limit, || ())?;
+    let median = median(&report.stdout).with_context(|| format!("damo report wss: {}", complaint(&report)))?;
     let answer = Answer {
         seconds: args.seconds,
         working_set_bytes: Some(median),
         recording,
-        answering: used(&told),
-        watched,
+        answering: Used::of(&report),
+        watched: Some((watched.from_s, watched.to_s)),
         ..Answer::default()
     };
-    Ok((answer, truth))
+    Ok((answer, watched.truth))
 }
 
 fn possible(damo: &Path) -> anyhow::Result<()> {
@@ -71,21 +65,16 @@ fn possible(damo: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn used(finished: &Finished) -> Used {
-    Used { cpu_s: Some(finished.ended.cpu_s), peak_rss_bytes: Some(finished.ended.peak_rss_bytes) }
-}
-
-/// damo complains on either.
-fn complaint(finished: &Finished) -> String {
-    let said = if finished.stderr.trim().is_empty() { &finished.stdout } else { &finished.stderr };
-    said.lines().last().unwrap_or("it said nothing").to_owned()
+/// damo writes errors to either output.
+fn complaint(finished: &FinishedChild) -> String {
+    let output = if finished.stderr.trim().is_empty() { &finished.stdout } else { &finished.stderr };
+    output.lines().last().unwrap_or("no message").to_owned()
 }
 
 /// The 50th percentile of a working set distribution: a line of the percentile, the bytes, and perhaps a bar.
-fn median(told: &str) -> Option<f64> {
-    let fields = |line: &str| line.split('|').next().unwrap_or_default().replace(',', "");
-    told.lines().find_map(|line| {
-        let line = fields(line);
+fn median(report: &str) -> Option<f64> {
+    report.lines().find_map(|line| {
+        let line = line.split('|').next()?.replace(',', "");
         let mut words = line.split_whitespace();
         if words.next()? != "50" {
             return None;

@@ -1,8 +1,7 @@
-//! `lowtide-bench peers`: the same programs watched by other tools, what they find, and what they use for it.
+//! `lowtide-bench peers`: the same programs watched by other tools, their figures, and what they use for it.
 
 mod damo;
 mod gnu_time;
-mod kdamonds;
 mod lowtide;
 mod print;
 mod psutil;
@@ -13,19 +12,20 @@ use std::path::PathBuf;
 use lowtide_model::stats::{max, quantile};
 use serde::Serialize;
 
-use crate::fits;
+use crate::child::FinishedChild;
 use crate::tools::Tools;
 use crate::truth::Truth;
+use crate::{fits, grid};
 
 /// Left out of the truth at the start: every recorder takes a moment.
 const SETTLING_S: f64 = 3.0;
 
 /// `peers`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct PeersArgs {
     #[command(flatten)]
     tools: Tools,
-    /// Watch each program so long
+    /// Seconds that each program is watched
     #[arg(long, value_name = "N", default_value_t = 30.0)]
     seconds: f64,
     /// Patterns to watch
@@ -45,12 +45,18 @@ pub struct Args {
     json: bool,
 }
 
-/// What a part of a recorder's work used.
+/// What a step of a recorder's work used.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Used {
     cpu_s: Option<f64>,
     /// Of its largest process.
     peak_rss_bytes: Option<u64>,
+}
+
+impl Used {
+    fn of(finished: &FinishedChild) -> Self {
+        Self { cpu_s: Some(finished.ended.cpu_s), peak_rss_bytes: Some(finished.ended.peak_rss_bytes) }
+    }
 }
 
 /// What a recorder found.
@@ -62,9 +68,9 @@ struct Answer {
     working_set_bytes: Option<f64>,
     /// Kernel threads included.
     recording: Used,
-    /// What it takes to get the answer from the recording, where that is a step of its own.
+    /// Getting the answer from the recording, where that is a step of its own.
     answering: Used,
-    /// The time of which the truth is asked, `CLOCK_MONOTONIC`; `None` = all of it.
+    /// Start and end of the watch, `CLOCK_MONOTONIC`; `None` = the program's own.
     watched: Option<(f64, f64)>,
 }
 
@@ -75,7 +81,7 @@ struct Report<'a> {
 }
 
 /// One recorder on one pattern.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Row {
     pattern: String,
     recorder: &'static str,
@@ -86,22 +92,16 @@ struct Row {
     truth_working_set_bytes: Option<f64>,
 }
 
-/// A way to watch: on this pattern, for so long, by the means of `Args`.
-type Recorder = fn(&Args, &str) -> anyhow::Result<(Answer, Truth)>;
+/// Watches this pattern.
+type Recorder = fn(&PeersArgs, &str) -> anyhow::Result<(Answer, Truth)>;
 
 /// All of them.
-const RECORDERS: [(&str, Recorder); 4] = [
-    ("GNU time", gnu_time::watch),
-    ("psutil, 1 Hz", psutil::watch),
-    ("damo", damo::watch),
-    ("lowtide", lowtide::watch),
-];
+const RECORDERS: [(&str, Recorder); 4] =
+    [("GNU time", gnu_time::run), ("psutil, 1 Hz", psutil::run), ("damo", damo::run), ("lowtide", lowtide::run)];
 
-/// Watches every pattern by every recorder and prints what came of it.
-///
-/// # Errors
-/// If a pattern is not found. A recorder that cannot serve here is skipped, with the reason.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+/// Watches every pattern by every recorder and prints the figures. A recorder that cannot run here is skipped, with the
+/// reason.
+pub fn run(args: &PeersArgs) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for (pattern, file) in args.only.iter().zip(args.tools.pattern_files(&args.only)?) {
         for (recorder, watch) in RECORDERS {
@@ -109,23 +109,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             rows.push(row(pattern, recorder, fits::check(&file).and_then(|()| watch(args, pattern))));
         }
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&Report { peers: &rows })?);
-    } else {
-        print!("{}", print::text(&rows));
-    }
-    Ok(())
+    grid::print(args.json, &Report { peers: &rows }, || print::text(&rows))
 }
 
 fn row(pattern: &str, recorder: &'static str, result: anyhow::Result<(Answer, Truth)>) -> Row {
-    let mut row = Row {
-        pattern: pattern.to_owned(),
-        recorder,
-        skipped: None,
-        answer: None,
-        truth_peak_bytes: None,
-        truth_working_set_bytes: None,
-    };
+    let mut row = Row { pattern: pattern.to_owned(), recorder, ..Row::default() };
     match result {
         Ok((answer, truth)) => {
             let (from_s, to_s) = answer.watched.unwrap_or((truth.header.start_s, f64::INFINITY));

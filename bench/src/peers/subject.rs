@@ -1,61 +1,58 @@
 //! The program that recorders watch while it runs, and what it really did.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use crate::child::Running;
-use crate::tools::Tools;
+use super::PeersArgs;
+use crate::child::{FinishedChild, Running};
+use crate::kdamonds::Kdamonds;
+use crate::machine::monotonic_s;
 use crate::truth::Truth;
 
 /// Populating takes at most so long.
 const POPULATED: Duration = Duration::from_secs(180);
-/// The program goes on for so long after recorders were to end: some take a while to begin.
+/// The program runs so much longer than recorders: some take a while to begin, and some to write a file.
 const SPARE_S: f64 = 90.0;
 
-/// A populated pattern program.
-#[derive(Debug)]
-pub struct Subject {
-    running: Running,
-    log: PathBuf,
+/// A recorder that watched a pattern.
+pub struct Watched {
+    pub recorder: FinishedChild,
+    /// CPU time of DAMON's kernel threads meanwhile.
+    pub kdamonds_s: f64,
+    /// Start and end of the recorder, `CLOCK_MONOTONIC`.
+    pub from_s: f64,
+    pub to_s: f64,
+    pub truth: Truth,
 }
 
-impl Subject {
-    /// Starts a pattern and waits until all its memory is there.
-    pub fn start(tools: &Tools, pattern: &str, seconds: f64, dir: &Path) -> anyhow::Result<Self> {
-        let log = dir.join("truth.jsonl");
-        let mut command = tools.pattern(&tools.pattern_file(pattern)?, dir)?;
-        command.arg("--truth").arg(&log).arg("--seconds").arg((seconds + SPARE_S).to_string());
-        let mut running = Running::start(command, dir)?;
-        let start = Instant::now();
-        while Truth::read(&log).is_err() {
-            if start.elapsed() > POPULATED || !running.is_running()? {
-                bail!("the pattern did not begin");
-            }
-            std::thread::sleep(Duration::from_millis(50));
+/// Starts a pattern, waits until its memory is populated, runs the recorder that `command` gives for its process id, and
+/// ends the pattern.
+pub fn watch(
+    args: &PeersArgs,
+    pattern: &str,
+    dir: &Path,
+    command: impl FnOnce(u32) -> anyhow::Result<Command>,
+) -> anyhow::Result<Watched> {
+    let log = dir.join("truth.jsonl");
+    let mut subject = args.tools.pattern(&args.tools.pattern_file(pattern)?, dir)?;
+    subject.arg("--truth").arg(&log).arg("--seconds").arg((args.seconds + SPARE_S).to_string());
+    let mut subject = Running::start(subject, dir)?;
+    let start = Instant::now();
+    while Truth::read(&log).is_err() {
+        if start.elapsed() > POPULATED || !subject.is_running()? {
+            bail!("the pattern did not begin");
         }
-        Ok(Self { running, log })
+        std::thread::sleep(Duration::from_millis(50));
     }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.running.pid()
-    }
-
-    /// Ends it and tells what it did.
-    pub fn end(mut self) -> anyhow::Result<Truth> {
-        self.running.terminate();
-        self.running.wait(Duration::from_secs(60), || ()).context("ending the pattern")?;
-        Truth::read(&self.log)
-    }
-}
-
-/// Seconds on `CLOCK_MONOTONIC`.
-#[must_use]
-pub fn now_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    #[expect(clippy::cast_precision_loss, reason = "an uptime")]
-    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
-    seconds
+    let command = command(subject.pid)?;
+    let (from_s, mut kdamonds) = (monotonic_s(), Kdamonds::new());
+    let limit = Duration::from_secs_f64(args.seconds + 120.0);
+    let recorder = Running::start(command, dir)?.wait(limit, || kdamonds.poll())?;
+    let to_s = monotonic_s();
+    subject.terminate();
+    subject.wait(Duration::from_secs(60), || ()).context("ending the pattern")?;
+    Ok(Watched { recorder, kdamonds_s: kdamonds.total_s(), from_s, to_s, truth: Truth::read(&log)? })
 }

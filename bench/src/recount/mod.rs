@@ -1,15 +1,15 @@
 //! `lowtide-bench recount`: how much memory a program uses within a time, counted by page faults.
 //!
-//! All of lowtide's monitors read accessed bits. This does not: the program is stopped, everything of it is paged out, and
-//! it goes on; whatever is mapped again after the window was touched within it. Anonymous memory is counted page by page
+//! All of lowtide's monitors read accessed bits. This does not: it stops the program, pages out all its memory, and
+//! continues it; whatever is mapped again after the window was touched within it. Anonymous memory is counted page by page
 //! and exactly. What remains unknown is reported: pages that could not be evicted (locked, or mapped by other programs too),
-//! and pages of files that a fault mapped along with the one it was for.
+//! and pages of files that a fault mapped besides its own.
 //!
 //! Limits: memory that was touched and unmapped again within the window is not counted, nor are files that are read and
-//! not mapped. Pages that come back cost time, so a program that works as fast as it can gets less done than usual,
-//! mostly within the first second: beside each figure stands the share of its usual work that it got done, by its own CPU
-//! time outside of the kernel, and the kernel time spent. Huge pages are split: the count is by 4 KiB, and a second figure
-//! counts those that were huge before as a whole. khugepaged could read pages back.
+//! not mapped. Refaults cost time, so a program that runs at full speed does less work than usual, mostly within the first
+//! second: beside each figure are the share of its usual work, by its CPU time outside of the kernel, and the kernel time.
+//! Huge pages are split: the count is by 4 KiB, and a second figure counts huge pages of before completely. khugepaged
+//! could read pages back.
 
 mod pages;
 mod print;
@@ -27,41 +27,43 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Advice, Signals};
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::PAGE;
-use lowtide_model::units::Span;
+use lowtide_model::units::{Span, float, integer};
 use serde::Serialize;
 
+use crate::grid;
+use crate::machine::monotonic_s;
 use crate::truth::Truth;
-use pages::{Evicted, Kept, Picture, Touched};
-use swap::Swap;
+use pages::{Evicted, Kept, Touched, TreePages};
+use swap::CountSwap;
 use tree::{Still, Tree};
 
-/// Between two looks whether a signal has come.
-const LOOK: Duration = Duration::from_millis(10);
-/// Evicting is repeated as long as it gets anywhere, so often at most.
+/// Between two checks for a signal.
+const CHECK: Duration = Duration::from_millis(10);
+/// Evicting is repeated as long as it makes progress, so often at most.
 const PASSES: u32 = 6;
-/// How fast a program usually works is looked at so long before each eviction.
+/// The usual CPU use of a program is measured for so long before each eviction.
 const USUAL: Duration = Duration::from_secs(2);
-/// Of a program that computes for less than this share of the time, too few clock ticks are counted to say.
+/// A program that computes for less than this share of the time has too few clock ticks to measure its work.
 const COMPUTES: f64 = 0.1;
-/// The log of a pattern program speaks of a moment once the next line is there.
+/// A pattern program writes the next line of its log within this time.
 const NEXT_LINE: Duration = Duration::from_millis(1500);
 
 /// `recount`
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct RecountArgs {
     /// Count this process and its descendants
     #[arg(long, value_name = "PID", conflicts_with = "command", required_unless_present = "command")]
     pid: Option<u32>,
-    /// When the program is in steady state: begin after so long
+    /// Begin after this time, when the program is in steady state
     #[arg(long, value_name = "TIME", default_value = "10s")]
     after: Span,
     /// Windows, ascending
     #[arg(long, value_name = "TIMES", value_delimiter = ',', default_value = "1s,5s,10s")]
     windows: Vec<Span>,
-    /// Evict and count so often
+    /// Number of rounds of evicting and counting
     #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// The log that a pattern program writes (`--truth`), to hold the count against
+    /// The log that a pattern program writes (`--truth`), to compare the count to
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
     /// Print JSON instead of tables
@@ -85,15 +87,15 @@ struct Report {
 /// One eviction and what came back.
 #[derive(Debug, Serialize)]
 struct Round {
-    /// When the program went on: `CLOCK_MONOTONIC`, seconds.
+    /// When the program continued: `CLOCK_MONOTONIC`, seconds.
     start_s: f64,
-    /// How long it was stopped to be evicted.
+    /// How long it was stopped for the eviction.
     stopped_s: f64,
-    /// What was in memory before.
+    /// In memory before.
     before: Kept,
     /// Of it, in huge pages.
     huge_bytes: u64,
-    /// What could not be evicted.
+    /// Not evictable.
     kept: Kept,
     windows: Vec<Window>,
 }
@@ -102,21 +104,21 @@ struct Round {
 #[derive(Debug, Clone, Serialize)]
 struct Window {
     window_s: f64,
-    /// When it was over: `CLOCK_MONOTONIC`, seconds.
+    /// Its end: `CLOCK_MONOTONIC`, seconds.
     end_s: f64,
     touched: Touched,
     /// Counted bytes: at least, and at most.
     used_bytes: [u64; 2],
-    /// CPU time of the program outside of the kernel, beside that in the same time before the eviction: the share of its
-    /// usual work that it got done. Nothing for a program that hardly computes.
+    /// CPU time of the program outside of the kernel, as a share of that in the same time before the eviction: the share of
+    /// its usual work. `None` for a program that hardly computes.
     work_share: Option<f64>,
-    /// CPU time in the kernel within the window, most of it for pages that came back.
+    /// CPU time in the kernel within the window, most of it for refaults.
     system_s: f64,
-    /// What the program's own log says.
+    /// From the program's own log.
     truth: Option<Against>,
 }
 
-/// A count and the log it is held against, which speaks of the program's areas and tables alone.
+/// A count, and the program's log for comparison, which covers its areas and tables.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Against {
     log_bytes: f64,
@@ -124,17 +126,14 @@ struct Against {
     counted_bytes: f64,
 }
 
-/// Counts and prints.
-///
-/// # Errors
-/// If there can be no swap, it is not permitted, the program ends too early, or a signal comes.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    anyhow::ensure!(!args.windows.is_empty() && args.windows.is_sorted(), "windows are given ascending");
+/// Counts and prints. Fails without swap or permission, if the program ends too early, or if a signal comes.
+pub fn run(args: &RecountArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(!args.windows.is_empty() && args.windows.is_sorted(), "windows must be ascending");
     let kernel = Kernel::default();
     let signals = Signals::block(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let journal = Journal::open(kernel.clone(), &undo::folder())?;
     let dir = tempfile::tempdir()?;
-    // Declared before the tree, so that a program started here has ended when swap goes and nothing is read back.
+    // Declared before the tree: a program started here has ended before swap is switched off, so nothing is read back.
     let swap;
     let mut tree = match args.pid {
         Some(pid) => Tree::of(&kernel, pid)?,
@@ -142,7 +141,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut wait = |until: Instant, tree: &mut Tree| wait(until, &signals, tree);
     wait(Instant::now() + args.after.0, &mut tree)?;
-    swap = Swap::ready(&kernel, &journal, resident(&kernel, &tree)?)?;
+    swap = CountSwap::ready(&kernel, &journal, resident(&kernel, &tree)?)?;
     let mut counter = Counter { kernel, journal, around: swap.around, huge: HashSet::new() };
     let mut report = Report { own_swap: swap.own.is_some(), fault_around_pages: swap.around, rounds: Vec::new() };
     for number in 1..=args.rounds {
@@ -157,12 +156,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(own) = swap.own {
         own.take_down()?;
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{}", print::text(&report));
-    }
-    Ok(())
+    grid::print(args.json, &report, || print::text(&report))
 }
 
 /// Bytes of a tree that may have to go into swap.
@@ -172,7 +166,7 @@ fn resident(kernel: &Kernel, tree: &Tree) -> anyhow::Result<u64> {
 }
 
 fn wait(until: Instant, signals: &Signals, tree: &mut Tree) -> anyhow::Result<()> {
-    let mut looked = Instant::now();
+    let mut checked = Instant::now();
     loop {
         if let Some(signal) = signals.next()? {
             bail!("ended by signal {}", signal.number);
@@ -181,21 +175,21 @@ fn wait(until: Instant, signals: &Signals, tree: &mut Tree) -> anyhow::Result<()
         if now >= until {
             return Ok(());
         }
-        // Listing all processes costs more than asking for a signal.
-        if looked.elapsed() > 20 * LOOK {
-            looked = now;
+        // Listing all processes costs more than checking for a signal.
+        if checked.elapsed() > 20 * CHECK {
+            checked = now;
             anyhow::ensure!(!tree.has_ended()?, "the program has ended");
         }
-        std::thread::sleep(LOOK.min(until - now));
+        std::thread::sleep(CHECK.min(until - now));
     }
 }
 
-/// What is needed for each round.
+/// State of all rounds.
 struct Counter {
     kernel: Kernel,
     journal: Journal,
     around: u64,
-    /// What were huge pages before they were evicted: they come back as small ones.
+    /// Huge pages before the eviction: they are mapped again as small ones.
     huge: HashSet<(u32, u64)>,
 }
 
@@ -208,15 +202,15 @@ impl Counter {
     ) -> anyhow::Result<Round> {
         let (begun, usual) = (Instant::now(), tree.cpu_s()?);
         wait(begun + USUAL, tree)?;
-        let usual_share = (tree.cpu_s()?[0] - usual[0]) / begun.elapsed().as_secs_f64();
+        let usual_share = (tree.cpu_s()?.user - usual.user) / begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         let still = tree.stop(&self.journal)?;
-        let before = Picture::read(&self.kernel, &still.pids)?;
+        let before = TreePages::read(&self.kernel, &still.pids)?;
         let huge = before.huge(&self.kernel)?;
-        let huge_bytes = huge.len() as u64 * 512 * PAGE;
+        let huge_bytes = integer(float(huge.len())) * 512 * PAGE;
         self.huge.extend(huge);
         self.evict(&still)?;
-        let after = Picture::read(&self.kernel, &still.pids)?;
+        let after = TreePages::read(&self.kernel, &still.pids)?;
         let cpu_s = tree.cpu_s()?;
         let (start, start_s, kept) = (Instant::now(), monotonic_s(), after.in_memory());
         drop(still);
@@ -228,22 +222,22 @@ impl Counter {
             wait(start + held_up + window.0, tree)?;
             let (at, end_s) = (Instant::now(), monotonic_s());
             let still = tree.stop(&self.journal)?;
-            let now = Picture::read(&self.kernel, &still.pids)?;
-            let [user_s, system_s] = tree.cpu_s()?;
+            let now = TreePages::read(&self.kernel, &still.pids)?;
+            let used = tree.cpu_s()?;
             drop(still);
             held_up += at.elapsed();
             let touched = evicted.touched(&now);
             let used_bytes = [touched.low(), touched.high(kept)];
             let window_s = window.0.as_secs_f64();
-            let share = (user_s - cpu_s[0]) / (usual_share * window_s);
+            let share = (used.user - cpu_s.user) / (usual_share * window_s);
             let work_share = Some(share).filter(|_| usual_share >= COMPUTES);
-            let system_s = system_s - cpu_s[1];
+            let system_s = used.system - cpu_s.system;
             round.windows.push(Window { window_s, end_s, touched, used_bytes, work_share, system_s, truth: None });
         }
         Ok(round)
     }
 
-    /// Pages out everything that lets itself be.
+    /// Pages out everything evictable.
     fn evict(&self, still: &Still) -> anyhow::Result<()> {
         let mut adviser = Adviser::new(&self.kernel);
         for pid in &still.pids {
@@ -263,26 +257,17 @@ impl Counter {
     }
 }
 
-fn monotonic_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    #[expect(clippy::cast_precision_loss, reason = "the time since boot is far below 2^52")]
-    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
-    seconds
-}
-
-/// Puts beside each count what the program's log says, with the tables that it reads to write the log. Files that are
-/// read and not mapped are in the log only, so there is nothing to hold against them.
+/// Adds the truth from the program's log to each count, including the tables that it reads to write the log. Files that
+/// are read and not mapped are in the log only and cannot be compared.
 fn add_truth(report: &mut Report, truth: &Truth) {
     let has = |backing: &str| truth.header.areas.iter().any(|area| area.backing == backing);
     if has("read") {
         return;
     }
     for window in report.rounds.iter_mut().flat_map(|round| &mut round.windows) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a window in seconds")]
-        let seconds = window.window_s.round() as u32;
+        let seconds = u32::try_from(integer(window.window_s.round())).unwrap_or(u32::MAX);
         let files = if has("file") { window.touched.files()[1] } else { 0 };
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let counted_bytes = (window.touched.anonymous() + files) as f64;
+        let counted_bytes = float(window.touched.anonymous() + files);
         let used = truth.at(window.end_s, |line| line.working_set.get(&seconds).copied());
         window.truth = used.map(|bytes| Against { log_bytes: bytes + truth.header.own_bytes(), counted_bytes });
     }

@@ -1,5 +1,5 @@
-//! What of a process tree is in memory and what is paged out, and what came back between two looks. Pure but for
-//! [`Picture::read`].
+//! Pages of a process tree in memory and paged out, and what was touched between two readings. Pure except for
+//! [`TreePages::read`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,6 +7,7 @@ use lowtide_kernel::pagemap::{Entry, FrameFile, PageMap, flag};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_model::PAGE;
+use lowtide_model::units::{float, integer};
 use serde::Serialize;
 
 /// Base pages in a huge page.
@@ -17,11 +18,11 @@ type Place = (u32, u64);
 
 /// All pages of a tree that are present or paged out at one moment, ascending.
 #[derive(Debug, Default)]
-pub struct Picture {
+pub struct TreePages {
     pages: Vec<(Place, Entry)>,
 }
 
-/// Bytes that cannot be evicted: locked, or mapped by other programs as well. Used or not, nobody knows.
+/// Bytes that are in memory. After the eviction they are locked, or mapped by other programs as well: used or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// Anonymous.
@@ -35,11 +36,11 @@ pub struct Kept {
 pub struct Touched {
     /// Anonymous, in memory or paged out before, by pages of 4 KiB.
     pub anon_reused_bytes: u64,
-    /// The same, with each huge page of before counted whole: a monitor of accessed bits cannot look into it.
+    /// The same, with each huge page of before counted completely: it has one accessed bit.
     pub anon_reused_whole_bytes: u64,
-    /// Anonymous, not there before.
+    /// Anonymous, not mapped before.
     pub anon_first_bytes: u64,
-    /// Files mapped before: at least, and at most (a fault maps its neighbours in the page cache along).
+    /// Files mapped before: at least, and at most (a fault maps neighbours in the page cache too).
     pub file_reused_bytes: [u64; 2],
     /// Files not mapped before: at least, and at most.
     pub file_first_bytes: [u64; 2],
@@ -47,40 +48,36 @@ pub struct Touched {
 
 impl Touched {
     /// At least so much was used.
-    #[must_use]
     pub fn low(&self) -> u64 {
         self.anonymous() + self.files()[0]
     }
 
-    /// At most so much was used: with huge pages whole, what faults on files mapped along, and all that could not be
+    /// At most so much was used: complete huge pages, what faults on files mapped besides, and all that could not be
     /// evicted.
-    #[must_use]
     pub fn high(&self, kept: Kept) -> u64 {
         self.anon_reused_whole_bytes + self.anon_first_bytes + self.files()[1] + kept.anon_bytes + kept.file_bytes
     }
 
     /// Anonymous memory, which is exact.
-    #[must_use]
     pub fn anonymous(&self) -> u64 {
         self.anon_reused_bytes + self.anon_first_bytes
     }
 
     /// Files: at least, and at most.
-    #[must_use]
     pub fn files(&self) -> [u64; 2] {
         [0, 1].map(|bound| self.file_reused_bytes[bound] + self.file_first_bytes[bound])
     }
 }
 
-impl Picture {
-    /// Looks at all pages of these processes. One that ends meanwhile has no pages.
+impl TreePages {
+    /// Reads all pages of these processes. One that ends meanwhile has no pages.
     pub fn read(kernel: &Kernel, pids: &[u32]) -> Result<Self> {
         let mut pages = Vec::new();
         for pid in pids {
             let Ok(map) = PageMap::open(kernel, *pid) else { continue };
             for mapping in proc::mappings(kernel, *pid).unwrap_or_default() {
-                let mut seen = |page: u64, entry: Entry| pages.push(((*pid, page), entry));
-                let walked = map.each_held(mapping.start / PAGE, mapping.end / PAGE, &mut seen);
+                let mut add = |page: u64, entry: Entry| pages.push(((*pid, page), entry));
+                let walked = map.each_held(mapping.start / PAGE, mapping.end / PAGE, &mut add);
                 walked.map_err(|e| lowtide_kernel::root::Error::new("read", format!("/proc/{pid}/pagemap"), e))?;
             }
         }
@@ -102,13 +99,12 @@ impl Picture {
     }
 
     /// What is in memory; each frame once.
-    #[must_use]
     pub fn in_memory(&self) -> Kept {
         let mut frames = HashSet::new();
         let mut kept = Kept::default();
         for (_, entry) in self.present().filter(|(_, entry)| frames.insert(entry.frame())) {
-            let side = if entry.is_file() { &mut kept.file_bytes } else { &mut kept.anon_bytes };
-            *side += PAGE;
+            let bytes = if entry.is_file() { &mut kept.file_bytes } else { &mut kept.anon_bytes };
+            *bytes += PAGE;
         }
         kept
     }
@@ -127,23 +123,22 @@ impl Picture {
     }
 }
 
-/// What is known of a tree around its eviction.
+/// Readings of a tree around its eviction.
 #[derive(Debug)]
 pub struct Evicted<'a> {
     /// Before.
-    pub before: &'a Picture,
-    /// When it was through: what is in memory here could not be evicted.
-    pub after: &'a Picture,
-    /// What were huge pages at any time before.
+    pub before: &'a TreePages,
+    /// After it: pages in memory here could not be evicted.
+    pub after: &'a TreePages,
+    /// Huge pages at any time before.
     pub huge: &'a HashSet<Place>,
-    /// So many pages of a file can one fault map.
+    /// Pages of a file that one fault can map.
     pub around: u64,
 }
 
 impl Evicted<'_> {
-    /// What was touched since, as far as it is still mapped.
-    #[must_use]
-    pub fn touched(&self, now: &Picture) -> Touched {
+    /// What was touched since and is still mapped.
+    pub fn touched(&self, now: &TreePages) -> Touched {
         let stayed: HashSet<u64> =
             now.present().filter(|(place, _)| self.after.is_present(*place)).map(|(_, entry)| entry.frame()).collect();
         // A frame in several processes was reused if it was anywhere.
@@ -155,7 +150,7 @@ impl Evicted<'_> {
             }
         }
         let mut touched = Touched::default();
-        let (mut whole, mut faults) = (HashSet::new(), [HashSet::new(), HashSet::new()]);
+        let (mut huge, mut faults) = (HashSet::new(), [HashSet::new(), HashSet::new()]);
         for ((pid, page), file, reused) in frames.into_values() {
             match (file, reused) {
                 (false, false) => touched.anon_first_bytes += PAGE,
@@ -164,7 +159,7 @@ impl Evicted<'_> {
                     let block = (pid, page / HUGE_PAGES);
                     if !self.huge.contains(&block) {
                         touched.anon_reused_whole_bytes += PAGE;
-                    } else if whole.insert(block) {
+                    } else if huge.insert(block) {
                         touched.anon_reused_whole_bytes += HUGE_PAGES * PAGE;
                     }
                 }
@@ -176,11 +171,15 @@ impl Evicted<'_> {
             }
         }
         let [first, reused] = &faults;
-        touched.file_reused_bytes[0] = PAGE * reused.len() as u64;
+        touched.file_reused_bytes[0] = PAGE * count(reused.len());
         // A fault on a page used before may have mapped the new ones beside it.
-        touched.file_first_bytes[0] = PAGE * first.difference(reused).count() as u64;
+        touched.file_first_bytes[0] = PAGE * count(first.difference(reused).count());
         touched
     }
+}
+
+fn count(pages: usize) -> u64 {
+    integer(float(pages))
 }
 
 #[cfg(test)]
@@ -198,14 +197,14 @@ mod tests {
         Entry(1 << 63 | 1 << 61 | frame)
     }
 
-    fn picture(pages: &[(Place, Entry)]) -> Picture {
+    fn picture(pages: &[(Place, Entry)]) -> TreePages {
         let mut pages = pages.to_vec();
         pages.sort_unstable_by_key(|(place, _)| *place);
-        Picture { pages }
+        TreePages { pages }
     }
 
     #[test]
-    fn reuse_first_touch_and_what_stayed_are_told_apart() {
+    fn reuse_first_touch_and_what_stayed_are_distinct() {
         let before = picture(&[((1, 1), anon(11)), ((1, 2), anon(12)), ((1, 3), anon(13)), ((1, 40), file(20))]);
         let after = picture(&[((1, 1), SWAPPED), ((1, 2), SWAPPED), ((1, 3), anon(13))]);
         let now = picture(&[
@@ -242,7 +241,7 @@ mod tests {
         #[test]
         fn nothing_is_counted_twice(pages in prop::collection::btree_map((1u32..3, 0u64..64), 0u64..128, 0..60)) {
             let now = picture(&pages.iter().map(|(place, frame)| (*place, anon(*frame))).collect::<Vec<_>>());
-            let (none, empty) = (HashSet::new(), Picture::default());
+            let (none, empty) = (HashSet::new(), TreePages::default());
             let evicted = Evicted { before: &empty, after: &empty, huge: &none, around: 16 };
             let frames: HashSet<u64> = pages.values().copied().collect();
             prop_assert_eq!(evicted.touched(&now).low(), frames.len() as u64 * PAGE);

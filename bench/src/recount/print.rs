@@ -1,44 +1,25 @@
 //! The count as tables.
 
 use lowtide_model::stats;
+use lowtide_model::units::float;
 
 use super::{Against, Report, Round, Window};
-use crate::grid::{figure, signed_percent, size, table, whole_size};
+use crate::grid::{counted_size, figure, signed_percent, size, table};
 
-#[must_use]
 pub fn text(report: &Report) -> String {
-    let head = [
-        "window",
-        "used, at least",
-        "at most",
-        "anonymous, reused",
-        "huge pages whole",
-        "first touched",
-        "files, at least",
-        "at most",
-        "work done",
-        "in the kernel",
-        "log",
-        "off",
-    ];
+    let head = "window | used, at least | at most | anonymous, reused | huge pages whole | first touched | \
+        files, at least | at most | work done | in the kernel | log | off";
     let rows: Vec<Vec<String>> = report.rounds.iter().flat_map(|round| round.windows.iter().map(row)).collect();
     let windows = report.rounds.first().map_or(0, |round| round.windows.len());
     let means: Vec<Vec<String>> = (0..windows).map(|at| mean_row(&report.rounds, at)).collect();
     let evictions: Vec<Vec<String>> =
         report.rounds.iter().enumerate().map(|(at, round)| eviction(at + 1, round)).collect();
-    let held = [
-        "round",
-        "anonymous before",
-        "files before",
-        "huge",
-        "anonymous, not evictable",
-        "files, not evictable",
-        "stopped",
-    ];
+    let held = "round | anonymous before | files before | huge | anonymous, not evictable | \
+        files, not evictable | stopped";
     [
-        table("Evicted", &held, &evictions),
-        table("Touched since, round by round", &head, &rows),
-        table("Mean of the rounds", &head, &means),
+        table("Evicted", held, &evictions),
+        table("Touched since, round by round", head, &rows),
+        table("Mean of the rounds", head, &means),
     ]
     .concat()
 }
@@ -46,29 +27,20 @@ pub fn text(report: &Report) -> String {
 fn eviction(number: usize, round: &Round) -> Vec<String> {
     vec![
         number.to_string(),
-        whole_size(Some(round.before.anon_bytes)),
-        whole_size(Some(round.before.file_bytes)),
-        whole_size(Some(round.huge_bytes)),
-        whole_size(Some(round.kept.anon_bytes)),
-        whole_size(Some(round.kept.file_bytes)),
+        counted_size(Some(round.before.anon_bytes)),
+        counted_size(Some(round.before.file_bytes)),
+        counted_size(Some(round.huge_bytes)),
+        counted_size(Some(round.kept.anon_bytes)),
+        counted_size(Some(round.kept.file_bytes)),
         figure(Some(round.stopped_s), 2, " s"),
     ]
 }
 
 /// The figures of a window, in the order of the columns.
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
 fn figures(window: &Window) -> [f64; 7] {
-    let touched = &window.touched;
-    [
-        window.used_bytes[0],
-        window.used_bytes[1],
-        touched.anon_reused_bytes,
-        touched.anon_reused_whole_bytes,
-        touched.anon_first_bytes,
-        touched.files()[0],
-        touched.files()[1],
-    ]
-    .map(|bytes| bytes as f64)
+    let (touched, [low, high], [files_low, files_high]) = (&window.touched, window.used_bytes, window.touched.files());
+    let anon = [touched.anon_reused_bytes, touched.anon_reused_whole_bytes, touched.anon_first_bytes];
+    [low, high, anon[0], anon[1], anon[2], files_low, files_high].map(float)
 }
 
 fn row(window: &Window) -> Vec<String> {

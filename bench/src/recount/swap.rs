@@ -1,4 +1,4 @@
-//! What the machine must be like while memory is evicted to be counted: swap without read-ahead. Everything is a lease.
+//! Swap without read-ahead, while memory is evicted to be counted. Everything is a lease.
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
@@ -11,27 +11,25 @@ const READ_AHEAD: &str = "/proc/sys/vm/page-cluster";
 const AROUND: &str = "/sys/kernel/debug/fault_around_bytes";
 /// `fault_around_bytes` of every kernel since 3.16.
 const USUAL_AROUND: u64 = 65_536;
-/// Room beyond what a program has when it begins.
+/// Capacity beyond the size of the program at the beginning.
 const SPARE: u64 = 1 << 30;
 
 /// Taken back when dropped.
 #[derive(Debug)]
-pub struct Swap {
-    /// How many pages of a file one fault can map.
+pub struct CountSwap {
+    /// Pages of a file that one fault can map.
     pub around: u64,
-    /// The device made for this; none where there was swap already.
+    /// The device made for this; `None` where swap was on already.
     pub own: Option<Zram>,
     _settings: Vec<Lease>,
 }
 
-impl Swap {
-    /// Switches read-ahead off, and swap on where there is none: for a program of so many bytes.
-    ///
-    /// # Errors
-    /// If the kernel has no zram, the swap there is has too little room, or it is not permitted.
+impl CountSwap {
+    /// Switches read-ahead off, and swap on where there is none, for a program of so many bytes. Fails if the kernel has no
+    /// zram, swap is too small, or it is not permitted.
     pub fn ready(kernel: &Kernel, journal: &Journal, bytes: u64) -> anyhow::Result<Self> {
         let mut settings = vec![journal.write(READ_AHEAD.as_ref(), "0")?];
-        // Pages of files can be counted one by one where the kernel can be set to map them so.
+        // Pages of files can be counted one by one where the kernel can be set to map one page a fault.
         let around = match kernel.exists(AROUND).then(|| journal.write(AROUND.as_ref(), &PAGE.to_string())) {
             Some(Ok(lease)) => {
                 settings.push(lease);

@@ -1,4 +1,4 @@
-//! The processes that are counted: found, held still for a moment, and ended where they were started here.
+//! The processes that are counted: found, stopped for a moment, and ended if they were started here.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,13 +10,14 @@ use lowtide_kernel::proc::{self, ProcessId, Stat};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Reaped, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
+use lowtide_model::units::float;
 use rustix::process::Signal;
 
 use crate::child::Running;
 
-/// Between two looks at what is waited for.
-const LOOK: Duration = Duration::from_millis(5);
-/// A process gets so long to stop or to end.
+/// Between two checks of a process that should stop or end.
+const CHECK: Duration = Duration::from_millis(5);
+/// Time for a process to stop or to end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A process and everything that descends from it; ended when dropped if it was started here.
@@ -27,7 +28,7 @@ pub struct Tree {
     started: Option<Running>,
 }
 
-/// Processes held still; they go on when this is dropped.
+/// Stopped processes; they continue when this is dropped.
 #[derive(Debug)]
 pub struct Still {
     /// Their ids, ascending.
@@ -35,11 +36,15 @@ pub struct Still {
     _leases: Vec<Lease>,
 }
 
+/// CPU seconds of a tree: in its programs, and in the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuSeconds {
+    pub user: f64,
+    pub system: f64,
+}
+
 impl Tree {
-    /// Starts a program. What loses its parent becomes a child of this process, so that nothing of it is lost.
-    ///
-    /// # Errors
-    /// If it cannot be started.
+    /// Starts a program. Orphans of it become children of this process, so that none is lost.
     pub fn start(kernel: &Kernel, words: &[String], signals: &Signals, dir: &Path) -> anyhow::Result<Self> {
         let own = rustix::process::getpid();
         rustix::process::set_child_subreaper(Some(own)).context("taking in processes without a parent")?;
@@ -52,20 +57,14 @@ impl Tree {
     }
 
     /// A process that runs already.
-    ///
-    /// # Errors
-    /// If there is none with that id.
     pub fn of(kernel: &Kernel, pid: u32) -> anyhow::Result<Self> {
         Ok(Self { kernel: kernel.clone(), root: proc::stat(kernel, pid)?.id, started: None })
     }
 
     /// Its processes that have memory, ascending.
-    ///
-    /// # Errors
-    /// If they cannot be listed.
     pub fn processes(&self) -> anyhow::Result<Vec<Stat>> {
         let pids = proc::pids(&self.kernel)?;
-        // One that ended since is not there.
+        // One may have ended since.
         let stats: Vec<Stat> = pids.into_iter().filter_map(|pid| proc::stat(&self.kernel, pid).ok()).collect();
         if !stats.iter().any(|stat| stat.id == self.root) {
             return Ok(Vec::new());
@@ -78,9 +77,6 @@ impl Tree {
     }
 
     /// Whether nothing of it is left.
-    ///
-    /// # Errors
-    /// If that cannot be found out.
     pub fn has_ended(&mut self) -> anyhow::Result<bool> {
         if let Some(started) = &mut self.started
             && !started.is_running()?
@@ -90,10 +86,7 @@ impl Tree {
         Ok(self.processes()?.is_empty())
     }
 
-    /// Stops all of it, also what it starts meanwhile.
-    ///
-    /// # Errors
-    /// If it has ended, or something does not stop.
+    /// Stops all of it, also what it starts meanwhile. Fails if it has ended, or a process does not stop.
     pub fn stop(&mut self, journal: &Journal) -> anyhow::Result<Still> {
         let (mut leases, mut held) = (Vec::new(), Vec::new());
         loop {
@@ -106,14 +99,14 @@ impl Tree {
                     stopped.or_else(|error| if error.is_gone() { Ok(()) } else { Err(error) })?;
                 }
             }
-            // A process may still be about to start another one until it has really stopped.
-            let moves = |id: &ProcessId| proc::state(&self.kernel, id.pid).is_ok_and(|state| !"TtZX".contains(state));
+            // A process may start another one until it has really stopped.
+            let runs = |id: &ProcessId| proc::state(&self.kernel, id.pid).is_ok_and(|state| !"TtZX".contains(state));
             let start = Instant::now();
-            while held.iter().any(moves) {
+            while held.iter().any(runs) {
                 if start.elapsed() > GRACE {
                     bail!("a process of the program does not stop");
                 }
-                std::thread::sleep(LOOK / 5);
+                std::thread::sleep(CHECK / 5);
             }
             if new.is_empty() {
                 break;
@@ -126,19 +119,15 @@ impl Tree {
         Ok(Still { pids: held.iter().map(|id| id.pid).collect(), _leases: leases })
     }
 
-    /// CPU seconds that its processes have used so far: in the program, and in the kernel for it.
-    ///
-    /// # Errors
-    /// If they cannot be listed.
-    pub fn cpu_s(&self) -> anyhow::Result<[f64; 2]> {
-        let mut ticks = [0, 0];
+    /// CPU time that its processes have used so far.
+    pub fn cpu_s(&self) -> anyhow::Result<CpuSeconds> {
+        let (mut user, mut system) = (0, 0);
         for stat in self.processes()? {
-            ticks[0] += stat.cpu_ticks.own.saturating_sub(stat.system_ticks);
-            ticks[1] += stat.system_ticks;
+            user += stat.cpu_ticks.own.saturating_sub(stat.system_ticks);
+            system += stat.system_ticks;
         }
-        #[expect(clippy::cast_precision_loss, reason = "clock ticks of some processes")]
-        let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Ok(ticks.map(seconds))
+        let seconds = |ticks: u64| float(ticks) / float(rustix::param::clock_ticks_per_second());
+        Ok(CpuSeconds { user: seconds(user), system: seconds(system) })
     }
 }
 
@@ -148,7 +137,7 @@ impl Drop for Tree {
             return;
         }
         self.end();
-        // The program itself is collected by `Running`; what has lost its parent is a child of this process.
+        // `Running` collects the program itself; its orphans are children of this process.
         self.started = None;
         while let Ok(Reaped::Ended(_)) = sys::reap() {}
     }
@@ -169,7 +158,7 @@ impl Tree {
                     let _ = proc::signal(&self.kernel, stat.id, signal);
                 }
                 signalled.extend(left.into_iter().map(|stat| stat.id));
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CHECK);
             }
         }
     }
