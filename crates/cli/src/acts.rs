@@ -2,6 +2,12 @@
 
 use std::str::FromStr;
 
+use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::recorder::Options;
+use lowtide_engine::schemes::acting::SchemePlan;
+use lowtide_engine::schemes::load;
+use lowtide_engine::schemes::means::{self, Ground};
+use lowtide_engine::source::Map;
 use lowtide_kernel::damon::{Features, Operations};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::Journal;
@@ -9,12 +15,7 @@ use lowtide_kernel::zram::{self, Zram};
 use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::Size;
 
-use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::recorder::Options;
-use lowtide_engine::schemes::acting::SchemePlan;
-use lowtide_engine::schemes::load;
-use lowtide_engine::schemes::means::{self, Ground};
-use lowtide_engine::source::Map;
+use crate::output::usage;
 
 /// Options that `run` and `schemes apply` share.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -25,25 +26,22 @@ pub struct Acts {
     /// Only count what the schemes would apply to
     #[arg(long)]
     pub dry_run: bool,
-    /// The schemes, read before anything else.
+    /// The schemes.
     #[arg(skip)]
     pub schemes: Vec<Scheme>,
 }
 
-/// Where to swap to.
+/// A zram device to swap to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwapTo {
-    size: Size,
+    /// What it holds, uncompressed.
+    pub size: Size,
     compressor: Option<String>,
 }
 
-impl SwapTo {
-    /// What it holds, uncompressed.
-    #[must_use]
-    pub fn size(&self) -> Size {
-        self.size
-    }
-}
+/// Compressors, the fastest to decompress first, as the program waits for what it refaults. What each costs on this machine,
+/// `doctor --calibrate` measures.
+const COMPRESSORS: [&str; 4] = ["lz4", "lzo-rle", "lzo", "zstd"];
 
 impl std::fmt::Display for SwapTo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,43 +68,44 @@ impl FromStr for SwapTo {
     }
 }
 
-/// Compressors, those that are quick to undo first: what is paged out comes back, and the program waits for it. What one
-/// costs on this machine, `doctor --calibrate` measures.
-const COMPRESSORS: [&str; 4] = ["lz4", "lzo-rle", "lzo", "zstd"];
-
 impl SwapTo {
-    /// Sets it up, to be filled before any other swap, until it is dropped.
+    /// Swaps to the device, before any other swap, until what is returned is dropped.
     ///
     /// # Errors
     /// If the kernel has no zram, or it may not be set up.
     pub fn begin(&self, kernel: &Kernel, journal: &Journal) -> Result<Zram, Failure> {
-        let failed = |error: lowtide_kernel::root::Error| {
+        let offered = zram::algorithms(kernel);
+        let fastest = || COMPRESSORS.iter().find(|name| offered.iter().any(|o| o == *name)).map(ToString::to_string);
+        let algorithm = self.compressor.clone().or_else(fastest);
+        let setup = zram::ZramSetup { bytes: self.size.0, algorithm, priority: 32767 };
+        Zram::swap_on(kernel, journal, &setup).map_err(|error| {
             let code = if error.is_permission() { code::PERMISSION } else { code::IMPOSSIBLE };
             let fix = if error.is_gone() { "modprobe zram" } else { "see `lowtide doctor`, or use swap that is there" };
             Failure::new(code, format!("--swap zram:{}: {error}; {fix}", self.size))
-        };
-        let offered = zram::algorithms(kernel);
-        let algorithm = match &self.compressor {
-            Some(wanted) => Some(wanted.clone()),
-            None => COMPRESSORS.iter().find(|name| offered.iter().any(|o| o == *name)).map(|name| (*name).to_owned()),
-        };
-        let setup = zram::ZramSetup { bytes: self.size.0, algorithm, priority: 32767 };
-        Zram::swap_on(kernel, journal, &setup).map_err(failed)
+        })
     }
 }
 
+/// What schemes can act on.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// The whole system.
+    pub system: bool,
+    /// A memory cgroup of the target's own.
+    pub cgroup: bool,
+}
+
 impl Acts {
-    /// Decides who carries out the schemes, writes that into the options, and sets up swap. Before anything is started.
+    /// Chooses who carries out the schemes, writes that into the options, and sets up swap. Before anything is started.
     ///
     /// # Errors
-    /// If nobody can carry out one of the schemes, or the swap cannot be had.
+    /// If a scheme cannot be carried out here, or the swap cannot be had.
     pub fn prepare(
         &self,
         options: &mut Options,
         kernel: &Kernel,
         journal: &Journal,
-        system: bool,
-        cgroup: bool,
+        Reach { system, cgroup }: Reach,
     ) -> anyhow::Result<Option<Zram>> {
         if !self.schemes.is_empty() {
             let (operations, features) = offered(options, kernel, journal);
@@ -116,8 +115,7 @@ impl Acts {
             })?;
             let plan = SchemePlan { schemes: self.schemes.clone(), means, dry_run: self.dry_run };
             if plan.acts_itself() && !options.source.choice.has_addresses() {
-                let message = "--scheme: the monitor asked for reports no addresses; leave --monitor away";
-                return Err(Failure::new(code::USAGE, message).into());
+                anyhow::bail!(usage("--scheme: the monitor asked for reports no addresses; leave --monitor away"));
             }
             options.source.map_for_schemes = plan.map_on();
             options.source.needs_addresses = plan.acts_itself();

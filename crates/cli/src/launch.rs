@@ -5,36 +5,22 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use lowtide_kernel::sys::{self, Signals};
-
 use lowtide_engine::failure::{Failure, code};
+use lowtide_kernel::sys::{self, Signals};
+use rustix::process::Signal;
 
 /// Signals that are passed on to the program when a process sends them to lowtide.
-pub const PASSED_ON: [i32; 9] = [
-    libc_signal::SIGINT,
-    libc_signal::SIGTERM,
-    libc_signal::SIGHUP,
-    libc_signal::SIGQUIT,
-    libc_signal::SIGUSR1,
-    libc_signal::SIGUSR2,
-    libc_signal::SIGWINCH,
-    libc_signal::SIGCONT,
-    libc_signal::SIGALRM,
+pub const PASSED_ON: [Signal; 9] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+    Signal::ALARM,
 ];
-
-/// Numbers of signals on Linux (signal(7)), as rustix names them.
-mod libc_signal {
-    use rustix::process::Signal;
-    pub const SIGINT: i32 = Signal::INT.as_raw();
-    pub const SIGTERM: i32 = Signal::TERM.as_raw();
-    pub const SIGHUP: i32 = Signal::HUP.as_raw();
-    pub const SIGQUIT: i32 = Signal::QUIT.as_raw();
-    pub const SIGUSR1: i32 = Signal::USR1.as_raw();
-    pub const SIGUSR2: i32 = Signal::USR2.as_raw();
-    pub const SIGWINCH: i32 = Signal::WINCH.as_raw();
-    pub const SIGCONT: i32 = Signal::CONT.as_raw();
-    pub const SIGALRM: i32 = Signal::ALARM.as_raw();
-}
 
 /// Starts `command`; in the cgroup whose `cgroup.procs` is given, if any. Returns its pid.
 ///
@@ -47,15 +33,16 @@ pub fn start(command: &[String], procs: Option<&Path>, signals: &Signals) -> any
     process.args(arguments);
     let procs = procs.map(|path| OpenOptions::new().write(true).open(path)).transpose()?;
     sys::prepare_child(&mut process, signals, procs);
-    let child = process.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            Failure::new(code::NOT_FOUND, format!("{program}: command not found; check the name and PATH"))
-        }
-        io::ErrorKind::PermissionDenied => {
-            Failure::new(code::NOT_EXECUTABLE, format!("{program}: permission denied; make it executable (chmod +x)"))
-        }
-        _ => Failure::new(code::NOT_EXECUTABLE, format!("{program}: cannot be executed: {error}")),
+    let child = process.spawn().map_err(|error| {
+        let (code, why) = match error.kind() {
+            io::ErrorKind::NotFound => (code::NOT_FOUND, "command not found; check the name and PATH".to_owned()),
+            io::ErrorKind::PermissionDenied => {
+                (code::NOT_EXECUTABLE, "permission denied; make it executable (chmod +x)".to_owned())
+            }
+            _ => (code::NOT_EXECUTABLE, format!("cannot be executed: {error}")),
+        };
+        Failure::new(code, format!("{program}: {why}"))
     })?;
-    // All children are collected by `sys::reap`, this one among them.
+    // `sys::reap` collects all children, this one too.
     Ok(child.id())
 }

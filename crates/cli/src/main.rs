@@ -1,4 +1,4 @@
-//! The `lowtide` binary.
+//! The `lowtide` binary: parses the command line, runs one command of the library, and turns its result into an exit code.
 
 use std::process::ExitCode;
 
@@ -14,39 +14,24 @@ struct Cli {
     command: Command,
 }
 
+/// The commands; each is described where its arguments are.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Run a program and record what memory it really uses
     Run(cmd::run::RunArgs),
-    /// Record a running process, a cgroup or the whole system
     Record(cmd::record::RecordArgs),
-    /// Show a record
     Report(cmd::report::ReportArgs),
-    /// Make a record from another tool's recording
     Import(cmd::import::ImportArgs),
-    /// Write a record in another tool's format
     Export(cmd::export::ExportArgs),
-    /// Check operation schemes, and apply them
     Schemes(cmd::schemes::SchemesArgs),
-    /// Show how much memory to give a program
     Budget(cmd::budget::BudgetArgs),
-    /// Run programs in several configurations, side by side
     Compare(cmd::compare::CompareArgs),
-    /// Try policies on a simulated machine
     Simulate(cmd::simulate::SimulateArgs),
-    /// Reclaim from running workloads what they do not need
     Agent(cmd::agent::AgentArgs),
-    /// Stop workloads from thrashing: they take turns in memory
     Guard(cmd::guard::GuardArgs),
-    /// Replay policies over a fleet's telemetry, and search their settings
     Fleet(cmd::fleet::FleetArgs),
-    /// Show what the agent does
     Top(cmd::top::TopArgs),
-    /// Tell the agent what is in the background, or in use again
     Hint(cmd::hint::HintArgs),
-    /// Show what this machine offers, and how to enable the rest
     Doctor(cmd::doctor::DoctorArgs),
-    /// Take back what a killed lowtide left in the kernel
     Recover(cmd::recover::RecoverArgs),
     /// The program that `doctor --calibrate` measures
     #[command(hide = true)]

@@ -4,13 +4,12 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recommender::{OBSERVE_S, Options, Recommended, Recommender, unix_s};
 use lowtide_engine::{metrics, scheduler};
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::Signals;
 use lowtide_model::units::{Share, Span, human_bytes};
-use rustix::process::Signal;
 
 /// How cgroups are watched.
 #[derive(Debug, Clone, clap::Args)]
@@ -53,7 +52,7 @@ pub fn watch(args: &WatchArgs, slowdown: Share, swap: u64, json: bool) -> anyhow
     let options = Options { cgroups: args.cgroup.clone(), every_s, half_life_s, slowdown: slowdown.0, swap, state };
     let mut report = |all: &[Recommended]| print(all, json);
     let mut recommender = Recommender::new(&kernel, options, &mut report)?;
-    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them.
     if let Some(address) = args.listen {
         eprintln!("listening address=http://{}/metrics", metrics::start(address, recommender.metrics())?);

@@ -1,24 +1,46 @@
-//! Where records go, and what is printed once they end.
+//! Where records go, which signals end a command, and what is printed once a record ends.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use lowtide_engine::recording::task;
+use lowtide_kernel::sys::Signals;
 use lowtide_model::task::Task;
+use rustix::process::Signal;
 
-/// `lowtide-NAME-20261120-193000` in the current folder; of a rank `lowtide-NAME-20261120-193000-slurm-12.0-rank-3`, as all
-/// start in the same second and the same folder.
-#[must_use]
-pub fn default_folder(name: &str) -> PathBuf {
-    let plain = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    let rank = task().map_or_else(String::new, |task| format!("-{}-{}", task.run, rank(&task)));
-    let now = jiff::Zoned::now();
-    let name = format!("lowtide-{name}-{}{rank}", now.strftime("%Y%m%d-%H%M%S"));
-    PathBuf::from(name.chars().map(plain).collect::<String>())
+/// The signals that end a command: SIGINT, SIGTERM and SIGHUP, blocked and read from a file.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn ending_signals() -> io::Result<Signals> {
+    Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))
 }
 
-/// Where to write, having been told a folder: ranks are told the same one, and each has a folder of its own in it.
+/// A name as part of a file name.
+#[must_use]
+pub fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
+}
+
+/// The name of a program without its folder.
+#[must_use]
+pub fn program_name(command: &[String]) -> String {
+    let name = command.first().and_then(|program| Path::new(program).file_name());
+    name.unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// `lowtide-NAME-20261120-193000` in the current folder; of a rank `lowtide-NAME-20261120-193000-slurm-12.0-rank-3`, as all
+/// ranks start in the same second and the same folder.
+#[must_use]
+pub fn default_folder(name: &str) -> PathBuf {
+    let rank = task().map_or_else(String::new, |task| format!("-{}-{}", task.run, rank(&task)));
+    let now = jiff::Zoned::now();
+    file_name(&format!("lowtide-{name}-{}{rank}", now.strftime("%Y%m%d-%H%M%S"))).into()
+}
+
+/// The folder of a record: the given one, or of several ranks, which are all given the same, a folder for each within it.
 #[must_use]
 pub fn folder(given: &Path) -> PathBuf {
     task().filter(|task| task.ranks > 1).map_or_else(|| given.to_path_buf(), |task| given.join(rank(&task)))
@@ -34,8 +56,8 @@ fn rank(task: &Task) -> String {
 /// # Errors
 /// If the record could not be finished.
 pub fn finish(dir: &Path, json: bool) -> anyhow::Result<()> {
-    let mut report = myself("report");
-    report.arg(dir).stdin(Stdio::null());
+    let mut report = Command::new("/proc/self/exe");
+    report.arg("report").arg(dir).stdin(Stdio::null());
     if json {
         report.args(["--format", "json"]);
     } else if task().is_some_and(|task| task.rank > 0) {
@@ -43,18 +65,11 @@ pub fn finish(dir: &Path, json: bool) -> anyhow::Result<()> {
         report.stdout(Stdio::null());
     } else {
         eprintln!();
-        // Child output goes where ours goes: stdout belongs to the program.
-        report.stdout(rustix::io::dup(std::io::stderr())?);
+        report.stdout(rustix::io::dup(io::stderr())?);
     }
     if !report.status().context("the report could not be drawn")?.success() {
         anyhow::bail!("{}: the record could not be finished; run `lowtide report {}`", dir.display(), dir.display());
     }
     eprintln!("\nreport: {}", dir.join("report.html").display());
     Ok(())
-}
-
-fn myself(verb: &str) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg(verb);
-    command
 }

@@ -10,7 +10,6 @@ use indicatif::ProgressBar;
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
-use lowtide_kernel::sys::Signals;
 use lowtide_model::PAGE;
 use lowtide_model::budget::trials::{Bisection, Slowdown, looks, perf_per_gb};
 use lowtide_model::budget::{Budget, Mechanism};
@@ -19,13 +18,13 @@ use lowtide_model::random::Random;
 use lowtide_model::stats;
 use lowtide_model::units::{Size, Span};
 use lowtide_record::atomic::{self, Care};
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::outcome::{Outcome, Outcomes};
 use crate::compare::runner::{Runner, Stop, Work};
 use crate::compare::scope;
 use crate::compare::suite::{Config, ORIGINAL, Program, Suite};
+use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 
@@ -159,7 +158,7 @@ pub fn verify(
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let kernel = Kernel::default();
     let journal = recording::journal(&kernel)?;
-    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    let signals = session::ending_signals()?;
     let runner = Runner { kernel: &kernel, journal: &journal, signals: &signals, folder: folder.clone(), keep: false };
     let suite = Suite::of(command.to_vec());
     let Some(program) = suite.programs.first() else { return Ok(None) };

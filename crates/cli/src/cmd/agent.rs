@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::Signals;
 use lowtide_kernel::undo;
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
 
+use crate::session;
 use lowtide_engine::agent::config::Config;
 use lowtide_engine::agent::daemon::Agent;
 use lowtide_engine::agent::{address, serve::http};
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 
-/// `lowtide agent`
+/// Reclaim from running workloads what they do not need
 #[derive(Debug, clap::Args)]
 pub struct AgentArgs {
     /// Configuration file
@@ -58,7 +57,7 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
         recording::take_back(kernel, &undo::folder())?;
     }
     agent.listen()?;
-    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them.
     let (listen, serve, seen) = agent.served();
     let server = listen.map(|listen| http::start(listen, serve, seen)).transpose()?;

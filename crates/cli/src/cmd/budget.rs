@@ -11,9 +11,9 @@ use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::meta::DURATION;
 use lowtide_model::units::{Share, Size, Span, human_bytes};
 
-use super::report::terminal;
 use crate::budgets::emit::{Emit, emitted};
 use crate::budgets::{self, Answer, Below, Question, Told, tables};
+use crate::output::terminal;
 use crate::recommend;
 use crate::session;
 use crate::verify::{self, Asked, Verdicts};
@@ -23,7 +23,7 @@ use lowtide_report::bottom_line::{limit, sentences};
 use lowtide_report::forest;
 use lowtide_report::text::wrap;
 
-/// `lowtide budget`
+/// Show how much memory to give a program
 #[derive(Debug, clap::Args)]
 pub struct BudgetArgs {
     /// Records of earlier runs, or folders of records: of several runs of a program the largest need counts; ranks that ran

@@ -6,12 +6,9 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::Signals;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::report::terminal;
 use crate::acts::SwapTo;
 use crate::compare::mix;
 use crate::compare::order::{Turn, order};
@@ -20,13 +17,14 @@ use crate::compare::published;
 use crate::compare::runner::{Runner, Stop};
 use crate::compare::suite::{Config, Suite};
 use crate::compare::tables::{self, FIGURE, METRICS, Metric};
+use crate::output::terminal;
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 use lowtide_report::forest::{self, Chapter, Mark};
 use lowtide_report::text::Grid;
 
-/// `lowtide compare`
+/// Run programs in several configurations, side by side
 #[derive(Debug, clap::Args)]
 pub struct CompareArgs {
     /// Configurations: orig, rec, thp, schemes that are built in, and those of the suite
@@ -96,7 +94,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<i32> {
     let mut outcomes = Outcomes::open(&folder.join("runs.jsonl"))?;
     let kernel = Kernel::default();
     let journal = recording::journal(&kernel)?;
-    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    let signals = session::ending_signals()?;
     let swap = args.swap.as_ref().map(|swap| swap.begin(&kernel, &journal)).transpose()?;
     let runner =
         Runner { kernel: &kernel, journal: &journal, signals: &signals, folder: folder.clone(), keep: args.keep };

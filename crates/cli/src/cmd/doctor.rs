@@ -9,15 +9,14 @@ use lowtide_kernel::caps::{self, Purpose};
 use lowtide_kernel::refault::{self, Medium, Refault};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
-use lowtide_kernel::sys::Signals;
 use lowtide_kernel::zram::{Zram, ZramSetup};
 use lowtide_model::capability::{Capability, State};
 use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::units::human_bytes;
-use rustix::process::Signal;
 use serde::Serialize;
 
 use super::calibrate::{self, MonitorCost};
+use crate::session;
 use lowtide_engine::calibration;
 use lowtide_engine::failure::words as reason;
 use lowtide_engine::recording;
@@ -35,7 +34,7 @@ const WIDE: u16 = 140;
 const MARK_WIDTH: u16 = 7;
 const PADDING: u16 = 2;
 
-/// `lowtide doctor`
+/// Show what this machine offers, and how to enable the rest
 #[derive(Debug, clap::Args)]
 pub struct DoctorArgs {
     /// Also measure: each monitor against a known program (15 s each), and what one refault costs on each swap device
@@ -141,7 +140,7 @@ fn calibrate(
     let mut answer = Calibration { monitors, disk, swap, zram: None };
     if let Some(algorithm) = with_zram {
         // An interrupted lowtide takes its device down like any other; it takes a fraction of a second.
-        let signals = Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))?;
+        let signals = session::ending_signals()?;
         let why = |error: anyhow::Error| Refault::unmeasured(Medium::Swap, "zram".to_owned(), reason(&error));
         answer.zram = Some(on_zram(kernel, algorithm).unwrap_or_else(why));
         if let Some(signal) = signals.next()? {

@@ -4,7 +4,7 @@ use std::io::BufWriter;
 use std::path::PathBuf;
 
 use super::import::failure;
-use super::report;
+use crate::output;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_record::Record;
 use lowtide_record::atomic::{self, Care};
@@ -18,7 +18,7 @@ pub enum Format {
     Damo,
 }
 
-/// `lowtide export`
+/// Write a record in another tool's format
 #[derive(Debug, clap::Args)]
 pub struct ExportArgs {
     /// Folder of the record
@@ -36,7 +36,7 @@ pub struct ExportArgs {
 /// # Errors
 /// If there is no record or it has no map, or the file cannot be written.
 pub fn run(args: &ExportArgs) -> anyhow::Result<i32> {
-    lowtide_report::conclude(&args.record).map_err(report::failure)?;
+    lowtide_report::conclude(&args.record).map_err(output::failure)?;
     let record = Record::open(&args.record)?;
     let shown = args.output.display().to_string();
     if record.regions().next().is_none() {

@@ -1,11 +1,10 @@
-//! `lowtide fleet`: policies replayed over telemetry, their settings searched, and telemetry made of other things.
+//! `lowtide fleet`: policies replayed over telemetry, their settings searched, and telemetry made from other sources.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
+use lowtide_engine::failure::{Failure, code};
 use lowtide_fleet::generate::{self, Plan};
 use lowtide_fleet::replay::{self, Named, OfFleet, OfHost};
 use lowtide_fleet::store::{self, Fleet};
@@ -14,15 +13,13 @@ use lowtide_fleet::tune::{self, Goal, Search};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span};
 use lowtide_policy::policies::Policies;
-
-use super::report::terminal;
-use lowtide_engine::failure::{Failure, code, in_toml};
-use lowtide_fleet;
 use lowtide_record::Record;
 use lowtide_report::fleet::{Money, Replayed, Tuned, write};
-use lowtide_report::{Format, Look};
 
-/// `lowtide fleet`
+use super::simulate::read;
+use crate::output::{OutputArgs, progress, usage};
+
+/// Replay policies over a fleet's telemetry, and search their settings
 #[derive(Debug, clap::Args)]
 pub struct FleetArgs {
     #[command(subcommand)]
@@ -41,7 +38,7 @@ enum Command {
     Generate(GenerateArgs),
 }
 
-/// How a replay counts, and where it is told.
+/// What a replay calculates with, and where its result is printed.
 #[derive(Debug, clap::Args)]
 struct Counting {
     /// Folder of the telemetry, with day=.../host=... in it
@@ -61,15 +58,8 @@ struct Counting {
     /// Threads (default: one for each CPU)
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// How to print
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// Short for --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
-    /// Write to this file instead of the standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -138,34 +128,23 @@ struct GenerateArgs {
     threads: Option<usize>,
 }
 
-/// Runs what was asked for.
+/// Runs the command.
 ///
 /// # Errors
 /// If a file has a mistake, there is no telemetry, or the output fails.
 pub fn run(args: &FleetArgs) -> anyhow::Result<i32> {
     match &args.command {
-        Command::Replay(args) => on(args.counting.threads, || replayed(args)),
-        Command::Tune(args) => on(args.counting.threads, || tuned(args)),
-        Command::Import(args) => imported(args),
-        Command::Generate(args) => on(args.threads, || generated(args)),
-    }
+        Command::Replay(args) => on(args.counting.threads, || replay(args)),
+        Command::Tune(args) => on(args.counting.threads, || tune(args)),
+        Command::Import(args) => import(args),
+        Command::Generate(args) => on(args.threads, || generate(args)),
+    }?;
+    Ok(0)
 }
 
-/// On so many threads.
-fn on(threads: Option<usize>, work: impl FnOnce() -> anyhow::Result<i32> + Send) -> anyhow::Result<i32> {
+/// Runs `work` on so many threads.
+fn on(threads: Option<usize>, work: impl FnOnce() -> anyhow::Result<()> + Send) -> anyhow::Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build()?.install(work)
-}
-
-fn usage(why: impl Into<String>) -> anyhow::Error {
-    Failure::new(code::USAGE, why.into()).into()
-}
-
-/// Told only to a terminal.
-fn bar(length: u64, what: &'static str) -> anyhow::Result<ProgressBar> {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(length) } else { ProgressBar::hidden() };
-    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")?);
-    bar.set_message(what);
-    Ok(bar)
 }
 
 impl Counting {
@@ -182,87 +161,64 @@ impl Counting {
             .map_err(|error| Failure::new(code::GONE, format!("fleet: {error}; give a folder of telemetry")))?;
         if fleet.is_empty() {
             let fix = "the agent writes it (docs/fleet.md), `lowtide fleet import` and `generate` make it";
-            return Err(usage(format!("fleet: {}: no day=.../host=... in it; {fix}", self.dir.display())));
+            anyhow::bail!(usage(format!("fleet: {}: no day=.../host=... in it; {fix}", self.dir.display())));
         }
         Ok(fleet)
     }
-
-    fn tell(&self, write: impl FnOnce(Format, Look, &mut Vec<u8>) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let format = if self.json { Format::Json } else { self.format };
-        let look = if self.output.is_some() { Look::default() } else { terminal() };
-        let mut bytes = Vec::new();
-        write(format, look, &mut bytes)?;
-        match &self.output {
-            None => std::io::stdout().write_all(&bytes)?,
-            Some(path) => fs::write(path, bytes).with_context(|| format!("fleet: {}", path.display()))?,
-        }
-        Ok(())
-    }
 }
 
-/// Policies of a file, or those that need none.
-fn policies(path: Option<&Path>, costs: RefaultCosts) -> anyhow::Result<Vec<Named>> {
-    let read = |path: &Path| -> anyhow::Result<Policies> {
-        let text = fs::read_to_string(path).map_err(|error| usage(format!("{}: {error}", path.display())))?;
-        Ok(toml::from_str(&text).map_err(|error| in_toml(path, &text, &error))?)
-    };
-    replay::named(path.map(read).transpose()?, costs).map_err(usage)
-}
-
-fn replayed(args: &ReplayArgs) -> anyhow::Result<i32> {
+fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let counting = &args.counting;
-    let policies = policies(args.policy.as_deref(), counting.costs())?;
+    let file = args.policy.as_deref().map(read::<Policies>).transpose()?;
+    let policies = replay::named(file, counting.costs()).map_err(usage)?;
     if policies.is_empty() {
-        return Err(usage("fleet: no policy in the file"));
+        anyhow::bail!(usage("fleet: no policy in the file"));
     }
     let fleet = counting.fleet()?;
     let mut csv = args.workloads.as_deref().map(PerWorkload::create).transpose()?;
-    let bar = bar(fleet.len() as u64, "hosts")?;
-    let mut failed = None;
+    let bar = progress(fleet.len(), "hosts");
+    let mut written = Ok(());
     let mut each = |of: &OfHost| {
         bar.inc(1);
-        if let Some(Err(error)) = csv.as_mut().map(|csv| csv.host(of, &policies)) {
-            failed.get_or_insert(error);
+        if let (Some(csv), Ok(())) = (&mut csv, &written) {
+            written = csv.host(of, &policies);
         }
     };
     let of = replay::fleet(&fleet, &policies, args.by.as_deref(), &|_| true, &mut each);
     bar.finish_and_clear();
-    if let Some(error) = failed {
-        return Err(error);
-    }
+    written?;
     if let Some(csv) = csv {
         csv.end()?;
     }
-    some_rows(&of)?;
+    check_rows(&of)?;
     let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
-    let told =
+    let replayed =
         Replayed::new(&counting.dir, &of, &names, counting.money()).by(args.by.as_deref(), &of, counting.money());
-    counting.tell(|format, look, out| Ok(write(&told, None, format, look, out)?))?;
-    Ok(0)
+    counting.output.print(|format, look, out| write(&replayed, None, format, look, out))
 }
 
-/// Telemetry of which nothing could be read says nothing.
-fn some_rows(of: &OfFleet) -> anyhow::Result<()> {
+/// That some of the telemetry could be read.
+fn check_rows(of: &OfFleet) -> anyhow::Result<()> {
     if of.tallies.iter().all(|tally| tally.rows == 0) {
-        let first = of.trouble.first.first().map_or_else(|| "there are no rows".to_owned(), Clone::clone);
-        return Err(usage(format!("fleet: nothing of {} files could be read: {first}", of.files)));
+        let first = of.trouble.first.first().map_or("there are no rows", String::as_str);
+        anyhow::bail!(usage(format!("fleet: nothing of {} files could be read: {first}", of.files)));
     }
     Ok(())
 }
 
-fn tuned(args: &TuneArgs) -> anyhow::Result<i32> {
+fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     let counting = &args.counting;
     let goal = Goal { rate: args.rate.0, costs: counting.costs() };
     let mut search =
         Search::new(&args.policy, goal, args.seed).map_err(|error| usage(format!("fleet tune: {error}")))?;
     let fleet = counting.fleet()?;
-    // With few hosts there is nobody to ask who had no say.
+    // With few hosts none is held out.
     let split = fleet.len() >= tune::ENOUGH_HOSTS;
     let judge = |host: &str| !split || tune::is_judge(host);
-    let bar = bar(args.tries as u64, "candidates")?;
+    let bar = progress(args.tries, "candidates");
     let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
         let of = replay::fleet(&fleet, &tune::policies(candidates, goal.costs)?, None, &judge, &mut |_| {});
-        some_rows(&of)?;
+        check_rows(&of)?;
         Ok(of.tallies)
     };
     tune::run(&mut search, args.tries, replay, |tried| bar.set_position(tried as u64))?;
@@ -275,18 +231,17 @@ fn tuned(args: &TuneArgs) -> anyhow::Result<i32> {
             args.rate,
             100.0 * least
         );
-        return Err(Failure::new(code::IMPOSSIBLE, format!("fleet tune: {why}; allow more with --rate")).into());
+        anyhow::bail!(Failure::new(code::IMPOSSIBLE, format!("fleet tune: {why}; allow more with --rate")));
     };
     let named = tune::policies(std::slice::from_ref(&best.toml), goal.costs)?;
     let of = replay::fleet(&fleet, &named, None, &|host| !split || !tune::is_judge(host), &mut |_| {});
-    some_rows(&of)?;
-    let told = Replayed::new(&counting.dir, &of, &["tuned"], counting.money());
+    check_rows(&of)?;
+    let replayed = Replayed::new(&counting.dir, &of, &["tuned"], counting.money());
     let tuned = Tuned::new(&search, &best, goal.rate, split);
-    counting.tell(|format, look, out| Ok(write(&told, Some(&tuned), format, look, out)?))?;
-    Ok(0)
+    counting.output.print(|format, look, out| write(&replayed, Some(&tuned), format, look, out))
 }
 
-/// What became of each workload, as it is written.
+/// The file of the results of each workload.
 struct PerWorkload {
     path: PathBuf,
     csv: csv::Writer<fs::File>,
@@ -342,24 +297,23 @@ impl PerWorkload {
     }
 }
 
-fn imported(args: &ImportArgs) -> anyhow::Result<i32> {
+fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let mut rows = 0;
     for path in &args.records {
         let record = Record::open(path)?;
-        let (host, some) = lowtide_fleet::of_record::rows(&record);
-        let host = args.host.clone().unwrap_or(host);
-        if some.is_empty() {
-            let why = "the record tells of no memory";
-            return Err(Failure::new(code::IMPOSSIBLE, format!("fleet import: {}: {why}", path.display())).into());
+        let (host, of_record) = lowtide_fleet::of_record::rows(&record);
+        if of_record.is_empty() {
+            let why = "the record holds no readings of memory";
+            anyhow::bail!(Failure::new(code::IMPOSSIBLE, format!("fleet import: {}: {why}", path.display())));
         }
-        store::write(&args.dir, &host, &some)?;
-        rows += some.len();
+        store::write(&args.dir, args.host.as_ref().unwrap_or(&host), &of_record)?;
+        rows += of_record.len();
     }
     println!("{rows} rows of {} records in {}", args.records.len(), args.dir.display());
-    Ok(0)
+    Ok(())
 }
 
-fn generated(args: &GenerateArgs) -> anyhow::Result<i32> {
+fn generate(args: &GenerateArgs) -> anyhow::Result<()> {
     let plan = Plan {
         hosts: args.hosts,
         workloads: args.workloads,
@@ -367,9 +321,9 @@ fn generated(args: &GenerateArgs) -> anyhow::Result<i32> {
         seed: args.seed,
         ..Plan::default()
     };
-    let bar = bar(u64::from(args.hosts), "hosts")?;
+    let bar = progress(usize::try_from(args.hosts)?, "hosts");
     let rows = generate::fleet(&plan, &args.dir, &|_| bar.inc(1))?;
     bar.finish_and_clear();
     println!("{rows} rows of {} hosts in {}", args.hosts, args.dir.display());
-    Ok(0)
+    Ok(())
 }

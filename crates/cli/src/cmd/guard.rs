@@ -15,7 +15,7 @@ use lowtide_engine::agent::serve::listen::Listen;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::workloads::{By, WorkloadRule};
 
-/// `lowtide guard`
+/// Stop workloads from thrashing: they take turns in memory
 #[derive(Debug, clap::Args)]
 pub struct GuardArgs {
     /// Guard these cgroups: a path below the memory cgroup mount, `*` for one part of it, `**` for any number

@@ -6,7 +6,7 @@ use lowtide_engine::agent::config::SOCKET;
 use lowtide_engine::agent::socket::{self, Answer, Hint, Whom};
 use lowtide_engine::failure::{Failure, code};
 
-/// `lowtide hint`
+/// Tell the agent what is in the background, or in use again
 #[derive(Debug, clap::Args)]
 pub struct HintArgs {
     /// Its new state

@@ -6,7 +6,7 @@ use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_record::interchange;
 
-/// `lowtide import`
+/// Make a record from another tool's recording
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
     /// damo's damon.data, text of `perf script` with damon_aggregated events, or WMO's CSV

@@ -1,42 +1,47 @@
-//! `lowtide record`: record a process tree, a cgroup or the whole system that is already running.
+//! `lowtide record`: records a process tree, a cgroup or the whole system that is already running.
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 
 use indicatif::ProgressBar;
-use lowtide_kernel::account::{Accountant, Scope};
-use lowtide_kernel::cgroup::{Cgroup, Selection};
-use lowtide_kernel::proc;
-use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::Signals;
-use lowtide_model::meta::{DURATION, End};
-use lowtide_model::units::{Span, human_bytes};
-use lowtide_model::usage::Usage;
-use rustix::process::Signal;
-
-use super::run::Common;
-use crate::acts::Acts;
-use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::metrics::{self, Figures, Shared};
 use lowtide_engine::recorder::{Recorder, Tick};
 use lowtide_engine::recording;
 use lowtide_engine::scheduler::{self, Reason, Task};
 use lowtide_engine::source;
-use lowtide_kernel::sys::Signal as Received;
+use lowtide_kernel::account::{Accountant, Scope};
+use lowtide_kernel::cgroup::{Cgroup, Selection};
+use lowtide_kernel::proc;
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::sys::{Signal as Received, Signals};
+use lowtide_model::meta::{DURATION, End};
+use lowtide_model::units::{Span, human_bytes};
+use lowtide_model::usage::Usage;
 use rustix::event::{PollFd, PollFlags};
 
-/// `lowtide record`
+use super::run::Common;
+use crate::acts::{Acts, Reach};
+use crate::output::usage;
+use crate::session;
+
+/// Record a running process, a cgroup or the whole system
 #[derive(Debug, clap::Args)]
 pub struct RecordArgs {
+    #[command(flatten)]
+    attach: AttachArgs,
+    /// Serve the newest readings as OpenMetrics at this address, under /metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+}
+
+/// What is recorded, how, and for how long; `record` and `schemes apply` share it.
+#[derive(Debug, clap::Args)]
+pub struct AttachArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// Stop after this time (default: until Ctrl-C, or until the target is gone)
     #[arg(long, value_name = "TIME")]
     duration: Option<Span>,
-    /// Serve the newest readings as OpenMetrics at this address, under /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
     #[command(flatten)]
     common: Common,
 }
@@ -61,33 +66,27 @@ pub struct TargetArgs {
 /// # Errors
 /// If there is no such target, or the record cannot be written.
 pub fn run(args: &RecordArgs) -> anyhow::Result<i32> {
-    record(&args.target, &args.common, args.duration, args.listen, None)
+    record(&args.attach, args.listen, None)
 }
 
 /// Records, and carries out schemes meanwhile if there are any.
 ///
 /// # Errors
-/// As [`run`]; and if nobody can carry out a scheme here.
-pub(super) fn record(
-    target_args: &TargetArgs,
-    common: &Common,
-    duration: Option<Span>,
-    listen: Option<SocketAddr>,
-    acts: Option<&Acts>,
-) -> anyhow::Result<i32> {
+/// As [`run`]; and if a scheme cannot be carried out here.
+pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option<&Acts>) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
-    let (name, accountant, note) = target(&kernel, target_args)?;
-    let mut options = common.options(&name, true)?;
+    let (name, accountant, note) = target(&kernel, &args.target)?;
+    let mut options = args.common.options(&name, true)?;
     let journal = recording::journal(&kernel)?;
     source::check(options.source.choice, &kernel)?;
-    let own = accountant.has_own_cgroup();
-    let swap = acts.map(|acts| acts.prepare(&mut options, &kernel, &journal, target_args.system, own)).transpose()?;
+    let reach = Reach { system: args.target.system, cgroup: accountant.has_own_cgroup() };
+    let swap = acts.map(|acts| acts.prepare(&mut options, &kernel, &journal, reach)).transpose()?;
     let verb = if acts.is_some() { "schemes apply" } else { "record" };
     let command = vec!["lowtide".to_owned(), verb.to_owned(), name];
     let meta = recording::meta(&kernel, command, &options, &accountant.cgroups);
-    let signals = Signals::block(&[Signal::INT.as_raw(), Signal::TERM.as_raw(), Signal::HUP.as_raw()])?;
+    let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them, and the program with it.
-    let served = listen.map(|address| serve_at(address, target_args)).transpose()?;
+    let served = listen.map(|address| serve_at(address, &args.target)).transpose()?;
     let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
     if let Some(served) = served {
         recorder.add_sink(Box::new(served));
@@ -95,17 +94,18 @@ pub(super) fn record(
     if let Some(note) = note {
         recorder.note(note);
     }
-    let mut running = Running::new(recorder, duration);
+    let mut running = Running::new(recorder, args.duration);
     let reason = scheduler::run(&kernel, &signals, &mut running)?;
     let end = End { reason: reason.to_owned(), runtime_s: running.now_s(), ..End::default() };
+    running.bar.finish_and_clear();
     let dir = running.recorder.close(end);
     drop(swap);
     drop(journal);
-    session::finish(&dir?, common.json)?;
+    session::finish(&dir?, args.common.json)?;
     Ok(0)
 }
 
-/// Serves figures of the target.
+/// Serves the newest readings of the target.
 fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> {
     let label = match (target.pid, &target.cgroup) {
         (Some(pid), _) => ("pid".to_owned(), pid.to_string()),
@@ -119,7 +119,7 @@ fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> 
     Ok(shared)
 }
 
-/// What to record: a name for it, its accounts, and what to say about these.
+/// What to record: a name for it, its accounts, and a note on them.
 fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Accountant, Option<String>)> {
     if let Some(pid) = args.pid {
         let stat = proc::stat(kernel, pid).map_err(|error| match error {
@@ -128,7 +128,7 @@ fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Account
         })?;
         let scope = Scope::Tree { roots: vec![pid], own_children: false };
         let tree = Accountant::new(kernel, scope.clone(), Vec::new()).pids()?;
-        // A cgroup that holds nothing else tells more than the sum over processes.
+        // A cgroup that holds nothing else is more complete than the sum over processes.
         let own = Cgroup::of(kernel, pid)?.filter(|cgroup| {
             cgroup.pids(kernel).is_ok_and(|pids| !pids.is_empty() && pids.iter().all(|pid| tree.contains(pid)))
         });
@@ -150,7 +150,7 @@ fn cgroups(kernel: &Kernel, path: &str) -> anyhow::Result<Accountant> {
     // A cgroup may have such letters in its name.
     let exact = Cgroup::named(kernel, path);
     if Selection::is_pattern(path) && exact.is_err() {
-        let failed = |error| Failure::new(code::USAGE, format!("--cgroup {path}: {error}"));
+        let failed = |error| usage(format!("--cgroup {path}: {error}"));
         let selection = Selection::new(kernel, path).map_err(failed)?;
         let accountant = Accountant::following(kernel, selection)?;
         if accountant.cgroups.is_empty() {
@@ -176,17 +176,28 @@ fn cgroup_name(path: &str) -> String {
     if name.is_empty() { "cgroup".to_owned() } else { name }
 }
 
-/// A record of something that was running before.
+/// A record of something that was running before, with a line on a terminal that shows its newest readings.
 struct Running {
     recorder: Recorder,
-    progress: Progress,
+    bar: ProgressBar,
     stop_s: f64,
 }
 
 impl Running {
     fn new(recorder: Recorder, duration: Option<Span>) -> Self {
-        let progress = Progress::new(std::io::stderr().is_terminal());
-        Self { recorder, progress, stop_s: duration.map_or(f64::INFINITY, |time| time.0.as_secs_f64()) }
+        let stop_s = duration.map_or(f64::INFINITY, |time| time.0.as_secs_f64());
+        Self { recorder, bar: ProgressBar::new_spinner(), stop_s }
+    }
+
+    fn show(&self, now_s: f64, usage: &Usage) {
+        let size = |bytes: Option<f64>| bytes.map_or_else(|| "–".to_owned(), human_bytes);
+        let set = usage.working_set(10).or(usage.working_set(1)).map(|set| set.bytes);
+        self.bar.set_message(format!(
+            "{now_s:.0} s   resident {}   working set {}   Ctrl-C ends the record",
+            size(usage.rss_bytes.or(usage.cgroup_bytes)),
+            size(set)
+        ));
+        self.bar.tick();
     }
 }
 
@@ -217,40 +228,11 @@ impl Task for Running {
             return Ok(Some(DURATION));
         }
         match self.recorder.turn()? {
-            Tick::Row(usage) => self.progress.show(now_s, &usage),
+            Tick::Row(usage) => self.show(now_s, &usage),
             Tick::Gone => return Ok(Some("ended")),
             Tick::NotDue => {}
         }
         Ok(None)
-    }
-}
-
-/// A line on a terminal that says how it goes.
-struct Progress(Option<ProgressBar>);
-
-impl Progress {
-    fn new(terminal: bool) -> Self {
-        Self(terminal.then(ProgressBar::new_spinner))
-    }
-
-    fn show(&self, now_s: f64, usage: &Usage) {
-        let Some(bar) = &self.0 else { return };
-        let size = |bytes: Option<f64>| bytes.map_or_else(|| "–".to_owned(), human_bytes);
-        let set = usage.working_set(10).or(usage.working_set(1)).map(|set| set.bytes);
-        bar.set_message(format!(
-            "{now_s:.0} s   resident {}   working set {}   Ctrl-C ends the record",
-            size(usage.rss_bytes.or(usage.cgroup_bytes)),
-            size(set)
-        ));
-        bar.tick();
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.0 {
-            bar.finish_and_clear();
-        }
     }
 }
 
@@ -262,6 +244,7 @@ mod tests {
     use lowtide_kernel::clock::TestClock;
     use lowtide_kernel::undo::Journal;
     use lowtide_model::meta::Meta;
+    use rustix::process::Signal;
 
     use super::*;
     use lowtide_engine::recorder::Options;

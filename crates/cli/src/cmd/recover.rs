@@ -14,7 +14,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use lowtide_engine::agent::SILENCE;
 use lowtide_engine::failure::code;
 
-/// `lowtide recover`
+/// Take back what a killed lowtide left in the kernel
 #[derive(Debug, clap::Args)]
 pub struct RecoverArgs {
     /// Records to finish

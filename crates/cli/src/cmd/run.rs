@@ -1,15 +1,18 @@
-//! `lowtide run -- CMD`: start a program and record it until its whole tree has ended.
+//! `lowtide run -- CMD`: starts a program and records it until its process tree has ended.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lowtide_engine::failure::{self, Failure, code};
+use lowtide_engine::recorder::{Options, Recorder};
+use lowtide_engine::recording;
 use lowtide_engine::scheduler::{self, Reason, Task};
+use lowtide_engine::source::{self, Choice, Map, Settings};
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::Signal as Received;
-use lowtide_kernel::sys::{self, Ended, Reaped, Signals};
+use lowtide_kernel::sys::{self, Ended, Reaped, Signal as Received, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::meta::{DURATION, End};
@@ -17,13 +20,10 @@ use lowtide_model::units::{Share, Size, Span};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use crate::acts::{self, Acts};
+use crate::acts::{self, Acts, Reach};
 use crate::launch;
+use crate::output::usage;
 use crate::session;
-use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::recorder::{Options, Recorder};
-use lowtide_engine::recording;
-use lowtide_engine::source::{self, Choice, Map, Settings};
 
 /// Options that `run` and `record` share.
 #[derive(Debug, clap::Args)]
@@ -68,22 +68,23 @@ impl Common {
         let interval_s = self.interval.0.as_secs_f64();
         if !(0.05..=3600.0).contains(&interval_s) {
             let message = format!("--interval {}: out of range; give a time from 50ms to 1h", self.interval);
-            return Err(Failure::new(code::USAGE, message).into());
+            anyhow::bail!(usage(message));
         }
         if !(0.001..=1.0).contains(&self.max_overhead.0) {
             let message = format!("--max-overhead {}: out of range; give a share from 0.1% to 100%", self.max_overhead);
-            return Err(Failure::new(code::USAGE, message).into());
+            anyhow::bail!(usage(message));
         }
         if let Some(goal) = self.map_goal.filter(|goal| !(0.0001..=1.0).contains(&goal.0)) {
             let message = format!("--map-goal {goal}: out of range; give a share from 0.01% to 100%, for example 4%");
-            return Err(Failure::new(code::USAGE, message).into());
+            anyhow::bail!(usage(message));
         }
-        let windows_s = self.windows.iter().map(|window| {
+        let seconds = |window: &Span| {
             let known = WINDOWS_S.into_iter().find(|known| window.0 == Duration::from_secs(u64::from(*known)));
-            let message = format!("--windows {window}: not a window; there are 1s, 5s, 10s, 30s, 60s and 120s");
-            known.ok_or_else(|| Failure::new(code::USAGE, message))
-        });
-        let windows_s = windows_s.collect::<Result<Vec<u32>, Failure>>()?;
+            known.ok_or_else(|| {
+                usage(format!("--windows {window}: not a window; there are 1s, 5s, 10s, 30s, 60s and 120s"))
+            })
+        };
+        let windows_s = self.windows.iter().map(seconds).collect::<Result<Vec<u32>, Failure>>()?;
         let given = |dir: &PathBuf| if attached { dir.clone() } else { session::folder(dir) };
         let out = self.out.as_ref().map_or_else(|| session::default_folder(name), given);
         Ok(Options {
@@ -103,7 +104,7 @@ impl Common {
     }
 }
 
-/// `lowtide run`
+/// Run a program and record what memory it really uses
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -143,9 +144,10 @@ struct Run {
     ends: Option<(f64, Signal)>,
     /// It was sent that signal.
     is_ending: bool,
+    started_s: f64,
 }
 
-/// How long a program has to end once it was told to, seconds.
+/// Time from SIGTERM to SIGKILL, seconds.
 const GRACE_S: f64 = 10.0;
 
 /// Runs the command; returns the program's exit code.
@@ -153,31 +155,24 @@ const GRACE_S: f64 = 10.0;
 /// # Errors
 /// If the record cannot be written or the program cannot be started.
 pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
-    let name = Path::new(&args.command[0]).file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let mut options = args.common.options(&name, false)?;
+    let mut options = args.common.options(&session::program_name(&args.command), false)?;
     let acts = Acts { schemes: acts::load_all(&args.scheme)?, ..args.acts.clone() };
     let kernel = Kernel::default();
     let journal = recording::journal(&kernel)?;
     source::check(options.source.choice, &kernel)?;
-    let own = own_cgroup(&kernel, &journal, args.below.as_deref());
-    let (cgroup, lease, missing) = match own {
-        Ok((cgroup, lease)) => (Some(cgroup), Some(lease), None),
-        Err(why) if args.below.is_some() => {
-            let message = format!("--below {}: {why}", args.below.as_deref().unwrap_or_default());
-            return Err(Failure::new(code::IMPOSSIBLE, message).into());
-        }
-        Err(why) => (None, None, Some(why)),
+    let (own, missing) = match own_cgroup(&kernel, &journal, args.below.as_deref()) {
+        Ok(own) => (Some(own), None),
+        Err(why) => match &args.below {
+            Some(below) => anyhow::bail!(Failure::new(code::IMPOSSIBLE, format!("--below {below}: {why}"))),
+            None => (None, Some(why)),
+        },
     };
-    limit(args.limit, &kernel, cgroup.as_ref())?;
-    if args.no_swap {
-        let none = "--no-swap: no memory cgroup can be made here; run as root or without --no-swap";
-        let cgroup = cgroup.as_ref().ok_or_else(|| Failure::new(code::IMPOSSIBLE, none.to_owned()))?;
-        cgroup.forbid_swap(&kernel)?;
-    }
-    let swap = acts.prepare(&mut options, &kernel, &journal, false, cgroup.is_some())?;
+    let cgroup = own.as_ref().map(|(cgroup, _)| cgroup);
+    set_limits(args, &kernel, cgroup)?;
+    let swap = acts.prepare(&mut options, &kernel, &journal, Reach { system: false, cgroup: cgroup.is_some() })?;
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
-    let accountant = Accountant::new(&kernel, scope, cgroup.iter().cloned().collect());
-    let mut meta = recording::meta(&kernel, args.command.clone(), &options, cgroup.as_slice());
+    let accountant = Accountant::new(&kernel, scope, cgroup.into_iter().cloned().collect());
+    let mut meta = recording::meta(&kernel, args.command.clone(), &options, cgroup.map_or(&[], std::slice::from_ref));
     if args.no_swap {
         meta.host.swap_bytes = 0;
     }
@@ -187,42 +182,21 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
             "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not seen"
         ));
     }
-    let wanted: Vec<i32> = launch::PASSED_ON.iter().copied().chain([Signal::CHILD.as_raw()]).collect();
+    let wanted: Vec<i32> = launch::PASSED_ON.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();
     let signals = Signals::block(&wanted)?;
-    let started = recorder.now_s();
-    let procs = cgroup.as_ref().map(|cgroup| kernel.path(cgroup.procs_file()));
-    let pid = match launch::start(&args.command, procs.as_deref(), &signals) {
-        Ok(pid) => pid,
-        Err(error) => {
-            // There is nothing to record; an empty folder of ours would only be in the way.
-            recording::discard(recorder);
-            return Err(error);
-        }
-    };
-    let ends = args.duration.map(|time| (started + time.0.as_secs_f64(), Signal::TERM));
-    let mut run =
-        Run { recorder, pid, ended: None, max_rss_bytes: 0, stop: false, signalled: false, ends, is_ending: false };
-    let reason = scheduler::run(&kernel, &signals, &mut run)?;
-    let end = End {
-        reason: reason.to_owned(),
-        exit_code: run.ended.map(|ended| ended.code()),
-        runtime_s: run.now_s() - started,
-        app_max_rss_bytes: (run.max_rss_bytes > 0).then_some(run.max_rss_bytes),
-        ..End::default()
-    };
-    let exit_code = run.ended.map_or(0, |ended| ended.code());
-    let dir = run.recorder.close(end);
+    let procs = cgroup.map(|cgroup| kernel.path(cgroup.procs_file()));
+    let (code, closed) = Run::start(recorder, args, procs.as_deref(), &signals)?.follow(&kernel, &signals)?;
     drop(swap);
-    drop(lease);
+    drop(own);
     drop(journal);
-    // Scripts count on the program's own code, whatever became of its record.
-    let finished = dir.and_then(|dir| session::finish(&dir, args.common.json));
-    if let Err(error) = finished {
-        lowtide_engine::failure::tell(&error);
+    // Scripts rely on the program's own code, whether or not its record could be finished.
+    if let Err(error) = closed.and_then(|dir| session::finish(&dir, args.common.json)) {
+        failure::tell(&error);
     }
-    Ok(exit_code)
+    Ok(code)
 }
 
+/// A cgroup for the program, or why there is none.
 fn own_cgroup(kernel: &Kernel, journal: &Journal, below: Option<&str>) -> Result<(Cgroup, Lease), String> {
     let name = format!("lowtide-{}", std::process::id());
     let made = match below {
@@ -231,20 +205,22 @@ fn own_cgroup(kernel: &Kernel, journal: &Journal, below: Option<&str>) -> Result
         }
         None => Cgroup::create_own(kernel, journal, &name),
     };
-    match made {
-        Ok(Some(own)) => Ok(own),
-        Ok(None) => Err("no memory cgroup is mounted".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    made.map_err(|error| error.to_string())?.ok_or_else(|| "no memory cgroup is mounted".to_owned())
 }
 
-fn limit(limit: Option<Size>, kernel: &Kernel, cgroup: Option<&Cgroup>) -> anyhow::Result<()> {
-    let Some(size) = limit else { return Ok(()) };
-    let Some(cgroup) = cgroup else {
-        let message = format!("--limit {size}: no memory cgroup can be made here; run as root or without --limit");
-        return Err(Failure::new(code::IMPOSSIBLE, message).into());
+/// Sets what `--limit` and `--no-swap` ask for.
+fn set_limits(args: &RunArgs, kernel: &Kernel, cgroup: Option<&Cgroup>) -> anyhow::Result<()> {
+    let needed = |option: &str, plain: &str| {
+        let message = format!("{option}: no memory cgroup can be made here; run as root or without {plain}");
+        cgroup.ok_or_else(|| Failure::new(code::IMPOSSIBLE, message))
     };
-    Ok(cgroup.set_limit(kernel, size.0)?)
+    if let Some(size) = args.limit {
+        needed(&format!("--limit {size}"), "--limit")?.set_limit(kernel, size.0)?;
+    }
+    if args.no_swap {
+        needed("--no-swap", "--no-swap")?.forbid_swap(kernel)?;
+    }
+    Ok(())
 }
 
 impl Task for Run {
@@ -296,6 +272,43 @@ impl Task for Run {
 }
 
 impl Run {
+    /// Starts the program; where that fails, its empty record is removed.
+    fn start(recorder: Recorder, args: &RunArgs, procs: Option<&Path>, signals: &Signals) -> anyhow::Result<Self> {
+        let started_s = recorder.now_s();
+        let ends = args.duration.map(|time| (started_s + time.0.as_secs_f64(), Signal::TERM));
+        match launch::start(&args.command, procs, signals) {
+            Ok(pid) => Ok(Self {
+                recorder,
+                pid,
+                ended: None,
+                max_rss_bytes: 0,
+                stop: false,
+                signalled: false,
+                ends,
+                is_ending: false,
+                started_s,
+            }),
+            Err(error) => {
+                recording::discard(recorder);
+                Err(error)
+            }
+        }
+    }
+
+    /// Records until nothing of the program's tree is left. Its exit code, and the folder of the closed record.
+    fn follow(mut self, kernel: &Kernel, signals: &Signals) -> anyhow::Result<(i32, anyhow::Result<PathBuf>)> {
+        let reason = scheduler::run(kernel, signals, &mut self)?;
+        let code = self.ended.map(|ended| ended.code());
+        let end = End {
+            reason: reason.to_owned(),
+            exit_code: code,
+            runtime_s: self.now_s() - self.started_s,
+            app_max_rss_bytes: (self.max_rss_bytes > 0).then_some(self.max_rss_bytes),
+            ..End::default()
+        };
+        Ok((code.unwrap_or(0), self.recorder.close(end)))
+    }
+
     /// Ends the program if it is time to. Whether recording ends: what the program left behind is not ours to end.
     fn end_in_time(&mut self, now_s: f64) -> bool {
         let Some((at, signal)) = self.ends.filter(|(at, _)| now_s >= *at) else { return false };

@@ -4,19 +4,17 @@ use lowtide_kernel::damon::Features;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::scheme::words::{Requirement, needs, sentence};
 use lowtide_model::scheme::{Scheme, file, line};
-use lowtide_model::units::Span;
 use serde_json::json;
 
-use super::record::{TargetArgs, record};
-use super::report::terminal;
-use super::run::Common;
+use super::record::{AttachArgs, record};
 use crate::acts::{Acts, load_all};
+use crate::output::terminal;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::schemes::load;
 use lowtide_engine::schemes::means::{self, Ground, Means};
 use lowtide_report::text::{Grid, Look, wrap};
 
-/// `lowtide schemes`
+/// Check operation schemes, and apply them
 #[derive(Debug, clap::Args)]
 pub struct SchemesArgs {
     #[command(subcommand)]
@@ -65,14 +63,9 @@ struct Apply {
     #[arg(value_name = "FILE|NAME", required = true)]
     schemes: Vec<String>,
     #[command(flatten)]
-    target: TargetArgs,
+    attach: AttachArgs,
     #[command(flatten)]
     acts: Acts,
-    /// Stop after this time (default: until Ctrl-C, or until the target is gone)
-    #[arg(long, value_name = "TIME")]
-    duration: Option<Span>,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// Runs the command.
@@ -84,7 +77,7 @@ pub fn run(args: &SchemesArgs) -> anyhow::Result<i32> {
         Command::Check(args) => check(args),
         Command::Apply(args) => {
             let acts = Acts { schemes: load_all(&args.schemes)?, ..args.acts.clone() };
-            record(&args.target, &args.common, args.duration, None, Some(&acts))
+            record(&args.attach, None, Some(&acts))
         }
     }
 }

@@ -1,28 +1,24 @@
 //! `lowtide simulate`: policies tried on the simulated machine.
 
 use std::fs;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
+use lowtide_engine::failure::{Failure, code, in_toml};
 use lowtide_model::PAGE;
-use lowtide_model::units::Size;
+use lowtide_model::units::{Size, float};
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::{self, Faults, Scenario, Simulated, replay};
-use serde::de::DeserializeOwned;
-
-use super::report::terminal;
-use crate::acts::SwapTo;
-use lowtide_engine::failure::{Failure, code, in_toml};
 use lowtide_record::Record;
 use lowtide_report::simulated::{NOTHING, Run, write};
-use lowtide_report::{Format, Look};
+use serde::de::DeserializeOwned;
 
-/// `lowtide simulate`
+use crate::acts::SwapTo;
+use crate::output::{OutputArgs, progress, usage};
+
+/// Try policies on a simulated machine
 #[derive(Debug, clap::Args)]
 pub struct SimulateArgs {
     /// File that describes the machine and its workloads
@@ -46,53 +42,34 @@ pub struct SimulateArgs {
     /// Seed of everything random (default: the scenario's)
     #[arg(long)]
     seed: Option<u64>,
-    /// How to print
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
-    /// Short for --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
-    /// Write to this file instead of the standard output
-    #[arg(long, short, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
-/// Regions that a policy sees of each workload where the scenario does not say.
+/// Regions of each workload that a policy is given where the scenario does not say.
 const REGIONS: u32 = 100;
 
-/// Simulates nothing and each policy, and prints what came of it.
+/// Simulates the machine without a policy and with each, and prints the results.
 ///
 /// # Errors
-/// If a file has a mistake, the record does not tell when memory was used, or the output fails.
+/// If a file has a mistake, the record does not hold when memory was used, or the output fails.
 pub fn run(args: &SimulateArgs) -> anyhow::Result<i32> {
     let (title, mut setup) = match (&args.scenario, &args.record) {
         (Some(path), _) => (path.display().to_string(), scenario(path)?),
         (None, Some(dir)) => recorded(args, dir)?,
-        (None, None) => return Err(Failure::new(code::USAGE, "simulate: give --scenario or --record").into()),
+        (None, None) => anyhow::bail!(usage("simulate: give --scenario or --record")),
     };
     if let Some(seed) = args.seed {
         setup.seed = seed;
     }
     let policies: Policies = args.policy.as_deref().map_or_else(|| Ok(Policies::new()), read)?;
     let runs = simulate(&setup, &policies)?;
-    let format = if args.json { Format::Json } else { args.format };
-    let look = if args.output.is_some() { Look::default() } else { terminal() };
-    let mut bytes = Vec::new();
-    write(&title, &runs, format, look, &mut bytes)?;
-    match &args.output {
-        None => std::io::stdout().write_all(&bytes)?,
-        Some(path) => fs::write(path, bytes).with_context(|| format!("simulate: {}", path.display()))?,
-    }
+    args.output.print(|format, look, out| write(&title, &runs, format, look, out))?;
     Ok(0)
 }
 
 fn simulate(setup: &Setup, policies: &Policies) -> anyhow::Result<Vec<Run>> {
-    let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new(policies.len() as u64 + 1)
-    } else {
-        ProgressBar::hidden()
-    };
-    bar.set_style(ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}")?);
+    let bar = progress(policies.len(), "");
     let mut runs = Vec::new();
     let all = [(NOTHING, None)].into_iter().chain(policies.iter().map(|(name, spec)| (name.as_str(), Some(spec))));
     for (name, spec) in all {
@@ -100,7 +77,7 @@ fn simulate(setup: &Setup, policies: &Policies) -> anyhow::Result<Vec<Run>> {
         let policy = spec
             .map(|spec| spec.build(setup.seed))
             .transpose()
-            .map_err(|error| Failure::new(code::USAGE, format!("policy {name}: {error}")))?;
+            .map_err(|error| usage(format!("policy {name}: {error}")))?;
         let mut setup = setup.clone();
         if setup.monitors.regions == 0 && spec.is_some_and(Spec::wants_regions) {
             setup.monitors.regions = REGIONS;
@@ -115,13 +92,12 @@ fn simulate(setup: &Setup, policies: &Policies) -> anyhow::Result<Vec<Run>> {
 
 fn scenario(path: &Path) -> anyhow::Result<Setup> {
     let scenario: Scenario = read(path)?;
-    Ok(scenario.setup().map_err(|error| Failure::new(code::USAGE, format!("{}: {error}", path.display())))?)
+    Ok(scenario.setup().map_err(|error| usage(format!("{}: {error}", path.display())))?)
 }
 
 /// A TOML file; a mistake in it is named with its place.
-fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
-    let text =
-        fs::read_to_string(path).map_err(|error| Failure::new(code::USAGE, format!("{}: {error}", path.display())))?;
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = fs::read_to_string(path).map_err(|error| usage(format!("{}: {error}", path.display())))?;
     toml::from_str(&text).map_err(|error| in_toml(path, &text, &error).into())
 }
 
@@ -135,31 +111,29 @@ fn recorded(args: &SimulateArgs, dir: &Path) -> anyhow::Result<(String, Setup)> 
     }
     let name = meta.command.join(" ");
     let Some(mut load) = replay::load(1, &name, &ages, &lives, tick_s) else {
-        let why = "the record does not tell when its memory was used";
+        let why = "the record does not hold when its memory was used";
         let fix = "record with --monitor damon, mglru or smaps";
         return Err(Failure::new(code::IMPOSSIBLE, format!("simulate: {}: {why}; {fix}", dir.display())).into());
     };
-    #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-    let bytes = |size: u64| size as f64;
     let runtime_s = record.usage().iter().filter_map(|row| row.t_s).fold(0.0, f64::max);
     if let Some(limit) = args.limit {
-        load.limits.max = bytes(limit.0);
+        load.limits.max = float(limit.0);
     }
     load.cpus = 1.0;
     let costs = meta.refault_costs.or_usual();
     let total = args.memory.map_or(meta.host.memory_bytes, |size| size.0);
     if total == 0 {
-        let why = "the record does not tell how much memory its machine had";
-        return Err(Failure::new(code::USAGE, format!("simulate: {}: {why}; give --memory", dir.display())).into());
+        let why = "the record does not hold how much memory its machine had";
+        anyhow::bail!(usage(format!("simulate: {}: {why}; give --memory", dir.display())));
     }
-    let swap = args.swap.as_ref().map_or(total, |swap| swap.size().0);
+    let swap = args.swap.as_ref().map_or(total, |swap| swap.size.0);
     let setup = Setup {
         seed: 1,
         step_s: 1.0,
         duration_s: runtime_s,
-        cpus: bytes(meta.host.cpus.max(1)),
+        cpus: float(meta.host.cpus.max(1)),
         memory: Memory {
-            total: bytes(total),
+            total: float(total),
             resident: 0,
             stored: 0.0,
             swap: Swap { capacity: swap / PAGE, used: 0, zram: true, in_s: costs.swap_s },

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use lowtide_kernel::sys::Signals;
-use rustix::process::Signal;
 
+use crate::session;
 use crate::top::screen;
 use crate::top::view::{self, Sort, View};
 use lowtide_engine::agent::serve::client::Client;
 
-/// `lowtide top`
+/// Show what the agent does
 #[derive(Debug, clap::Args)]
 pub struct TopArgs {
     /// Where the agent listens
@@ -57,7 +56,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
     }
     let mut overview = client.overview()?;
     if watched {
-        let signals = Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))?;
+        let signals = session::ending_signals()?;
         screen::run(&client, View::new(overview, args.sort), &signals).context("top: the terminal")?;
         return Ok(0);
     }
