@@ -74,11 +74,11 @@ fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
 
 /// Byte-seconds evicted; the tally has milliseconds.
 fn gone(tally: &Tally) -> f64 {
-    float(u64::try_from((tally.gone[0] + tally.gone[1]) / 1000).unwrap_or(u64::MAX))
+    float(u64::try_from(tally.gone.total() / 1000).unwrap_or(u64::MAX))
 }
 
 fn back(tally: &Tally) -> f64 {
-    float(tally.back[0] + tally.back[1])
+    float(tally.back.total())
 }
 
 /// The same hosts under other names, as hard links.
@@ -159,8 +159,8 @@ fn fidelity(args: &FleetBenchArgs) -> anyhow::Result<()> {
         let (mut truly_gone, mut truly_back) = (0.0, 0.0);
         for host in 0..plan.hosts {
             let outcome = sim::run(Simulated::new(generate::setup(&plan, host)), Some(spec.build(1)?));
-            truly_gone += outcome.out_bytes.iter().sum::<f64>() * outcome.duration_s;
-            truly_back += float((outcome.refaults[0] + outcome.refaults[1]) * PAGE);
+            truly_gone += outcome.out_bytes.total() * outcome.duration_s;
+            truly_back += float(outcome.refaults.total() * PAGE);
         }
         let off = |replayed: f64, truly: f64| format!("{:+.1} %", 100.0 * (replayed / truly - 1.0));
         let (gone, back) = (gone(&replay.tallies[0]), back(&replay.tallies[0]));

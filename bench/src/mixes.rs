@@ -1,6 +1,7 @@
 //! The guard on simulated machines: random mixes of programs that are short of memory, and healthy machines.
 
 use lowtide_model::PAGE;
+use lowtide_model::kind::Kind;
 use lowtide_model::random::Random;
 use lowtide_model::units::{float, integer};
 use lowtide_policy::guard::{Guard, Means, Settings};
@@ -72,7 +73,8 @@ fn mix(seed: u64) -> Setup {
     let programs: Vec<Load> = (1..=2 + random.below(3))
         .map(|id| {
             let mib = megabytes(between(&mut random, 60.0, 300.0));
-            let mut load = Load::new(id, format!("program {id}"), vec![Part::new(true, uses(&mut random), 256, mib)]);
+            let mut load =
+                Load::new(id, format!("program {id}"), vec![Part::new(Kind::Anon, uses(&mut random), 256, mib)]);
             load.work_s = between(&mut random, 40.0, 240.0);
             load
         })
@@ -183,9 +185,9 @@ fn healthy(hours: u32) -> usize {
         let mut loads = Vec::new();
         for id in 1..=3 + random.below(6) {
             let mib = megabytes(between(&mut random, 30.0, 200.0));
-            let idle = Part::new(true, Use::Idle, 256, mib);
-            let file = Part::new(false, Use::Sweep(between(&mut random, 20.0, 300.0)), 256, mib / 2 + 1);
-            let mut hot = Part::new(true, uses(&mut random), 256, mib / 2 + 1);
+            let idle = Part::new(Kind::Anon, Use::Idle, 256, mib);
+            let file = Part::new(Kind::File, Use::Sweep(between(&mut random, 20.0, 300.0)), 256, mib / 2 + 1);
+            let mut hot = Part::new(Kind::Anon, uses(&mut random), 256, mib / 2 + 1);
             // A change of phase now and then.
             hot.until_s = if random.below(3) == 0 { between(&mut random, 600.0, 3000.0) } else { f64::INFINITY };
             loads.push(Load::new(id, format!("service {id}"), vec![idle, hot, file]));

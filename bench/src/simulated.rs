@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts};
+use lowtide_model::kind::Kind;
 use lowtide_model::random::Random;
 use lowtide_model::units::{float, integer};
 use lowtide_policy::policies::{AnyPolicy, Spec};
@@ -85,7 +86,7 @@ fn workload(id: u64, mib: f64, groups: u32, random: &mut Random) -> Load {
     ];
     let parts = shares.into_iter().zip(uses).map(|(share, uses)| {
         let pages = integer((mib * share / sum * 256.0 / f64::from(groups)).max(1.0));
-        Part::new(random.chance() < 0.8, uses, u32::try_from(pages).unwrap_or(u32::MAX), groups)
+        Part::new(Kind::of(random.chance() < 0.8), uses, u32::try_from(pages).unwrap_or(u32::MAX), groups)
     });
     Load::new(id, format!("workload {id}"), parts.collect())
 }
@@ -161,7 +162,7 @@ fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; AGES_S.len()], f64) {
             let idle_s = now_s - last[at];
             let was_used = group.last_s > last[at];
             for (age_s, truth) in AGES_S.iter().zip(&mut truths) {
-                let truth = &mut truth[usize::from(!part.anon)];
+                let truth = &mut truth[usize::from(part.kind == Kind::File)];
                 truth.cold += bytes * (idle_s - age_s).clamp(0.0, 1.0);
                 // Each use is at an unknown time within its second.
                 truth.back += if was_used { bytes * ((idle_s - age_s) / 2.0 + 0.5).clamp(0.0, 1.0) } else { 0.0 };
@@ -220,7 +221,7 @@ fn scale(counts: &[u64], hours: f64) {
             format!("{seconds:.1} s"),
             format!("{each:.0} µs"),
             counted_size(own_status().map(|status| status.peak_rss)),
-            size(Some(outcome.out_bytes.iter().sum())),
+            size(Some(outcome.out_bytes.total())),
         ]);
     }
     let head = "workloads | time | per workload and hour | highest RSS | gone";

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::numa::{NodeRow, NodeUse};
+use lowtide_model::target::TargetId;
 use lowtide_model::usage::Usage;
 use lowtide_policy::machine::{Brake, Observation, Reclaim, Reclaimed, Target};
 use lowtide_record::{ActionRow, AgeRow, CgroupRow, Writer};
@@ -53,7 +54,7 @@ pub enum Event<'a> {
 }
 
 /// A brake that holds a policy, by its name, back from a target or from all.
-pub type HeldBrake = (String, (Option<u64>, Brake));
+pub type HeldBrake = (String, (Option<TargetId>, Brake));
 
 /// All workloads as they were just observed.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ pub struct Observed<'a> {
     /// What policies decide from.
     pub observation: &'a Observation,
     /// The workloads.
-    pub workloads: &'a BTreeMap<u64, Workload>,
+    pub workloads: &'a BTreeMap<TargetId, Workload>,
     /// Processes that hints were given about, by their names.
     pub processes: &'a [(String, Target)],
     /// Idle ages are new.
@@ -136,7 +137,7 @@ pub struct Granted {
 #[derive(Debug, Clone)]
 pub struct Moved<'a> {
     /// Which workload.
-    pub id: u64,
+    pub id: TargetId,
     /// Its path, or the process.
     pub name: &'a str,
     /// To the background, rather than back.

@@ -13,6 +13,7 @@ use lowtide_model::WINDOWS_S;
 use lowtide_model::budget::decaying::{Decaying, Need};
 use lowtide_model::budget::of_curve;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 use lowtide_record::atomic::{self, Care};
 use prometheus_client::collector::Collector;
@@ -135,7 +136,7 @@ pub struct Recommender<'a> {
     history: History,
     needs: Needs,
     /// By inode.
-    kills: BTreeMap<u64, Kills>,
+    kills: BTreeMap<TargetId, Kills>,
     metrics: RecommendedMetrics,
     /// Takes each recommendation.
     report: &'a mut dyn FnMut(&[Recommended]) -> anyhow::Result<()>,

@@ -12,7 +12,9 @@ use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::SwapDevice;
 use lowtide_kernel::{pressure, swap, system};
 use lowtide_model::cohort::AgeBin;
-use lowtide_model::curve::{MeasuredCosts, SIDES};
+use lowtide_model::curve::MeasuredCosts;
+use lowtide_model::kind::PerKind;
+use lowtide_model::target::TargetId;
 use lowtide_model::units::{float, integer};
 use lowtide_policy::machine::Observation;
 
@@ -75,8 +77,8 @@ pub struct Workload {
     others: Others,
     /// Bytes that keeping a byte which was paged out takes, as far as that is known.
     pub kept: Option<f64>,
-    /// Bytes reclaimed so far: anonymous, file.
-    pub reclaimed: [f64; SIDES],
+    /// Bytes reclaimed so far.
+    pub reclaimed: PerKind<f64>,
     /// Requests to reclaim so far, and those that were cut short.
     pub requests: (f64, f64),
     /// Bytes that are protected now, and whether it is paused.
@@ -103,17 +105,18 @@ impl Workload {
             metric: None,
             others: Others::default(),
             kept: None,
-            reclaimed: [0.0; SIDES],
+            reclaimed: PerKind::default(),
             requests: (0.0, 0.0),
             granted: (0, false),
             observed_s: f64::NAN,
         }
     }
 
-    /// Its identity. No inode of a cgroup has the highest bits set.
+    /// Its identity.
     #[must_use]
-    pub fn id(&self) -> u64 {
-        self.process.map_or(self.cgroup.inode, |process| process.key() | 1 << 62)
+    pub fn id(&self) -> TargetId {
+        let process = self.process.map(|process| TargetId::Process(process.pid, process.start_ticks));
+        process.unwrap_or(TargetId::Cgroup(self.cgroup.inode))
     }
 
     /// What it holds now, and how it stalls.
@@ -147,7 +150,7 @@ impl Workload {
 
     /// Counts what came of a request to reclaim.
     pub fn count(&mut self, outcome: &Outcome) {
-        (0..SIDES).for_each(|side| self.reclaimed[side] += outcome.reclaimed.bytes[side]);
+        self.reclaimed += outcome.reclaimed.bytes;
         self.requests.0 += 1.0;
         self.requests.1 += if outcome.stopped.is_some() { 1.0 } else { 0.0 };
     }
@@ -171,7 +174,7 @@ pub struct Workloads {
     kernel: Kernel,
     rules: Rules,
     costs: MeasuredCosts,
-    all: BTreeMap<u64, Workload>,
+    all: BTreeMap<TargetId, Workload>,
     searched_s: Option<f64>,
     /// It was searched since that was asked last.
     is_searched: bool,
@@ -227,17 +230,17 @@ impl Workloads {
 
     /// The workloads, by their identity.
     #[must_use]
-    pub fn all(&self) -> &BTreeMap<u64, Workload> {
+    pub fn all(&self) -> &BTreeMap<TargetId, Workload> {
         &self.all
     }
 
     /// One workload.
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Workload> {
+    pub fn get_mut(&mut self, id: TargetId) -> Option<&mut Workload> {
         self.all.get_mut(&id)
     }
 
     /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&u64, &mut Workload)> {
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&TargetId, &mut Workload)> {
         self.all.iter_mut()
     }
 

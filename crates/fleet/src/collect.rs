@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::cohort::used_within;
-use lowtide_model::curve::SIDES;
+use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::target::TargetId;
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 use lowtide_policy::machine::{Observation, Target};
 use lowtide_policy::reclaim::returns::Returns;
@@ -39,13 +40,13 @@ impl Mean {
 /// What is known of the row under way.
 #[derive(Debug, Clone, Default)]
 struct Sums {
-    resident: [Mean; SIDES],
+    resident: PerKind<Mean>,
     swapped: Mean,
     stored: Mean,
     pressure: Mean,
     stalled: Mean,
-    idle: [[Mean; EDGES]; SIDES],
-    refaults: [f64; SIDES],
+    idle: PerKind<[Mean; EDGES]>,
+    refaults: PerKind<f64>,
     floor: f64,
 }
 
@@ -78,7 +79,7 @@ impl Burst {
 #[derive(Debug, Clone)]
 struct State {
     returns: Returns,
-    bursts: [[Burst; BURSTS.len()]; SIDES],
+    bursts: PerKind<[Burst; BURSTS.len()]>,
     from_s: f64,
     last_s: f64,
     sums: Sums,
@@ -87,24 +88,24 @@ struct State {
 /// Looks at workloads, and makes rows of them.
 #[derive(Debug, Clone, Default)]
 pub struct Collector {
-    states: BTreeMap<u64, State>,
+    states: BTreeMap<TargetId, State>,
 }
 
 impl Collector {
     /// Takes in a look at all workloads there are: rows that are complete by now, by workload. Their names, labels and
     /// policies are for the caller to fill in, as is Unix time for the seconds in which the looks are counted.
-    pub fn see(&mut self, seen: &Observation) -> Vec<(u64, Row)> {
+    pub fn see(&mut self, seen: &Observation) -> Vec<(TargetId, Row)> {
         let (now_s, mut rows) = (seen.now_s, Vec::new());
         for target in &seen.targets {
             let fresh = || State {
                 returns: Returns::default(),
-                bursts: Default::default(),
+                bursts: PerKind::default(),
                 from_s: now_s,
                 last_s: now_s,
                 sums: Sums::default(),
             };
             let state = self.states.entry(target.id).or_insert_with(fresh);
-            let went = seen.went(target.id)[1];
+            let went = seen.evicted(target.id).file;
             rows.extend(state.see(now_s, target, went).map(|row| (target.id, row)));
         }
         // Who is not there any more: what is known of the time since its last row.
@@ -120,12 +121,12 @@ impl Collector {
 
     /// Whether rows of a workload may still come.
     #[must_use]
-    pub fn knows(&self, id: u64) -> bool {
+    pub fn knows(&self, id: TargetId) -> bool {
         self.states.contains_key(&id)
     }
 
     /// Rows of what is under way, at the end.
-    pub fn end(&mut self) -> Vec<(u64, Row)> {
+    pub fn end(&mut self) -> Vec<(TargetId, Row)> {
         let states = std::mem::take(&mut self.states);
         let lasting = states.into_iter().filter(|(_, state)| state.last_s - state.from_s >= SHORTEST_S);
         lasting.map(|(id, state)| (id, state.row(state.last_s))).collect()
@@ -141,13 +142,13 @@ impl State {
         let elapsed_s = (now_s - self.last_s).max(0.0);
         self.last_s = now_s;
         self.sums.add(elapsed_s, target);
-        for (side, bursts) in self.bursts.iter_mut().enumerate() {
-            let [all, back] = match side {
-                0 => [target.resident[0] + target.swapped, 0.0],
-                _ => [target.resident[side], target.refaults[side] * PAGE_BYTES],
+        for kind in Kind::ALL {
+            let (all, back) = match kind {
+                Kind::Anon => (target.resident.anon + target.swapped, 0.0),
+                Kind::File => (target.resident.file, target.refaults.file * PAGE_BYTES),
             };
-            for (burst, age_s) in bursts.iter_mut().zip(BURSTS) {
-                let bins = target.ages.iter().filter(|bin| bin.anon == (side == 0));
+            for (burst, age_s) in self.bursts[kind].iter_mut().zip(BURSTS) {
+                let bins = target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
                 if let Some(used) = used_within(bins, f64::from(age_s)) {
                     burst.see(used, all, back);
                 }
@@ -162,7 +163,7 @@ impl State {
         if let Some((told, _)) = told {
             row.minute.told = told;
         }
-        row.minute.burst = self.bursts.each_mut().map(|bursts| bursts.each_mut().map(Burst::take));
+        row.minute.burst = PerKind::from_fn(|kind| self.bursts[kind].each_mut().map(Burst::take));
         (self.from_s, self.sums) = (now_s, Sums::default());
         Some(row)
     }
@@ -180,8 +181,8 @@ impl State {
             floor: sums.floor,
             ..Minute::default()
         };
-        for (side, told) in minute.told.iter_mut().enumerate() {
-            told.came = sums.refaults[side] * PAGE_BYTES / lasts_s.max(1e-9);
+        for kind in Kind::ALL {
+            minute.told[kind].came = sums.refaults[kind] * PAGE_BYTES / lasts_s.max(1e-9);
         }
         Row { minute, stored: sums.stored.get(), stalled: sums.stalled.get(), ..Row::default() }
     }
@@ -189,12 +190,12 @@ impl State {
 
 impl Sums {
     fn add(&mut self, elapsed_s: f64, target: &Target) {
-        for side in 0..SIDES {
-            self.resident[side].add(target.resident[side], elapsed_s);
-            self.refaults[side] += target.refaults[side];
-            let bins = || target.ages.iter().filter(|bin| bin.anon == (side == 0));
+        self.refaults += target.refaults;
+        for kind in Kind::ALL {
+            self.resident[kind].add(target.resident[kind], elapsed_s);
+            let bins = || target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
             let all: f64 = bins().map(|bin| bin.size.bytes).sum();
-            for (mean, edge) in self.idle[side].iter_mut().zip(AGE_EDGES_S) {
+            for (mean, edge) in self.idle[kind].iter_mut().zip(AGE_EDGES_S) {
                 let used = if edge == 0 { bins().next().map(|_| 0.0) } else { used_within(bins(), f64::from(edge)) };
                 if let Some(used) = used {
                     mean.add((all - used).max(0.0), 1.0);

@@ -8,7 +8,9 @@
 
 use std::path::{Path, PathBuf};
 
+use lowtide_model::kind::Kind;
 use lowtide_model::random::Random;
+use lowtide_model::target::TargetId;
 use lowtide_policy::sim::load::{Foreground, Load, Part, Use};
 use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
@@ -72,7 +74,7 @@ fn log_normal(middle: f64, spread: f64, random: &mut Random) -> f64 {
 fn part(mib: f64, uses: Use, random: &mut Random) -> Part {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "pages of a part; saturates")]
     let pages = (mib * 256.0 / f64::from(GROUPS)).max(1.0) as u32;
-    let mut part = Part::new(random.chance() < 0.8, uses, pages, GROUPS);
+    let mut part = Part::new(Kind::of(random.chance() < 0.8), uses, pages, GROUPS);
     part.ratio = 1.5 + 3.0 * random.chance();
     part
 }
@@ -192,7 +194,7 @@ pub fn host(
     Ok(count)
 }
 
-fn named(machine: &Simulated, id: u64, mut row: Row, from_unix_s: f64) -> Row {
+fn named(machine: &Simulated, id: TargetId, mut row: Row, from_unix_s: f64) -> Row {
     row.workload = machine.loads().iter().find(|load| load.id == id).map(|load| load.name.clone()).unwrap_or_default();
     // "/batch.slice/batch-7.service"
     let kind = row.workload.split(['/', '.']).find(|part| !part.is_empty()).unwrap_or_default();

@@ -3,6 +3,8 @@
 use crate::collect::Collector;
 use crate::telemetry::Row;
 use lowtide_model::cohort::AgeBin;
+use lowtide_model::kind::PerKind;
+use lowtide_model::target::TargetId;
 use lowtide_model::usage::Usage;
 use lowtide_policy::machine::{Observation, Target};
 use serde_json::json;
@@ -36,7 +38,7 @@ pub fn rows(record: &Record) -> (String, Vec<Row>) {
         before = now.clone();
     }
     rows.extend(collector.end());
-    let finished = |(_, mut row): (u64, Row)| {
+    let finished = |(_, mut row): (TargetId, Row)| {
         row.minute.now_s += meta.started_unix_s;
         Row { workload: name.clone(), labels: labels.clone(), ..row }
     };
@@ -52,11 +54,15 @@ fn target(now: &Usage, before: &Usage, ages: Vec<AgeBin>) -> Target {
     let elapsed_s = since(|usage| usage.t_s).filter(|elapsed_s| *elapsed_s > 0.0);
     let share = |seconds: Option<f64>| Some((seconds? / elapsed_s?).min(1.0));
     Target {
-        id: 1,
-        resident: [now.anon_bytes.unwrap_or_else(|| of_ages(true)), now.file_bytes.unwrap_or_else(|| of_ages(false))],
+        id: TargetId::default(),
+        resident: PerKind {
+            anon: now.anon_bytes.unwrap_or_else(|| of_ages(true)),
+            file: now.file_bytes.unwrap_or_else(|| of_ages(false)),
+        },
         swapped: now.swap_bytes.unwrap_or(0.0),
         pressure: share(since(|usage| usage.memory_some_s)),
-        refaults: [since(|usage| usage.refault_anon).unwrap_or(0.0), since(|usage| usage.refault_file).unwrap_or(0.0)],
+        refaults: PerKind { anon: since(|usage| usage.refault_anon), file: since(|usage| usage.refault_file) }
+            .map(Option::unwrap_or_default),
         ages,
         ..Target::default()
     }

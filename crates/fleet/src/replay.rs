@@ -175,7 +175,7 @@ impl<'a> HostReplay<'a> {
             }
             run.last_s = minute.now_s;
             self.span_s = joined(self.span_s, Some((minute.now_s - minute.lasts_s, minute.now_s)));
-            self.trouble.untold += u64::from(minute.idle.iter().all(|side| side[1..].iter().all(Option::is_none)));
+            self.trouble.untold += u64::from(minute.idle.iter().all(|(_, idle)| idle[1..].iter().all(Option::is_none)));
             for ((named, past), tally) in self.policies.iter().zip(&mut run.pasts).zip(&mut run.tallies) {
                 let effect = named.replay.minute(past, &minute);
                 tally.add(&minute, &effect, named.replay.lost_s(effect.back));
@@ -311,7 +311,7 @@ pub struct Share {
 impl From<&Tally> for Share {
     fn from(tally: &Tally) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a share is made of them")]
-        let (had, gone) = (tally.had as f64, (tally.gone[0] + tally.gone[1]) as f64);
+        let (had, gone) = (tally.had as f64, tally.gone.total() as f64);
         Self { had, gone }
     }
 }

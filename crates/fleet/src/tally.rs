@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lowtide_model::curve::SIDES;
+use lowtide_model::kind::PerKind;
 use lowtide_policy::replay::{Effect, Minute};
 use serde::{Deserialize, Serialize};
 
@@ -96,10 +96,10 @@ pub struct Tally {
     pub had: u128,
     /// Byte-milliseconds of it that had been idle for as long as is told of (two minutes), or were paged out.
     pub cold: u128,
-    /// Byte-milliseconds that would have been gone: anonymous, file.
-    pub gone: [u128; SIDES],
-    /// Bytes that would have come back: anonymous, file.
-    pub back: [u64; SIDES],
+    /// Byte-milliseconds that would have been gone.
+    pub gone: PerKind<u128>,
+    /// Bytes that would have been refaulted.
+    pub back: PerKind<u64>,
     /// Nanoseconds that workloads would have waited for it.
     pub lost_ns: u128,
     /// Share of what was used that came back in a minute, by row in which something was gone (the normalised promotion rate).
@@ -112,22 +112,20 @@ impl Tally {
     /// Counts a row; `lost_s` are seconds lost in a second.
     pub fn add(&mut self, minute: &Minute, effect: &Effect, lost_s: f64) {
         let ms = whole(1e3 * minute.lasts_s);
-        let had = minute.resident.iter().sum::<f64>() + minute.swapped;
-        let cold: f64 = minute.idle.iter().filter_map(|side| side.iter().rev().find_map(|idle| *idle)).sum();
+        let had = minute.resident.total() + minute.swapped;
+        let cold = minute.idle.map(|idle| idle.into_iter().rev().flatten().next().unwrap_or(0.0)).total();
         self.rows += 1;
         self.ms += ms;
         self.had += u128::from(whole(had)) * u128::from(ms);
         self.cold += u128::from(whole(cold + minute.swapped)) * u128::from(ms);
         self.held += u64::from(effect.held.is_some());
-        for side in 0..SIDES {
-            self.gone[side] += u128::from(whole(effect.gone[side])) * u128::from(ms);
-            self.back[side] += whole(effect.back[side] * minute.lasts_s);
-        }
+        self.gone += effect.gone.map(|bytes| u128::from(whole(bytes)) * u128::from(ms));
+        self.back += effect.back.map(|rate| whole(rate * minute.lasts_s));
         self.lost_ns += u128::from(whole(1e9 * lost_s * minute.lasts_s));
-        if effect.gone.iter().sum::<f64>() > 0.0 {
+        if effect.gone.total() > 0.0 {
             self.active += 1;
-            let used: f64 = minute.told.iter().map(|told| told.used).sum();
-            let back: f64 = effect.back.iter().sum();
+            let used = minute.told.map(|told| told.used).total();
+            let back = effect.back.total();
             self.rates.add(if back > 0.0 { 60.0 * back / used.max(1.0) } else { 0.0 });
             self.losses.add(lost_s);
         }
@@ -141,10 +139,8 @@ impl Tally {
         self.ms += other.ms;
         self.had += other.had;
         self.cold += other.cold;
-        for side in 0..SIDES {
-            self.gone[side] += other.gone[side];
-            self.back[side] += other.back[side];
-        }
+        self.gone += other.gone;
+        self.back += other.back;
         self.lost_ns += other.lost_ns;
         self.rates.merge(&other.rates);
         self.losses.merge(&other.losses);
@@ -153,13 +149,13 @@ impl Tally {
     /// Share of what workloads had that would have been gone.
     #[must_use]
     pub fn saved(&self) -> Option<f64> {
-        ratio(self.gone[0] + self.gone[1], self.had)
+        ratio(self.gone.total(), self.had)
     }
 
     /// Share of what was cold that would have been gone.
     #[must_use]
     pub fn coverage(&self) -> Option<f64> {
-        ratio(self.gone[0] + self.gone[1], self.cold)
+        ratio(self.gone.total(), self.cold)
     }
 
     /// Share of the time that workloads would have lost.

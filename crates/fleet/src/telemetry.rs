@@ -12,7 +12,7 @@ use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type, UInt32T
 use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, PrimitiveArray, RecordBatch};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use lowtide_model::AGE_EDGES_S;
-use lowtide_model::curve::SIDES;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_policy::replay::{BURSTS, Minute};
 
 /// Version of the schema. It grows when a column comes to mean something else; columns that are added do not change it.
@@ -50,10 +50,8 @@ pub struct Column {
     pub doc: String,
 }
 
-/// Names of the sides.
-const SIDE: [&str; SIDES] = ["anon", "file"];
-/// The same, in words.
-const SIDE_WORDS: [&str; SIDES] = ["Anonymous", "File"];
+/// Kinds in words.
+const WORDS: PerKind<&str> = PerKind { anon: "Anonymous", file: "File" };
 
 /// All columns, in their order.
 #[must_use]
@@ -85,8 +83,8 @@ pub fn columns() -> Vec<Column> {
         column("pressure_some", DataType::Float64, false, "Share of the time that some task stalled on memory."),
         column("stalled", DataType::Float64, false, "Share of the time in which it did not get on because of memory."),
     ];
-    for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
-        let name = |what: &str| format!("{side}_{what}_bytes");
+    for (kind, words) in WORDS.iter() {
+        let name = |what: &str| format!("{}_{what}_bytes", kind.name());
         all.push(bytes(
             &name("used"),
             false,
@@ -100,13 +98,15 @@ pub fn columns() -> Vec<Column> {
             all.push(bytes(&name(&format!("burst_{age_s}s")), false, &doc));
         }
     }
-    for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
+    for (kind, words) in WORDS.iter() {
+        let side = kind.name();
         for edge in &AGE_EDGES_S[1..] {
             let doc = format!("{words} memory that had been idle for at least {edge} s, mean; null = not known.");
             all.push(bytes(&format!("{side}_idle_{edge}s_bytes"), false, &doc));
         }
     }
-    for (side, words) in SIDE.iter().zip(SIDE_WORDS) {
+    for (kind, words) in WORDS.iter() {
+        let side = kind.name();
         for edge in &AGE_EDGES_S[1..] {
             let doc = format!(
                 "{words} memory that would have come back in the interval, had all gone that was idle for {edge} s; null = not known."
@@ -167,24 +167,24 @@ pub fn encode(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         text(&|row| &row.workload, true),
         text(&|row| &row.labels, false),
         text(&|row| &row.policy, false),
-        bytes(&|row| row.minute.resident[0]),
-        bytes(&|row| row.minute.resident[1]),
+        bytes(&|row| row.minute.resident.anon),
+        bytes(&|row| row.minute.resident.file),
         bytes(&|row| row.minute.swapped),
         maybe(&|row| row.stored),
         bytes(&|row| row.minute.floor),
         share(&|row| row.minute.pressure),
         share(&|row| row.stalled),
     ];
-    for side in 0..SIDES {
-        arrays.push(bytes(&|row| row.minute.told[side].used));
-        arrays.push(bytes(&|row| row.minute.told[side].came * row.minute.lasts_s));
-        arrays.extend((0..BURSTS.len()).map(|at| maybe(&|row| row.minute.burst[side][at])));
+    for kind in Kind::ALL {
+        arrays.push(bytes(&|row| row.minute.told[kind].used));
+        arrays.push(bytes(&|row| row.minute.told[kind].came * row.minute.lasts_s));
+        arrays.extend((0..BURSTS.len()).map(|at| maybe(&|row| row.minute.burst[kind][at])));
     }
-    for side in 0..SIDES {
-        arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| row.minute.idle[side][edge])));
+    for kind in Kind::ALL {
+        arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| row.minute.idle[kind][edge])));
     }
-    for side in 0..SIDES {
-        let back = |row: &Row, edge: usize| row.minute.told[side].back[edge - 1].map(|rate| rate * row.minute.lasts_s);
+    for kind in Kind::ALL {
+        let back = |row: &Row, edge: usize| row.minute.told[kind].back[edge - 1].map(|rate| rate * row.minute.lasts_s);
         arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| back(row, edge))));
     }
     RecordBatch::try_new(Arc::new(schema()), arrays)
@@ -305,16 +305,17 @@ const EDGES: [u32; AGE_EDGES_S.len() - 1] = {
     edges
 };
 
-/// Columns of each side that are told by age.
+/// Columns of each kind that are told by age.
 fn by_age<const AGES: usize>(
     what: &str,
     ages_s: [u32; AGES],
     whole: &impl Fn(&str) -> Result<Whole, Foreign>,
-) -> Result<[[Whole; AGES]; SIDES], Foreign> {
-    let mut all: [[Whole; AGES]; SIDES] = std::array::from_fn(|_| std::array::from_fn(|_| Whole::default()));
-    for (side, name) in all.iter_mut().zip(SIDE) {
-        for (place, age_s) in side.iter_mut().zip(ages_s) {
-            *place = whole(&format!("{name}_{what}_{age_s}s_bytes"))?;
+) -> Result<PerKind<[Whole; AGES]>, Foreign> {
+    let mut all = PerKind::from_fn(|_| std::array::from_fn(|_| Whole::default()));
+    for kind in Kind::ALL {
+        let name = kind.name();
+        for (column, age_s) in all[kind].iter_mut().zip(ages_s) {
+            *column = whole(&format!("{name}_{what}_{age_s}s_bytes"))?;
         }
     }
     Ok(all)
@@ -327,15 +328,15 @@ pub struct Batch {
     interval_s: Shares,
     workload: Texts,
     labels: Option<Texts>,
-    resident: [Whole; SIDES],
+    resident: PerKind<Whole>,
     swapped: Whole,
     floor: Whole,
     pressure: Shares,
-    used: [Whole; SIDES],
-    refault: [Whole; SIDES],
-    burst: [[Whole; BURSTS.len()]; SIDES],
-    idle: [[Whole; AGE_EDGES_S.len() - 1]; SIDES],
-    back: [[Whole; AGE_EDGES_S.len() - 1]; SIDES],
+    used: PerKind<Whole>,
+    refault: PerKind<Whole>,
+    burst: PerKind<[Whole; BURSTS.len()]>,
+    idle: PerKind<[Whole; AGE_EDGES_S.len() - 1]>,
+    back: PerKind<[Whole; AGE_EDGES_S.len() - 1]>,
 }
 
 impl Batch {
@@ -370,8 +371,8 @@ impl Batch {
             let Some((array, kind)) = find(name)? else { return Ok(Shares(None)) };
             Ok(Shares(Some(Shares::of(array).ok_or_else(|| wrong(name, &kind))?)))
         };
-        let sides = |what: &str| -> Result<[Whole; SIDES], Foreign> {
-            Ok([whole(&format!("anon_{what}"))?, whole(&format!("file_{what}"))?])
+        let each = |what: &str| -> Result<PerKind<Whole>, Foreign> {
+            Ok(PerKind { anon: whole(&format!("anon_{what}"))?, file: whole(&format!("file_{what}"))? })
         };
         let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
         let labels = match find("labels")? {
@@ -384,12 +385,12 @@ impl Batch {
             time_s: whole("time_s")?,
             interval_s: share("interval_s")?,
             workload: Texts::of(names).ok_or_else(|| wrong("workload", &kind))?,
-            resident: [whole("anon_bytes")?, whole("file_bytes")?],
+            resident: each("bytes")?,
             swapped: whole("swapped_bytes")?,
             floor: whole("floor_bytes")?,
             pressure: share("pressure_some")?,
-            used: sides("used_bytes")?,
-            refault: sides("refault_bytes")?,
+            used: each("used_bytes")?,
+            refault: each("refault_bytes")?,
             burst: by_age("burst", BURSTS, &whole)?,
             idle: by_age("idle", EDGES, &whole)?,
             back: by_age("back", EDGES, &whole)?,
@@ -435,7 +436,7 @@ impl Batch {
     #[must_use]
     pub fn minute(&self, at: usize) -> Option<Minute> {
         let lasts_s = self.interval_s.get(at).filter(|lasts_s| (1e-3..=86_400.0).contains(lasts_s))?;
-        let resident = [self.resident[0].get(at)?, self.resident[1].get(at)?];
+        let resident = PerKind { anon: self.resident.anon.get(at)?, file: self.resident.file.get(at)? };
         let mut minute = Minute {
             now_s: self.time_s.get(at)?,
             lasts_s,
@@ -446,18 +447,19 @@ impl Batch {
             ..Minute::default()
         };
         let mut least = minute.swapped.min(minute.floor);
-        for (side, bytes) in resident.into_iter().enumerate() {
-            let told = &mut minute.told[side];
-            told.used = self.used[side].or_nothing(at);
-            told.came = self.refault[side].or_nothing(at) / lasts_s;
+        for kind in Kind::ALL {
+            let bytes = resident[kind];
+            let told = &mut minute.told[kind];
+            told.used = self.used[kind].or_nothing(at);
+            told.came = self.refault[kind].or_nothing(at) / lasts_s;
             least = least.min(told.used).min(told.came).min(bytes);
-            minute.burst[side] = self.burst[side].each_ref().map(|burst| burst.get(at));
-            least = minute.burst[side].into_iter().flatten().fold(least, f64::min);
-            minute.idle[side][0] = Some(bytes);
-            for (edge, (idle, back)) in self.idle[side].iter().zip(&self.back[side]).enumerate() {
+            minute.burst[kind] = self.burst[kind].each_ref().map(|burst| burst.get(at));
+            least = minute.burst[kind].into_iter().flatten().fold(least, f64::min);
+            minute.idle[kind][0] = Some(bytes);
+            for (edge, (idle, back)) in self.idle[kind].iter().zip(&self.back[kind]).enumerate() {
                 let (idle, back) = (idle.get(at), back.get(at));
                 least = least.min(idle.unwrap_or(0.0)).min(back.unwrap_or(0.0));
-                minute.idle[side][edge + 1] = idle;
+                minute.idle[kind][edge + 1] = idle;
                 told.back[edge] = back.map(|bytes| bytes / lasts_s);
             }
         }

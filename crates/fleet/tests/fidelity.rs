@@ -56,14 +56,14 @@ fn a_replay_says_what_the_machine_does() {
     ] {
         let spec = spec(&toml);
         let told = replayed(&fleet, &named(&spec));
-        let gone = float(told.tallies[0].gone[0] + told.tallies[0].gone[1]) / 1e3;
-        let back = float(u128::from(told.tallies[0].back[0] + told.tallies[0].back[1]));
+        let gone = float(told.tallies[0].gone.total()) / 1e3;
+        let back = float(u128::from(told.tallies[0].back.total()));
         let (mut truly_gone, mut truly_back) = (0.0, 0.0);
         for host in 0..plan.hosts {
             let machine = Simulated::new(generate::setup(&plan, host));
             let outcome = sim::run(machine, Some(spec.build(1).unwrap()));
-            truly_gone += outcome.out_bytes.iter().sum::<f64>() * outcome.duration_s;
-            truly_back += float(u128::from(outcome.refaults[0] + outcome.refaults[1])) * 4096.0;
+            truly_gone += outcome.out_bytes.total() * outcome.duration_s;
+            truly_back += float(u128::from(outcome.refaults.total())) * 4096.0;
         }
         let off = |told: f64, truly: f64| told / truly - 1.0;
         eprintln!("{toml}: gone {:+.3}, back {:+.3}", off(gone, truly_gone), off(back, truly_back));

@@ -14,6 +14,7 @@ use lowtide_fleet::store::{self, Fleet, Reader};
 use lowtide_fleet::telemetry::{self, Batch, Row, VERSION_KEY, columns};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_policy::policies::Spec;
 use lowtide_policy::reclaim::returns::Told;
 use lowtide_policy::replay::{Minute, Replay};
@@ -59,7 +60,7 @@ fn any_number_of_threads_adds_up_to_the_same() {
     };
     let (one, four) = (on(1), on(4));
     assert!(
-        one.tallies[0].rows > 1500 && one.tallies.iter().all(|tally| tally.gone[0] > 0),
+        one.tallies[0].rows > 1500 && one.tallies.iter().all(|tally| tally.gone.anon > 0),
         "{:?}",
         one.tallies[0].rows
     );
@@ -148,7 +149,7 @@ fn other_writers_types_and_columns_are_understood() {
     let of = replayed(dir.path());
     assert_eq!((of.tallies[0].rows, of.trouble.missing, of.trouble.files), (4, 6, 0));
     // Four minutes of 400 MB that are idle for 10 seconds.
-    assert_eq!(of.tallies[0].gone, [4 * 60_000 * 400_000_000, 0]);
+    assert_eq!(of.tallies[0].gone, PerKind { anon: 4 * 60_000 * 400_000_000, file: 0 });
 }
 
 #[test]
@@ -229,11 +230,11 @@ fn minutes() -> impl Strategy<Value = Minute> {
             Minute {
                 now_s: 1e9,
                 lasts_s,
-                resident: [anon, file],
+                resident: PerKind { anon, file },
                 swapped,
-                idle: [with_all, of_file],
-                told: [told, Told::default()],
-                burst,
+                idle: [with_all, of_file].into(),
+                told: [told, Told::default()].into(),
+                burst: burst.into(),
                 pressure,
                 floor: 0.0,
             }
@@ -243,7 +244,7 @@ fn minutes() -> impl Strategy<Value = Minute> {
 #[test]
 fn what_comes_into_use_at_once_is_told() {
     // 8 MiB at once every 90 s, and as much that is used all the time; looked at every 5 s.
-    let part = |uses, groups| Part::new(true, uses, 2048 / groups, groups);
+    let part = |uses, groups| Part::new(Kind::Anon, uses, 2048 / groups, groups);
     let load = Load::new(1, "x", vec![part(Use::Sweep(90.0), 1), part(Use::Steady(1.0), 32)]);
     let plan =
         Plan { hosts: 1, workloads: 1, duration_s: 1800.0, step_s: 1.0, look_s: 5.0, sample: 0, ..Plan::default() };
@@ -255,11 +256,11 @@ fn what_comes_into_use_at_once_is_told() {
             bursts.extend(collector.see(&seen).into_iter().map(|(_, row)| row.minute.burst));
         }
     }
-    let of = |at: usize| bursts.iter().filter_map(|burst| burst[0][at]).fold(0.0, f64::max);
+    let of = |at: usize| bursts.iter().filter_map(|burst| burst.anon[at]).fold(0.0, f64::max);
     assert!(bursts.len() >= 29 && (of(0) - 8e6).abs() < 0.1 * 8e6 && (of(1) - of(0)).abs() < 1.0, "{bursts:?}");
     // Always in use within two minutes, and nothing of files.
-    assert!(bursts[5..].iter().all(|burst| burst[0][2] == Some(0.0)), "{bursts:?}");
-    assert!(bursts.iter().flat_map(|burst| burst[1]).flatten().all(|burst| burst == 0.0));
+    assert!(bursts[5..].iter().all(|burst| burst.anon[2] == Some(0.0)), "{bursts:?}");
+    assert!(bursts.iter().flat_map(|burst| burst.file).flatten().all(|burst| burst == 0.0));
 }
 
 proptest! {

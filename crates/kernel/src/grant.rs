@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use lowtide_model::target::TargetId;
+
 use self::pause::Pause;
 use crate::cgroup::{Cgroup, Version};
 use crate::proc::ProcessId;
@@ -28,7 +30,7 @@ struct Protection {
 #[derive(Debug)]
 struct Raised {
     before: u64,
-    by: BTreeMap<u64, u64>,
+    by: BTreeMap<TargetId, u64>,
     _lease: Lease,
 }
 
@@ -38,14 +40,14 @@ impl Raised {
     }
 }
 
-/// All that is granted, by the cgroup's inode.
+/// All that is granted.
 #[derive(Debug)]
 pub struct Grants {
     kernel: Kernel,
     journal: Journal,
-    protections: BTreeMap<u64, Protection>,
+    protections: BTreeMap<TargetId, Protection>,
     raised: BTreeMap<PathBuf, Raised>,
-    pauses: BTreeMap<u64, Pause>,
+    pauses: BTreeMap<TargetId, Pause>,
 }
 
 /// Whether memory of a cgroup can be protected: version 2 only.
@@ -65,7 +67,7 @@ impl Grants {
     /// What is protected is bounded by every cgroup above (Documentation/admin-guide/cgroup-v2.rst, "memory.min"), so each of
     /// them is granted as much more.
     pub fn protect(&mut self, cgroup: &Cgroup, bytes: u64, until_s: f64) -> Result<bool> {
-        let id = cgroup.inode;
+        let id = TargetId::Cgroup(cgroup.inode);
         if let Some(protection) = self.protections.get_mut(&id) {
             protection.until_s = until_s;
             // A little more or less is not worth a write in every cgroup above.
@@ -92,7 +94,7 @@ impl Grants {
     }
 
     /// Raises one `memory.min` for one cgroup.
-    fn raise(&mut self, path: &Path, id: u64, bytes: u64) -> Result<()> {
+    fn raise(&mut self, path: &Path, id: TargetId, bytes: u64) -> Result<()> {
         if let Some(raised) = self.raised.get_mut(path) {
             raised.by.insert(id, bytes);
             return self.kernel.write(path, &raised.total().to_string());
@@ -105,7 +107,7 @@ impl Grants {
     }
 
     /// Takes back what one cgroup's protection raised.
-    fn lower(&mut self, protection: &Protection, id: u64) {
+    fn lower(&mut self, protection: &Protection, id: TargetId) {
         for path in &protection.files {
             let Some(raised) = self.raised.get_mut(path) else { continue };
             raised.by.remove(&id);
@@ -118,12 +120,11 @@ impl Grants {
         }
     }
 
-    /// Has the processes of a cgroup, or one of them, wait until then. True if that is new. `id` is the cgroup's inode, or whatever
-    /// the process goes by.
+    /// Has the processes of a cgroup, or one of them, wait until then. True if that is new.
     ///
     /// # Errors
     /// If one of them must not wait, or cannot be made to.
-    pub fn pause(&mut self, id: u64, of: (&Cgroup, Option<ProcessId>), until_s: f64) -> Result<bool> {
+    pub fn pause(&mut self, id: TargetId, of: (&Cgroup, Option<ProcessId>), until_s: f64) -> Result<bool> {
         if let Some(pause) = self.pauses.get_mut(&id) {
             pause.until_s = until_s;
             return Ok(false);
@@ -133,7 +134,7 @@ impl Grants {
     }
 
     /// Takes back whatever a cgroup was granted. True if that was something.
-    pub fn release(&mut self, id: u64) -> bool {
+    pub fn release(&mut self, id: TargetId) -> bool {
         let (protected, paused) = (self.protections.remove(&id), self.pauses.remove(&id));
         if let Some(protection) = &protected {
             self.lower(protection, id);
@@ -142,10 +143,10 @@ impl Grants {
     }
 
     /// Takes back what was not granted again in time: of which cgroups.
-    pub fn expire(&mut self, now_s: f64) -> Vec<u64> {
+    pub fn expire(&mut self, now_s: f64) -> Vec<TargetId> {
         let protected = self.protections.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
         let paused = self.pauses.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
-        let over: Vec<u64> = protected.chain(paused).collect();
+        let over: Vec<TargetId> = protected.chain(paused).collect();
         for id in &over {
             self.release(*id);
         }
@@ -158,12 +159,12 @@ impl Grants {
     }
 
     /// Why one that waits is stopped by a signal rather than frozen.
-    pub fn stopped(&self, id: u64) -> Option<&str> {
+    pub fn stopped(&self, id: TargetId) -> Option<&str> {
         self.pauses.get(&id)?.stopped.as_deref()
     }
 
     /// Bytes of a cgroup that are protected, and whether it waits.
-    pub fn of(&self, id: u64) -> (u64, bool) {
+    pub fn of(&self, id: TargetId) -> (u64, bool) {
         (self.protections.get(&id).map_or(0, |of| of.bytes), self.pauses.contains_key(&id))
     }
 }
@@ -201,9 +202,12 @@ mod tests {
         assert!(grants.protect(&cgroup, 1000, 5.0).unwrap());
         assert_eq!((read("cg/a/memory.min"), read("cg/a/b/memory.min")), ("1100".into(), "1000".into()));
         assert!(!grants.protect(&cgroup, 3000, 6.0).unwrap());
-        assert_eq!((read("cg/a/memory.min"), grants.of(cgroup.inode)), ("3100".into(), (3000, false)));
+        assert_eq!(
+            (read("cg/a/memory.min"), grants.of(TargetId::Cgroup(cgroup.inode))),
+            ("3100".into(), (3000, false))
+        );
         assert!(grants.expire(5.5).is_empty());
-        assert_eq!(grants.expire(7.0), [cgroup.inode]);
+        assert_eq!(grants.expire(7.0), [TargetId::Cgroup(cgroup.inode)]);
         assert_eq!((&read("cg/a/memory.min")[..3], &read("cg/a/b/memory.min")[..1]), ("100", "0"));
     }
 
@@ -222,10 +226,10 @@ mod tests {
             assert!(grants.protect(&both[0], 1000, 5.0).unwrap() && grants.protect(&both[1], 500, 5.0).unwrap());
             assert!(!grants.protect(&both[0], 2000, 5.0).unwrap());
             assert_eq!(read("cg/a/memory.min").trim(), "2600");
-            assert!(grants.release(both[first].inode));
+            assert!(grants.release(TargetId::Cgroup(both[first].inode)));
             // A file that is none of the kernel's keeps what is behind what was written.
             assert!(read("cg/a/memory.min").starts_with(["600", "2100"][first]), "{}", read("cg/a/memory.min"));
-            assert!(grants.release(both[1 - first].inode));
+            assert!(grants.release(TargetId::Cgroup(both[1 - first].inode)));
             assert!(read("cg/a/memory.min").starts_with("100"), "{}", read("cg/a/memory.min"));
             assert!(grants.raised.is_empty());
         }
@@ -243,15 +247,15 @@ mod tests {
         let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
         let frozen = || std::fs::read_to_string(dir.path().join("cg/a/cgroup.freeze")).unwrap();
         assert!(
-            grants.pause(cgroup.inode, (&cgroup, None), 5.0).unwrap()
-                && !grants.pause(cgroup.inode, (&cgroup, None), 6.0).unwrap()
+            grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 5.0).unwrap()
+                && !grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 6.0).unwrap()
         );
-        assert_eq!((frozen().as_str(), grants.of(cgroup.inode)), ("1\n", (0, true)));
-        assert!(grants.release(cgroup.inode) && !grants.release(cgroup.inode));
+        assert_eq!((frozen().as_str(), grants.of(TargetId::Cgroup(cgroup.inode))), ("1\n", (0, true)));
+        assert!(grants.release(TargetId::Cgroup(cgroup.inode)) && !grants.release(TargetId::Cgroup(cgroup.inode)));
         assert!(frozen().starts_with('0'));
         // It is the shell of a terminal.
         std::fs::write(dir.path().join("proc/7/stat"), "7 (bash) S 1 7 7 34816 7 0\n").unwrap();
-        let error = grants.pause(cgroup.inode, (&cgroup, None), 5.0).unwrap_err();
+        let error = grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 5.0).unwrap_err();
         assert!(error.to_string().contains("terminal") && frozen().starts_with('0'), "{error}");
     }
 
@@ -270,7 +274,7 @@ mod tests {
         let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
         assert!(!can_protect(&grants.kernel, &cgroup));
         // The kernel makes this file with the folder; here, it is missing, and nobody of this tree can be stopped.
-        let error = grants.pause(cgroup.inode, (&cgroup, None), 5.0).unwrap_err();
+        let error = grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 5.0).unwrap_err();
         assert!(error.to_string().contains("nobody who could wait"), "{error}");
     }
 }

@@ -14,13 +14,6 @@ pub struct ProcessId {
     pub start_ticks: u64,
 }
 
-impl ProcessId {
-    /// Both in one number, with the highest bit set: pids have 22 bits at most (`PID_MAX_LIMIT`).
-    pub fn key(self) -> u64 {
-        1 << 63 | self.start_ticks << 22 | u64::from(self.pid)
-    }
-}
-
 /// A counter of a process, and the sum of the same counter over the children that it has waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "what the names say")]

@@ -17,6 +17,12 @@ impl Kind {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Anon, Self::File];
 
+    /// Of memory that is anonymous, or else a file's.
+    #[must_use]
+    pub fn of(anon: bool) -> Self {
+        if anon { Self::Anon } else { Self::File }
+    }
+
     /// The word used in records, metrics and messages.
     #[must_use]
     pub fn name(self) -> &'static str {

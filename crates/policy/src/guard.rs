@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +123,7 @@ impl Guard {
 
     /// Who has all that it needs now, if somebody is protected or others are paused.
     #[must_use]
-    pub fn whole(&self) -> Option<u64> {
+    pub fn whole(&self) -> Option<TargetId> {
         self.round.as_ref().map(Round::whole)
     }
 

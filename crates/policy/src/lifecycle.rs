@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +82,7 @@ impl Resume for State {
 #[derive(Debug, Clone)]
 pub struct Lifecycle {
     settings: Settings,
-    states: BTreeMap<u64, State>,
+    states: BTreeMap<TargetId, State>,
     /// Bytes of swap that are left for this turn.
     swap_left: f64,
     now_s: f64,
@@ -97,7 +98,7 @@ impl Lifecycle {
     fn one(&mut self, target: &Target, seen: &Observation) -> Option<Action> {
         let settings = &self.settings;
         let state = self.states.entry(target.id).or_default();
-        let anon = target.resident[0];
+        let anon = target.resident.anon;
         state.seen_s = seen.now_s;
         state.held = None;
         let was = std::mem::replace(&mut state.background, target.background);
@@ -130,7 +131,7 @@ impl Lifecycle {
         let pressed = |pressure: Option<f64>| pressure.is_some_and(|pressure| pressure > settings.pressure.0);
         state.held = if pressed(seen.pressure) || pressed(target.pressure) {
             Some(Brake::Pressure)
-        } else if target.resident[1] < target.floor {
+        } else if target.resident.file < target.floor {
             // All anonymous memory goes, so the floor must be kept by the rest.
             Some(Brake::Floor)
         } else {
@@ -141,7 +142,7 @@ impl Lifecycle {
         }
         self.swap_left -= anon;
         (state.taken_s, state.asked, state.left) = (Some(seen.now_s), anon, None);
-        Some(Action::Stow { target: target.id, reason: "it is in the background".to_owned() })
+        Some(Action::PageOut { target: target.id, reason: "it is in the background".to_owned() })
     }
 }
 
@@ -157,7 +158,7 @@ impl Policy for Lifecycle {
         actions
     }
 
-    fn held(&self) -> Vec<(Option<u64>, Brake)> {
+    fn held(&self) -> Vec<(Option<TargetId>, Brake)> {
         let there = self.states.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
         there.filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
     }
@@ -184,45 +185,52 @@ mod tests {
     use super::*;
 
     const MIB: f64 = 1_048_576.0;
+    const ONE: TargetId = TargetId::Cgroup(1);
+    const TWO: TargetId = TargetId::Cgroup(2);
 
     fn seen(now_s: f64, background: bool, anon: f64) -> Observation {
-        let target =
-            Target { id: 1, resident: [anon * MIB, 50.0 * MIB], swapped: 9.0, background, ..Target::default() };
+        let target = Target {
+            id: ONE,
+            resident: [anon * MIB, 50.0 * MIB].into(),
+            swapped: 9.0,
+            background,
+            ..Target::default()
+        };
         Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
     }
 
-    fn stowed(policy: &mut Lifecycle, seen: &Observation) -> bool {
-        matches!(policy.decide(seen).as_slice(), [Action::Stow { target: 1, .. }])
+    fn pages_out(policy: &mut Lifecycle, seen: &Observation) -> bool {
+        matches!(policy.decide(seen).as_slice(), [Action::PageOut { target: ONE, .. }])
     }
 
     #[test]
-    fn what_goes_to_the_background_is_stowed_once_until_it_has_grown() {
+    fn what_goes_to_the_background_is_paged_out_once_until_it_has_grown() {
         let mut policy = Lifecycle::new(Settings::default());
-        assert!(!stowed(&mut policy, &seen(0.0, false, 300.0)));
-        assert!(stowed(&mut policy, &seen(1.0, true, 300.0)));
-        assert!(!stowed(&mut policy, &seen(2.0, true, 10.0)));
-        assert!(!stowed(&mut policy, &seen(20.0, true, 17.0)), "7 MiB more");
-        assert!(stowed(&mut policy, &seen(21.0, true, 18.0)), "8 MiB more");
+        assert!(!pages_out(&mut policy, &seen(0.0, false, 300.0)));
+        assert!(pages_out(&mut policy, &seen(1.0, true, 300.0)));
+        assert!(!pages_out(&mut policy, &seen(2.0, true, 10.0)));
+        assert!(!pages_out(&mut policy, &seen(20.0, true, 17.0)), "7 MiB more");
+        assert!(pages_out(&mut policy, &seen(21.0, true, 18.0)), "8 MiB more");
         // Back in the foreground, and in the background again too soon.
-        assert!(!stowed(&mut policy, &seen(22.0, false, 90.0)));
-        assert!(!stowed(&mut policy, &seen(30.0, true, 300.0)));
-        assert!(stowed(&mut policy, &seen(31.0, true, 300.0)));
+        assert!(!pages_out(&mut policy, &seen(22.0, false, 90.0)));
+        assert!(!pages_out(&mut policy, &seen(30.0, true, 300.0)));
+        assert!(pages_out(&mut policy, &seen(31.0, true, 300.0)));
         // The clock was set back.
-        assert!((3..50).any(|now_s| stowed(&mut policy, &seen(f64::from(now_s), true, 300.0))));
+        assert!((3..50).any(|now_s| pages_out(&mut policy, &seen(f64::from(now_s), true, 300.0))));
     }
 
     #[test]
     fn what_did_not_go_is_tried_again_later_each_time() {
         let mut policy = Lifecycle::new(Settings::default());
         let times: Vec<u32> =
-            (0..100).filter(|now_s| stowed(&mut policy, &seen(f64::from(*now_s), true, 300.0))).collect();
+            (0..100).filter(|now_s| pages_out(&mut policy, &seen(f64::from(*now_s), true, 300.0))).collect();
         assert_eq!(times, [0, 20, 60]);
         // Where half of it went each time, it goes on.
         let mut policy = Lifecycle::new(Settings::default());
         let mut anon = 300.0;
         let mut times = Vec::new();
         for now_s in 0..100 {
-            if stowed(&mut policy, &seen(f64::from(now_s), true, anon)) {
+            if pages_out(&mut policy, &seen(f64::from(now_s), true, anon)) {
                 (anon, _) = (0.5 * anon, times.push(now_s));
             }
         }
@@ -230,33 +238,33 @@ mod tests {
         // Several share the swap that there is.
         let mut policy = Lifecycle::new(Settings::default());
         let mut two = seen(0.0, true, 300.0);
-        two.targets.push(Target { id: 2, ..two.targets[0].clone() });
+        two.targets.push(Target { id: TWO, ..two.targets[0].clone() });
         two.swap_free = Some(400 << 20);
-        assert!(matches!(policy.decide(&two).as_slice(), [Action::Stow { target: 1, .. }]));
-        assert_eq!(policy.held(), [(Some(2), Brake::Swap)]);
+        assert!(matches!(policy.decide(&two).as_slice(), [Action::PageOut { target: ONE, .. }]));
+        assert_eq!(policy.held(), [(Some(TWO), Brake::Swap)]);
     }
 
     #[test]
     fn little_memory_pressure_and_full_swap_hold_it_back() {
         let fresh = || Lifecycle::new(Settings::default());
-        assert!(!stowed(&mut fresh(), &seen(0.0, true, 11.0)));
+        assert!(!pages_out(&mut fresh(), &seen(0.0, true, 11.0)));
         let mut policy = fresh();
-        assert!(!stowed(&mut policy, &Observation { pressure: Some(0.2), ..seen(0.0, true, 300.0) }));
-        assert_eq!(policy.held(), [(Some(1), Brake::Pressure)]);
-        assert!(stowed(&mut policy, &seen(1.0, true, 300.0)), "it is made up for");
-        assert!(!stowed(&mut fresh(), &Observation { swap_free: Some(0), ..seen(0.0, true, 300.0) }));
+        assert!(!pages_out(&mut policy, &Observation { pressure: Some(0.2), ..seen(0.0, true, 300.0) }));
+        assert_eq!(policy.held(), [(Some(ONE), Brake::Pressure)]);
+        assert!(pages_out(&mut policy, &seen(1.0, true, 300.0)), "it is made up for");
+        assert!(!pages_out(&mut fresh(), &Observation { swap_free: Some(0), ..seen(0.0, true, 300.0) }));
         let mut protected = seen(0.0, true, 300.0);
         protected.targets[0].floor = 400.0 * MIB;
-        assert!(!stowed(&mut fresh(), &protected));
+        assert!(!pages_out(&mut fresh(), &protected));
     }
 
     #[test]
     fn what_was_paged_out_is_fetched_if_that_is_wanted() {
         let mut policy = Lifecycle::new(Settings { prefetch: true, ..Settings::default() });
-        assert!(stowed(&mut policy, &seen(0.0, true, 300.0)));
-        assert!(matches!(policy.decide(&seen(9.0, false, 20.0)).as_slice(), [Action::Fetch { target: 1, .. }]));
+        assert!(pages_out(&mut policy, &seen(0.0, true, 300.0)));
+        assert!(matches!(policy.decide(&seen(9.0, false, 20.0)).as_slice(), [Action::Fetch { target: ONE, .. }]));
         assert!(policy.decide(&seen(10.0, false, 20.0)).is_empty());
         let mut not = Lifecycle::new(Settings::default());
-        assert!(stowed(&mut not, &seen(0.0, true, 300.0)) && not.decide(&seen(9.0, false, 20.0)).is_empty());
+        assert!(pages_out(&mut not, &seen(0.0, true, 300.0)) && not.decide(&seen(9.0, false, 20.0)).is_empty());
     }
 }

@@ -5,6 +5,8 @@
 
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::PerKind;
+use lowtide_model::target::TargetId;
 
 pub use crate::region::{Block, Candidate, Done, Order, RegionAction, RegionObservation};
 use crate::saved::Saved;
@@ -12,10 +14,10 @@ use crate::saved::Saved;
 /// A workload that may be acted on as a whole: a cgroup, or a process tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Target {
-    /// Which: never given to another one.
-    pub id: u64,
-    /// Bytes in memory: anonymous, file.
-    pub resident: [f64; 2],
+    /// Which.
+    pub id: TargetId,
+    /// Bytes in memory.
+    pub resident: PerKind<f64>,
     /// Bytes paged out.
     pub swapped: f64,
     /// Bytes that are protected from reclaim: memory.min or memory.low, whichever is higher.
@@ -29,8 +31,8 @@ pub struct Target {
     /// Share of that time in which it did not get on, for whatever reason of memory's: all of its tasks that could have run
     /// stalled, or were busy in the kernel.
     pub stalled: Option<f64>,
-    /// Pages that came back since the last observation: anonymous, file.
-    pub refaults: [f64; 2],
+    /// Pages refaulted since the last observation.
+    pub refaults: PerKind<f64>,
     /// Bytes that what is paged out takes where it is kept in memory; `None` = not known, or not in memory.
     pub stored: Option<f64>,
     /// It is in the background: nobody waits for it.
@@ -45,19 +47,19 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reclaimed {
     /// From which target.
-    pub target: u64,
-    /// Bytes that went: anonymous, file.
-    pub bytes: [f64; 2],
+    pub target: TargetId,
+    /// Bytes evicted.
+    pub bytes: PerKind<f64>,
     /// CPU seconds that it took.
     pub cpu_s: f64,
 }
 
 impl Observation {
-    /// Bytes that went from a target on request since the last observation: anonymous, file.
+    /// Bytes evicted from a target on request since the last observation.
     #[must_use]
-    pub fn went(&self, target: u64) -> [f64; 2] {
+    pub fn evicted(&self, target: TargetId) -> PerKind<f64> {
         let of = self.reclaimed.iter().filter(|of| of.target == target);
-        of.fold([0.0; 2], |sum, of| [sum[0] + of.bytes[0], sum[1] + of.bytes[1]])
+        of.fold(PerKind::default(), |sum, of| sum + of.bytes)
     }
 }
 
@@ -88,15 +90,21 @@ pub struct Observation {
     pub can_protect: bool,
 }
 
+/// Seconds that a page of each kind costs that is refaulted.
+#[must_use]
+pub fn per_kind(costs: &RefaultCosts) -> PerKind<f64> {
+    PerKind { anon: costs.swap_s, file: costs.disk_s }
+}
+
 /// Memory of a target to be evicted, coldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reclaim {
     /// Which target.
-    pub target: u64,
-    /// At most so many bytes: anonymous, file.
-    pub bytes: [f64; 2],
-    /// Only what has been idle for at least so many seconds: anonymous, file; `None` = none of it.
-    pub older_s: [Option<f64>; 2],
+    pub target: TargetId,
+    /// At most so many bytes.
+    pub bytes: PerKind<f64>,
+    /// Only what has been idle for at least so many seconds; `None` = none of it.
+    pub older_s: PerKind<Option<f64>>,
     /// Why.
     pub reason: String,
 }
@@ -106,24 +114,24 @@ pub struct Reclaim {
 pub enum Action {
     /// Reclaim from a workload.
     Reclaim(Reclaim),
-    /// Page out a workload's anonymous memory, and have its files go first when memory is short: it is in the background.
-    Stow {
+    /// Page out a workload's anonymous memory, and deactivate its file memory: it is in the background.
+    PageOut {
         /// Which workload.
-        target: u64,
+        target: TargetId,
         /// Why.
         reason: String,
     },
     /// Bring back what of a workload is paged out.
     Fetch {
         /// Which workload.
-        target: u64,
+        target: TargetId,
         /// Why.
         reason: String,
     },
     /// Protect so much of a workload's memory from reclaim. It ends by itself unless it is asked for again.
     Protect {
         /// Which workload.
-        target: u64,
+        target: TargetId,
         /// Bytes.
         bytes: f64,
         /// For so many seconds from now on.
@@ -134,7 +142,7 @@ pub enum Action {
     /// Have a workload wait. It ends by itself unless it is asked for again.
     Pause {
         /// Which workload.
-        target: u64,
+        target: TargetId,
         /// For so many seconds from now on.
         lasts_s: f64,
         /// Why.
@@ -143,7 +151,7 @@ pub enum Action {
     /// End a workload's protection, and have it run.
     Release {
         /// Which workload.
-        target: u64,
+        target: TargetId,
         /// Why.
         reason: String,
     },
@@ -198,7 +206,7 @@ pub trait Policy {
     fn decide(&mut self, frame: &Self::Frame) -> Vec<Self::Action>;
 
     /// What holds it back now, and from which target; `None` = from all.
-    fn held(&self) -> Vec<(Option<u64>, Brake)> {
+    fn held(&self) -> Vec<(Option<TargetId>, Brake)> {
         Vec::new()
     }
 

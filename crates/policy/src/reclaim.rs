@@ -13,7 +13,9 @@ pub(crate) mod threshold;
 
 use std::collections::BTreeMap;
 
-use lowtide_model::curve::{RefaultCosts, SIDES};
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::target::TargetId;
 
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +27,10 @@ pub use threshold::Terms;
 /// What a rule wants of one target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Want {
-    /// Bytes: anonymous, file.
-    pub bytes: [f64; SIDES],
-    /// Only what has been idle for at least so many seconds; `None` = none of that side.
-    pub older_s: [Option<f64>; SIDES],
+    /// Bytes.
+    pub bytes: PerKind<f64>,
+    /// Only what has been idle for at least so many seconds; `None` = none of it.
+    pub older_s: PerKind<Option<f64>>,
     /// Why.
     pub reason: String,
 }
@@ -47,8 +49,8 @@ pub trait Chooses {
     /// How ages are chosen.
     fn terms(&self) -> Terms;
 
-    /// Bytes a second that may come back of one side, given the bytes of it in use.
-    fn allowed(&self, side: usize, used: f64, costs: &RefaultCosts) -> f64;
+    /// Bytes a second that may be refaulted of one kind, given the bytes of it in use.
+    fn allowed(&self, kind: Kind, used: f64, costs: &RefaultCosts) -> f64;
 }
 
 /// A target that was not seen for so many seconds is forgotten.
@@ -74,7 +76,7 @@ pub struct Reclaimer<R: Rule> {
     rule: R,
     brakes: Brakes,
     whole: Whole,
-    targets: BTreeMap<u64, State<R::Past>>,
+    targets: BTreeMap<TargetId, State<R::Past>>,
     now_s: f64,
 }
 
@@ -93,13 +95,13 @@ impl<R: Rule> Reclaimer<R> {
         // What holds everything holds this one, and nothing is counted as taken.
         let want = want.filter(|_| self.whole.by.is_none())?;
         // Files first: to drop them needs no room in swap.
-        let file = want.bytes[1].min(most.file).min(most.both);
-        let anon = want.bytes[0].min(most.anon).min(most.both - file).min(self.whole.anon_left());
+        let file = want.bytes.file.min(most.file).min(most.both);
+        let anon = want.bytes.anon.min(most.anon).min(most.both - file).min(self.whole.anon_left());
         if file + anon <= 0.0 {
             return None;
         }
         self.whole.takes(anon);
-        Some(Reclaim { target: target.id, bytes: [anon, file], older_s: want.older_s, reason: want.reason })
+        Some(Reclaim { target: target.id, bytes: PerKind { anon, file }, older_s: want.older_s, reason: want.reason })
     }
 }
 
@@ -117,7 +119,7 @@ impl<R: Rule> Policy for Reclaimer<R> {
         actions
     }
 
-    fn held(&self) -> Vec<(Option<u64>, Brake)> {
+    fn held(&self) -> Vec<(Option<TargetId>, Brake)> {
         // One that was not there at the last turn is held by nothing.
         let there = self.targets.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
         let each = there.filter_map(|(id, state)| Some((Some(*id), state.held.by?)));

@@ -10,11 +10,12 @@
 //! A recording knows neither how full swap would be nor how long evicting takes, so those brakes do not hold here; and a
 //! policy that feels its way by the pressure that it causes cannot be replayed, as nobody recorded that pressure.
 
-use lowtide_model::curve::{RefaultCosts, SIDES};
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::Span;
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
-use crate::machine::{Brake, Observation, Target};
+use crate::machine::{Brake, Observation, Target, per_kind};
 use crate::policies::{PolicyError, Spec};
 use crate::reclaim::brakes::{Brakes, Held};
 use crate::reclaim::returns::Told;
@@ -34,16 +35,16 @@ pub struct Minute {
     pub now_s: f64,
     /// Seconds that it lasted.
     pub lasts_s: f64,
-    /// Bytes in memory, mean: anonymous, file.
-    pub resident: [f64; SIDES],
+    /// Bytes in memory, mean.
+    pub resident: PerKind<f64>,
     /// Bytes that were paged out, mean.
     pub swapped: f64,
     /// Bytes that had been idle for at least as long as each edge, mean; `None` = not known.
-    pub idle: [[Option<f64>; EDGES]; SIDES],
+    pub idle: PerKind<[Option<f64>; EDGES]>,
     /// What would have come back, and what was used.
-    pub told: [Told; SIDES],
+    pub told: PerKind<Told>,
     /// What came into use again at once after having been idle for each of [`BURSTS`], mean over its bytes; `None` = not known.
-    pub burst: [[Option<f64>; BURSTS.len()]; SIDES],
+    pub burst: PerKind<[Option<f64>; BURSTS.len()]>,
     /// Share of the time that some task stalled on memory.
     pub pressure: Option<f64>,
     /// Bytes that are protected from reclaim.
@@ -52,8 +53,8 @@ pub struct Minute {
 
 impl Minute {
     /// What came at once of memory that had been idle for so long.
-    fn burst(&self, side: usize, age_s: f64) -> f64 {
-        let told = BURSTS.iter().zip(self.burst[side]).filter_map(|(edge, burst)| Some((f64::from(*edge), burst?)));
+    fn burst(&self, kind: Kind, age_s: f64) -> f64 {
+        let told = BURSTS.iter().zip(self.burst[kind]).filter_map(|(edge, burst)| Some((f64::from(*edge), burst?)));
         let (first, older) = told.fold((None, None), |(first, older), (edge, burst)| {
             (first.or(Some(burst)), if edge <= age_s { Some(burst) } else { older })
         });
@@ -64,12 +65,12 @@ impl Minute {
 /// What a policy would have made of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Effect {
-    /// What was idle for so long went; `None` = nothing of that side.
-    pub older_s: [Option<f64>; SIDES],
-    /// Bytes that were gone, mean: anonymous, file.
-    pub gone: [f64; SIDES],
-    /// Bytes a second that came back: anonymous, file.
-    pub back: [f64; SIDES],
+    /// What was idle for so long went; `None` = nothing of that kind.
+    pub older_s: PerKind<Option<f64>>,
+    /// Bytes that were gone, mean.
+    pub gone: PerKind<f64>,
+    /// Bytes a second that were refaulted.
+    pub back: PerKind<f64>,
     /// What held it.
     pub held: Option<Brake>,
 }
@@ -80,10 +81,10 @@ pub struct Past {
     from_s: Option<f64>,
     chosen: Chosen,
     held: Held,
-    gone: [Gone; SIDES],
-    bursts: [Bursts; SIDES],
-    /// Pages that came back in the last step.
-    back: [f64; SIDES],
+    gone: PerKind<Gone>,
+    bursts: PerKind<Bursts>,
+    /// Pages that were refaulted in the last step.
+    back: PerKind<f64>,
 }
 
 /// What comes back of one side, kept until there is as much as comes at once.
@@ -179,71 +180,70 @@ impl Replay {
 
     /// Seconds of the time lost for what comes back.
     #[must_use]
-    pub fn lost_s(&self, back: [f64; SIDES]) -> f64 {
-        let costs_s = [self.costs.swap_s, self.costs.disk_s];
-        back.into_iter().zip(costs_s).map(|(bytes, cost_s)| bytes / PAGE_BYTES * cost_s).sum()
+    pub fn lost_s(&self, back: PerKind<f64>) -> f64 {
+        back.zip(per_kind(&self.costs)).map(|(bytes, cost_s)| bytes / PAGE_BYTES * cost_s).total()
     }
 
     /// One minute of a workload. Minutes are to come in their order.
     pub fn minute(&self, past: &mut Past, minute: &Minute) -> Effect {
         let from_s = *past.from_s.get_or_insert(minute.now_s - minute.lasts_s);
         let (older_s, every_s) = match &self.rule {
-            Rule::Age(settings) => {
-                ([settings.anon, settings.file].map(|age| age.map(seconds)), seconds(settings.every))
-            }
+            Rule::Age(settings) => (
+                PerKind { anon: settings.anon, file: settings.file }.map(|age| age.map(seconds)),
+                seconds(settings.every),
+            ),
             Rule::Chooses(_) => (past.chosen.in_use(), 0.0),
         };
         // What is paged out already has been idle for long.
-        let swapped = [minute.swapped, 0.0];
-        let rates: [[Option<f64>; EDGES]; SIDES] =
+        let swapped = PerKind { anon: minute.swapped, file: 0.0 };
+        let rates: PerKind<[Option<f64>; EDGES]> =
             minute.told.map(|told| std::array::from_fn(|at| at.checked_sub(1).and_then(|at| told.back[at])));
-        let rate = |side: usize| older_s[side].map_or(0.0, |age_s| mean(&rates[side], age_s, every_s));
-        let all = [rate(0), rate(1)];
+        let all = PerKind::from_fn(|kind| older_s[kind].map_or(0.0, |age_s| mean(&rates[kind], age_s, every_s)));
         // Who waits uses nothing meanwhile.
         let slower = 1.0 + self.lost_s(all);
-        let wanted = [0, 1].map(|side| Wanted {
-            bytes: older_s[side].map_or(0.0, |age_s| mean(&minute.idle[side], age_s, every_s) + swapped[side]),
-            rate: all[side] / slower,
+        let wanted = PerKind::from_fn(|kind| Wanted {
+            bytes: older_s[kind].map_or(0.0, |age_s| mean(&minute.idle[kind], age_s, every_s) + swapped[kind]),
+            rate: all[kind] / slower,
         });
-        for (side, bursts) in past.bursts.iter_mut().enumerate() {
-            bursts.see(older_s[side].map_or(0.0, |age_s| minute.burst(side, age_s)), minute.lasts_s);
+        for kind in Kind::ALL {
+            past.bursts[kind].see(older_s[kind].map_or(0.0, |age_s| minute.burst(kind, age_s)), minute.lasts_s);
         }
         // In the turn in which most comes.
-        let at_once = [0, 1].map(|side| {
-            let due = past.bursts[side].due + wanted[side].rate * minute.lasts_s;
-            let size = past.bursts[side].size();
+        let at_once = PerKind::from_fn(|kind| {
+            let due = past.bursts[kind].due + wanted[kind].rate * minute.lasts_s;
+            let size = past.bursts[kind].size();
             let burst = if due >= size { size / TURN_S } else { 0.0 };
-            burst.max(wanted[side].rate)
+            burst.max(wanted[kind].rate)
         });
         let close = self.lost_s(at_once) > 0.5 * self.brakes.slowdown.0.min(self.brakes.pressure.0);
         let steps = if close || past.held.by.is_some() { (minute.lasts_s / TURN_S).ceil().max(1.0) } else { 1.0 };
         let step_s = minute.lasts_s / steps;
-        let (mut gone, mut back) = ([0.0; SIDES], [0.0; SIDES]);
+        let (mut gone, mut back) = (PerKind::default(), PerKind::default());
         let mut now_s = minute.now_s - minute.lasts_s;
         while now_s + 0.5 * step_s < minute.now_s {
             now_s += step_s;
             let most = self.most(past, minute, (now_s, step_s));
             // Files first, as on a machine.
             let mut room = most.unwrap_or(0.0);
-            for side in [1, 0] {
-                let goes = most.map(|_| wanted[side].bytes.min(room));
-                let step = past.gone[side].step(
-                    (&minute.idle[side], swapped[side], &rates[side]),
-                    goes.map(|bytes| (bytes, older_s[side].unwrap_or(0.0), wanted[side])),
-                    &mut past.bursts[side],
+            for kind in [Kind::File, Kind::Anon] {
+                let goes = most.map(|_| wanted[kind].bytes.min(room));
+                let step = past.gone[kind].step(
+                    (&minute.idle[kind], swapped[kind], &rates[kind]),
+                    goes.map(|bytes| (bytes, older_s[kind].unwrap_or(0.0), wanted[kind])),
+                    &mut past.bursts[kind],
                     step_s,
                 );
-                past.back[side] = step / PAGE_BYTES;
-                room = (room - past.gone[side].bytes).max(0.0);
-                gone[side] += past.gone[side].bytes / steps;
-                back[side] += step / minute.lasts_s;
+                past.back[kind] = step / PAGE_BYTES;
+                room = (room - past.gone[kind].bytes).max(0.0);
+                gone[kind] += past.gone[kind].bytes / steps;
+                back[kind] += step / minute.lasts_s;
             }
         }
         if let Rule::Chooses(rule) = &self.rule
             && minute.now_s - from_s > rule.terms().warm_up_s + 0.05
-            && minute.told.iter().any(|told| told.back.iter().any(Option::is_some))
+            && minute.told.iter().any(|(_, told)| told.back.iter().any(Option::is_some))
         {
-            let told = [0, 1].map(|side| Told { came: minute.told[side].came.max(back[side]), ..minute.told[side] });
+            let told = minute.told.zip(back).map(|(told, back)| Told { came: told.came.max(back), ..told });
             past.chosen.add(rule.as_ref(), &told, minute.now_s, &self.costs);
         }
         Effect { older_s, gone, back, held: past.held.by }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::target::TargetId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,7 +19,7 @@ pub struct Saved {
     pub whole: Value,
     /// Of each target.
     #[serde(default)]
-    pub targets: BTreeMap<u64, Value>,
+    pub targets: BTreeMap<TargetId, Value>,
 }
 
 /// Something that is remembered.

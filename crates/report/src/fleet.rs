@@ -131,21 +131,21 @@ impl Policy {
         let ms = (1e3 * lasts_s).max(1.0);
         let mean = |sum: u128| float(sum) / ms;
         let gone = tally.gone.map(mean);
-        let net_bytes = gone[0] * (1.0 - money.kept) + gone[1];
+        let net_bytes = gone.anon * (1.0 - money.kept) + gone.file;
         let percent = |share: Option<f64>| share.map(|share| 100.0 * share);
         let rows = (tally.rows > 0).then(|| float(u128::from(tally.held)) / float(u128::from(tally.rows)));
         Self {
             policy: name.to_owned(),
             had_bytes: mean(tally.had),
             cold_bytes: mean(tally.cold),
-            anon_gone_bytes: gone[0],
-            file_gone_bytes: gone[1],
+            anon_gone_bytes: gone.anon,
+            file_gone_bytes: gone.file,
             net_bytes,
             saved_percent: percent(tally.saved()),
             saved_interval_percent: interval.map(|(low, high)| (100.0 * low, 100.0 * high)),
             coverage_percent: percent(tally.coverage()),
             net_percent: (tally.had > 0).then(|| 100.0 * net_bytes / mean(tally.had)),
-            back_bytes_per_s: float(u128::from(tally.back[0] + tally.back[1])) / lasts_s.max(1e-3),
+            back_bytes_per_s: float(u128::from(tally.back.total())) / lasts_s.max(1e-3),
             promotion_rate_percent: Percentiles::of(&tally.rates),
             lost_percent: percent(tally.lost()),
             lost_of_minutes_percent: Percentiles::of(&tally.losses),

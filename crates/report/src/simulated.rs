@@ -70,7 +70,7 @@ fn net(run: &Run, nothing: &Outcome) -> f64 {
 
 fn pages_per_s(outcome: &Outcome) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "counts of pages")]
-    let pages = (outcome.refaults[0] + outcome.refaults[1]) as f64;
+    let pages = outcome.refaults.total() as f64;
     (outcome.duration_s > 0.0).then(|| pages / outcome.duration_s)
 }
 
@@ -84,7 +84,7 @@ fn policies(runs: &[Run]) -> [Grid; 2] {
         let nothing = runs.first().map_or(outcome, |first| &first.outcome);
         let saving = net(run, nothing);
         let share = (taken(nothing) > 0.0).then(|| 100.0 * saving / taken(nothing));
-        let sizes = [outcome.resident_bytes, outcome.out_bytes[0], outcome.out_bytes[1], outcome.stored_bytes];
+        let sizes = [outcome.resident_bytes, outcome.out_bytes.anon, outcome.out_bytes.file, outcome.stored_bytes];
         let sizes = sizes.map(|size| bytes(Some(size)));
         let net = [human_bytes(saving), figure(share, 1, " %")];
         saved.row([run.policy.clone()].into_iter().chain(sizes).chain(net));
@@ -116,8 +116,8 @@ fn workloads(runs: &[Run]) -> Grid {
                 run.policy.clone(),
                 bytes(Some(load.resident_bytes)),
                 bytes(Some(load.resident_peak_bytes)),
-                bytes(Some(load.out_bytes.iter().sum())),
-                count(Some(load.refaults.iter().sum())),
+                bytes(Some(load.out_bytes.total())),
+                count(Some(load.refaults.total())),
                 figure(Some(100.0 * load.slowdown()), 2, " %"),
                 if load.killed { "killed" } else { "" }.to_owned(),
             ]);

@@ -281,9 +281,9 @@ impl PerWorkload {
                     tally.rows.to_string(),
                     mean(tally.had),
                     mean(tally.cold),
-                    mean(tally.gone[0]),
-                    mean(tally.gone[1]),
-                    (tally.back[0] + tally.back[1]).to_string(),
+                    mean(tally.gone.anon),
+                    mean(tally.gone.file),
+                    tally.back.total().to_string(),
                     percent(tally.lost()),
                     percent(tally.rates.at(tune::PERCENTILE)),
                 ])?;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use lowtide_kernel::{sys, zram};
+use lowtide_model::target::TargetId;
 use lowtide_policy::machine::{Action, Actuator, Reclaim, Reclaimed};
 
 use super::Sinks;
@@ -31,7 +32,7 @@ impl Actuator<Action> for Hands<'_> {
         for action in actions {
             match &action {
                 Action::Reclaim(wanted) => self.take(wanted),
-                Action::Stow { target, reason } => self.turn_over(*target, true, reason),
+                Action::PageOut { target, reason } => self.turn_over(*target, true, reason),
                 Action::Fetch { target, reason } => self.turn_over(*target, false, reason),
                 Action::Protect { target, reason, .. }
                 | Action::Pause { target, reason, .. }
@@ -64,7 +65,7 @@ impl Hands<'_> {
     }
 
     /// Has one protected, or paused, or be as it was.
-    fn grant(&mut self, id: u64, action: &Action, reason: &str) {
+    fn grant(&mut self, id: TargetId, action: &Action, reason: &str) {
         let Some(workload) = self.workloads.all().get(&id) else { return };
         if let Some(granted) = self.granting.act(workload, action, self.now_s) {
             self.sinks.publish(self.now_s, &Event::Granted(workload, &granted, reason));
@@ -72,7 +73,7 @@ impl Hands<'_> {
     }
 
     /// Pages out what went to the background, or fetches it again.
-    fn turn_over(&mut self, id: u64, away: bool, reason: &str) {
+    fn turn_over(&mut self, id: TargetId, away: bool, reason: &str) {
         let workload = self.workloads.all().get(&id);
         let name = workload.map(|workload| workload.path.clone()).or_else(|| self.background.name(id));
         let of = workload.map(|workload| (&workload.cgroup, workload.process));

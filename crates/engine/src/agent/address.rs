@@ -20,6 +20,7 @@ use lowtide_kernel::{proc, sys};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::SIDES;
 use lowtide_model::scheme::{Action as Advice, Bounds, Filter, FilterType, Quota, Scheme};
+use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Size, Span, float, integer};
 use lowtide_model::{PAGE, WINDOWS_S};
 use lowtide_policy::machine::{Done, Reclaim, Reclaimed, RegionObservation, turn};
@@ -97,7 +98,7 @@ pub struct MachineFacts {
 pub struct AddressReclaim {
     kernel: Kernel,
     windows_s: Vec<u32>,
-    walks: BTreeMap<u64, Walk>,
+    walks: BTreeMap<TargetId, Walk>,
 }
 
 /// Whether processes can be sampled and advised on here.
@@ -119,7 +120,7 @@ impl AddressReclaim {
 
     /// Whether a workload is one of these, and nothing else evicts of it.
     #[must_use]
-    pub fn reclaims(&self, id: u64) -> bool {
+    pub fn reclaims(&self, id: TargetId) -> bool {
         self.walks.get(&id).is_some_and(|walk| walk.cgroup.version == Version::V1)
     }
 
@@ -128,9 +129,9 @@ impl AddressReclaim {
     /// # Errors
     /// If a process does not let itself be sampled.
     pub fn follow(&mut self, cgroups: &[(Cgroup, Option<Regions>)], now_s: f64) -> Result<()> {
-        self.walks.retain(|id, _| cgroups.iter().any(|(cgroup, _)| cgroup.inode == *id));
+        self.walks.retain(|id, _| cgroups.iter().any(|(cgroup, _)| TargetId::Cgroup(cgroup.inode) == *id));
         for (cgroup, schemes) in cgroups {
-            if !self.walks.contains_key(&cgroup.inode) {
+            if !self.walks.contains_key(&TargetId::Cgroup(cgroup.inode)) {
                 let monitor = SmapsMonitor::new(&self.kernel, &Target::default())?.with_windows(&self.windows_s);
                 let walk = Walk {
                     cgroup: cgroup.clone(),
@@ -147,9 +148,9 @@ impl AddressReclaim {
                     step_s: now_s,
                     refaults: None,
                 };
-                self.walks.insert(cgroup.inode, walk);
+                self.walks.insert(TargetId::Cgroup(cgroup.inode), walk);
             }
-            if let Some(walk) = self.walks.get_mut(&cgroup.inode) {
+            if let Some(walk) = self.walks.get_mut(&TargetId::Cgroup(cgroup.inode)) {
                 let same = walk.schemed.take().filter(|schemed| Some(schemed.regions()) == schemes.as_ref());
                 walk.schemed =
                     same.or_else(|| schemes.as_ref().map(|schemes| WorkloadSchemes::new(schemes, cgroup.inode)));
@@ -171,7 +172,13 @@ impl AddressReclaim {
     }
 
     /// Lets the schemes of those whose time it is decide and act. What each did, by workload.
-    pub fn apply(&mut self, now_s: f64, facts: MachineFacts, stop_file: &Path, dry_run: bool) -> Vec<(u64, Advised)> {
+    pub fn apply(
+        &mut self,
+        now_s: f64,
+        facts: MachineFacts,
+        stop_file: &Path,
+        dry_run: bool,
+    ) -> Vec<(TargetId, Advised)> {
         let due = self.walks.iter_mut().filter(|(_, walk)| walk.schemed.is_some() && now_s >= walk.step_s);
         let mut all = Vec::new();
         for (id, walk) in due {
@@ -195,7 +202,7 @@ impl AddressReclaim {
     }
 
     /// Samples where it is time. Idle ages of those whose round is over, and what could not be sampled.
-    pub fn sample(&mut self, now_s: f64) -> Vec<(u64, Result<Vec<AgeBin>>)> {
+    pub fn sample(&mut self, now_s: f64) -> Vec<(TargetId, Result<Vec<AgeBin>>)> {
         let price = PRICE / float(self.walks.len().max(1) as u64);
         let kernel = &self.kernel;
         let due = self.walks.iter_mut().filter(|(_, walk)| now_s >= walk.sample_due_s());
@@ -216,12 +223,12 @@ impl AddressReclaim {
         let reclaimed = Reclaimed { target: wanted.target, ..Reclaimed::default() };
         let outcome = Outcome { reclaimed, ..Outcome::default() };
         let until_s = now_s + LONGEST_S;
-        walk.goal = Some(Goal { left: wanted.bytes, wanted: wanted.clone(), until_s, outcome });
+        walk.goal = Some(Goal { left: wanted.bytes.into(), wanted: wanted.clone(), until_s, outcome });
         walk.step_s = now_s;
     }
 
     /// Goals of these workloads that are given up, as their policy knows better by now.
-    pub fn give_up(&mut self, ids: impl Fn(u64) -> bool) -> Vec<(Reclaim, Outcome)> {
+    pub fn give_up(&mut self, ids: impl Fn(TargetId) -> bool) -> Vec<(Reclaim, Outcome)> {
         let walks = self.walks.iter_mut().filter(|(id, _)| ids(**id));
         walks.filter_map(|(_, walk)| walk.end("what was not found by now is not searched for any more")).collect()
     }
@@ -316,11 +323,12 @@ impl Walk {
         let start = Instant::now();
         let Some(mut goal) = self.goal.take() else { return Reclaimed::default() };
         let mut reclaimed = Reclaimed { target: goal.wanted.target, ..Reclaimed::default() };
+        let mut bytes = [0.0; SIDES];
         let now_refaults = self.cgroup.vitals(kernel).ok().map(|vitals| vitals.refaults.anon);
         let back = now_refaults.zip(self.refaults).map(|(now, before)| float(now.saturating_sub(before)));
         self.refaults = now_refaults;
         for side in [1, 0] {
-            let age_s = goal.wanted.older_s[side];
+            let age_s = <[_; SIDES]>::from(goal.wanted.older_s)[side];
             let Some((window, look)) = age_s.and_then(|age_s| self.looks.range(whole(age_s)..).next()) else {
                 continue;
             };
@@ -354,16 +362,17 @@ impl Walk {
             reclaimed.cpu_s += done.cpu_s;
             for report in &done.reports {
                 let pages: u64 = report.done.blocks.iter().map(|(_, _, pages)| u64::from(*pages)).sum();
-                reclaimed.bytes[side] += float(pages * PAGE);
+                bytes[side] += float(pages * PAGE);
                 // What is gone is not idle in memory any more, whichever window told of it.
                 self.looks.values_mut().for_each(|look| take(look, &report.done));
             }
             self.turns[side] = done;
         }
         for side in [0, 1] {
-            goal.left[side] -= reclaimed.bytes[side];
-            goal.outcome.reclaimed.bytes[side] += reclaimed.bytes[side];
+            goal.left[side] -= bytes[side];
         }
+        reclaimed.bytes = bytes.into();
+        goal.outcome.reclaimed.bytes += reclaimed.bytes;
         goal.outcome.reclaimed.cpu_s += reclaimed.cpu_s;
         goal.outcome.took_s += start.elapsed().as_secs_f64();
         self.goal = Some(goal);

@@ -8,6 +8,7 @@ use lowtide_kernel::proc;
 use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
+use lowtide_model::target::TargetId;
 use lowtide_policy::machine::Target;
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +17,12 @@ use lowtide_model::units::float;
 /// What is in the background, as it stands in the agent's file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedBackground {
-    /// Hints about cgroups, by inode.
-    pub hints: BTreeMap<u64, bool>,
+    /// Hints about cgroups.
+    pub hints: BTreeMap<TargetId, bool>,
     /// Hints about processes: pid, start in clock ticks, whether it is in the background, who gave the hint.
     pub trees: Vec<(u32, u64, bool, u32)>,
     /// When cgroups ran last.
-    ran: BTreeMap<u64, Ran>,
+    ran: BTreeMap<TargetId, Ran>,
 }
 
 /// A process and what descends from it, because somebody gave a hint about it.
@@ -53,10 +54,10 @@ const PIECE: u64 = 32 << 20;
 pub struct Background {
     kernel: Kernel,
     idle_after_s: Option<f64>,
-    /// Hints about cgroups, by inode. A hint counts for more than what is observed.
-    hints: BTreeMap<u64, bool>,
-    trees: BTreeMap<u64, Tree>,
-    ran: BTreeMap<u64, Ran>,
+    /// Hints about cgroups. A hint counts for more than what is observed.
+    hints: BTreeMap<TargetId, bool>,
+    trees: BTreeMap<TargetId, Tree>,
+    ran: BTreeMap<TargetId, Ran>,
 }
 
 /// Whom advice may reach: processes of that user (0 = anybody's), in cgroups of which this says so.
@@ -104,14 +105,14 @@ impl Background {
 
     /// Goes on from what another knew, of cgroups that are still there and processes that still run. Hints that came since
     /// count for more.
-    pub fn restore(&mut self, saved: &SavedBackground, is_there: impl Fn(u64) -> bool) {
+    pub fn restore(&mut self, saved: &SavedBackground, is_there: impl Fn(TargetId) -> bool) {
         for (id, background) in saved.hints.iter().filter(|(id, _)| is_there(**id)) {
             self.hints.entry(*id).or_insert(*background);
         }
         for (pid, start_ticks, background, uid) in saved.trees.iter().take(MOST_TREES).copied() {
             let root = proc::ProcessId { pid, start_ticks };
             if proc::stat(&self.kernel, pid).is_ok_and(|stat| stat.id == root) {
-                self.trees.entry(root.key()).or_insert(Tree { root, background, uid });
+                self.trees.entry(tree_id(root)).or_insert(Tree { root, background, uid });
             }
         }
         self.ran.extend(saved.ran.iter().filter(|(id, _)| is_there(**id)));
@@ -119,13 +120,13 @@ impl Background {
 
     /// Whether an identity is that of a process that a hint was given about.
     #[must_use]
-    pub fn is_tree(&self, id: u64) -> bool {
+    pub fn is_tree(&self, id: TargetId) -> bool {
         self.trees.contains_key(&id)
     }
 
     /// A hint about a cgroup.
     pub fn hint_cgroup(&mut self, cgroup: &Cgroup, background: bool) {
-        self.hints.insert(cgroup.inode, background);
+        self.hints.insert(TargetId::Cgroup(cgroup.inode), background);
     }
 
     /// A hint about a process and what descends from it.
@@ -134,24 +135,25 @@ impl Background {
     /// If there is no such process, or hints about too many are kept already.
     pub fn hint_process(&mut self, pid: u32, background: bool, uid: u32) -> Result<()> {
         let root = proc::stat(&self.kernel, pid)?.id;
-        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&root.key()) {
+        if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&tree_id(root)) {
             let why = std::io::Error::other(format!("hints about {MOST_TREES} processes are kept already"));
             return Err(Error::new("keep a hint about", format!("/proc/{pid}"), why));
         }
-        self.trees.insert(root.key(), Tree { root, background, uid });
+        self.trees.insert(tree_id(root), Tree { root, background, uid });
         Ok(())
     }
 
     /// Whether a cgroup is in the background: by a hint, or because it is frozen, or all its processes are stopped, or it
     /// did nothing for long enough.
     pub fn holds(&mut self, cgroup: &Cgroup, now_s: f64) -> bool {
-        if let Some(hint) = self.hints.get(&cgroup.inode) {
+        let id = TargetId::Cgroup(cgroup.inode);
+        if let Some(hint) = self.hints.get(&id) {
             return *hint;
         }
         let kernel = &self.kernel;
         let is_idle = match (self.idle_after_s, cgroup.cpu_us(kernel)) {
             (Some(after_s), Some(cpu_us)) => {
-                let ran = self.ran.entry(cgroup.inode).or_insert(Ran { cpu_us, at_s: now_s, busy_s: now_s });
+                let ran = self.ran.entry(id).or_insert(Ran { cpu_us, at_s: now_s, busy_s: now_s });
                 let allowed_us = (1e6 * IDLE.0 * (now_s - ran.at_s)).max(IDLE.1);
                 let worked = float(cpu_us.saturating_sub(ran.cpu_us)) > allowed_us;
                 let busy_s = if worked || now_s < ran.busy_s { now_s } else { ran.busy_s };
@@ -171,7 +173,7 @@ impl Background {
     }
 
     /// Forgets cgroups that are gone.
-    pub fn retain(&mut self, is_there: impl Fn(u64) -> bool) {
+    pub fn retain(&mut self, is_there: impl Fn(TargetId) -> bool) {
         self.hints.retain(|id, _| is_there(*id));
         self.ran.retain(|id, _| is_there(*id));
     }
@@ -188,8 +190,8 @@ impl Background {
             let Some(pids) = pids_of(&kernel, tree.root, &parents) else { return false };
             let mut target = Target { id: *id, background: tree.background, ..Target::default() };
             for status in pids.iter().filter_map(|pid| proc::status(&kernel, *pid).ok()) {
-                target.resident[0] += float(status.rss_anon);
-                target.resident[1] += float(status.rss_file);
+                target.resident.anon += float(status.rss_anon);
+                target.resident.file += float(status.rss_file);
                 target.swapped += float(status.swap);
             }
             targets.push(target);
@@ -200,18 +202,18 @@ impl Background {
 
     /// The name of such a target, for people.
     #[must_use]
-    pub fn name(&self, id: u64) -> Option<String> {
+    pub fn name(&self, id: TargetId) -> Option<String> {
         self.trees.get(&id).map(|tree| format!("pid {}", tree.root.pid))
     }
 
     /// Forgets a process whose time in the background is over.
-    pub fn forget(&mut self, id: u64) {
+    pub fn forget(&mut self, id: TargetId) {
         self.trees.remove(&id);
     }
 
     /// Processes of a target, and the user whose they must be (0: anybody's): of a cgroup, or one of its processes, if one is
     /// given, else of the process that a hint was given about.
-    fn pids(&self, id: u64, of: Option<Of<'_>>) -> Result<(Vec<u32>, u32)> {
+    fn pids(&self, id: TargetId, of: Option<Of<'_>>) -> Result<(Vec<u32>, u32)> {
         match of {
             Some((_, Some(process))) => proc::check(&self.kernel, process).map(|stat| (vec![stat.id.pid], 0)),
             Some((cgroup, None)) if cgroup.is_alive(&self.kernel) => Ok((cgroup.pids(&self.kernel)?, 0)),
@@ -228,7 +230,7 @@ impl Background {
     /// whose it is, and where, may have changed since the hint.
     fn advise(
         &self,
-        id: u64,
+        id: TargetId,
         of: Option<Of<'_>>,
         reach: &Reach<'_>,
         mut each: impl FnMut(&mut Adviser, u32, &[(u64, u64)]) -> Result<()>,
@@ -261,7 +263,7 @@ impl Background {
     ///
     /// # Errors
     /// If the target is gone. What cannot be advised on is left.
-    pub fn page_out(&self, id: u64, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+    pub fn page_out(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut paged = Paged::default();
         paged.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = adviser.advise(pid, ranges, Advice::Pageout, Some(&|_, file| !file), reach.go_on)?;
@@ -278,7 +280,7 @@ impl Background {
     ///
     /// # Errors
     /// If the target is gone.
-    pub fn fetch(&self, id: u64, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+    pub fn fetch(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut fetched = Paged::default();
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
@@ -304,6 +306,10 @@ fn ranges(kernel: &Kernel, pid: u32) -> Result<Vec<(u64, u64)>> {
 
 fn gone(what: &str) -> Error {
     Error::new("find", what, std::io::Error::from(rustix::io::Errno::SRCH))
+}
+
+fn tree_id(root: proc::ProcessId) -> TargetId {
+    TargetId::Tree(root.pid, root.start_ticks)
 }
 
 /// Every process with its parent.

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signal as Received, Signals};
+use lowtide_model::target::TargetId;
 use lowtide_policy::machine::{Brake, Observation, Reclaimed, Target, WorkloadPolicy, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags};
@@ -46,7 +47,7 @@ const SOON_S: f64 = 0.5;
 /// A policy with the workloads that are its own.
 struct Group {
     /// What held it at the last turn.
-    held: Vec<(Option<u64>, Brake)>,
+    held: Vec<(Option<TargetId>, Brake)>,
     spec: Spec,
     policy: Box<WorkloadPolicy>,
     reclaimed: Vec<Reclaimed>,
@@ -68,7 +69,7 @@ impl Group {
         let held = self.policy.held();
         for (holds, some, others) in [(true, &held, &self.held), (false, &self.held, &held)] {
             for (target, brake) in some.iter().filter(|one| !others.contains(one)) {
-                let path = |id: u64| hands.workloads.all().get(&id).map(|workload| workload.path.clone());
+                let path = |id: TargetId| hands.workloads.all().get(&id).map(|workload| workload.path.clone());
                 let Some(workload) = target.map_or(Some("all".to_owned()), path) else { continue };
                 let event = Event::Brake { policy: name, workload: &workload, brake: *brake, holds };
                 hands.sinks.publish(frame.now_s, &event);
@@ -309,7 +310,7 @@ impl Agent {
     fn run_policies(&mut self, now_s: f64, signals: &Signals) {
         let mut observation = self.observe(now_s, signals);
         // Whose ages are new: its policy says anew what is to go, or that nothing is.
-        let fresh: BTreeSet<u64> =
+        let fresh: BTreeSet<TargetId> =
             observation.targets.iter().filter(|target| !target.ages.is_empty()).map(|target| target.id).collect();
         let outdated = self.sampling.address().map(|address| address.give_up(|id| fresh.contains(&id)));
         outdated.into_iter().flatten().for_each(|ended| self.ended(now_s, Some(ended)));
@@ -389,7 +390,7 @@ impl Agent {
         let mut left = std::mem::take(&mut observation.targets);
         for (name, mut group) in std::mem::take(&mut self.groups) {
             let all = self.workloads.all();
-            let own = |id: u64| all.get(&id).is_some_and(|workload| workload.policy == *name);
+            let own = |id: TargetId| all.get(&id).is_some_and(|workload| workload.policy == *name);
             let (targets, others) = left.into_iter().partition(|target| own(target.id));
             let reclaimed = observation.reclaimed.iter().filter(|of| own(of.target)).copied().collect();
             // What those before have filled is not free any more.

@@ -9,6 +9,7 @@ use anyhow::Context;
 use lowtide_kernel::grant::Grants;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
+use lowtide_model::target::TargetId;
 use lowtide_policy::machine::Action;
 use rustix::fs::OFlags;
 use rustix::mm::MlockAllFlags;
@@ -76,8 +77,8 @@ pub struct Granting {
     // Dropped in this order: what was granted is taken back before the watchdog is told to go.
     grants: Option<Grants>,
     watchdog: Option<Watchdog>,
-    /// In a dry run: what would be granted now, by the cgroup's inode.
-    would: BTreeMap<u64, Deed>,
+    /// In a dry run: what would be granted now.
+    would: BTreeMap<TargetId, Deed>,
     /// What could not be granted, each said once.
     said: BTreeSet<String>,
 }
@@ -167,7 +168,7 @@ impl Granting {
 
     /// Bytes of a workload that are protected, and whether it waits.
     #[must_use]
-    pub fn of(&self, id: u64) -> (u64, bool) {
+    pub fn of(&self, id: TargetId) -> (u64, bool) {
         self.grants.as_ref().map_or((0, false), |grants| grants.of(id))
     }
 

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use lowtide_kernel::sys::{self, Signals};
+use lowtide_model::target::TargetId;
 use lowtide_model::units::Span;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
@@ -88,7 +89,7 @@ impl Running {
 
 /// The commands of all workloads, by id.
 #[derive(Debug, Default)]
-pub struct Metrics(BTreeMap<u64, Running>);
+pub struct Metrics(BTreeMap<TargetId, Running>);
 
 impl Metrics {
     /// Asks for the performance of workloads, where something reports it; what went wrong.
@@ -108,8 +109,8 @@ impl Metrics {
         &mut self,
         now_s: f64,
         signals: &Signals,
-        workloads: impl Iterator<Item = (u64, &'a str, &'a Measure)>,
-    ) -> (BTreeMap<u64, f64>, Vec<String>) {
+        workloads: impl Iterator<Item = (TargetId, &'a str, &'a Measure)>,
+    ) -> (BTreeMap<TargetId, f64>, Vec<String>) {
         let (mut values, mut wrong) = (BTreeMap::new(), Vec::new());
         let mut before = std::mem::take(&mut self.0);
         for (id, path, measure) in workloads {
@@ -197,8 +198,9 @@ mod tests {
         let measure = Measure { command, every: ten_seconds(), better };
         let (mut metrics, mut all, mut wrong) = (Metrics::default(), Vec::new(), Vec::new());
         for second in 0..seconds {
-            let (values, errors) = metrics.step(f64::from(second), &signals, [(1, "/a", &measure)].into_iter());
-            all.push(values.get(&1).copied());
+            let (values, errors) =
+                metrics.step(f64::from(second), &signals, [(TargetId::Cgroup(1), "/a", &measure)].into_iter());
+            all.push(values.get(&TargetId::Cgroup(1)).copied());
             wrong.extend(errors);
             std::thread::sleep(std::time::Duration::from_millis(150));
         }

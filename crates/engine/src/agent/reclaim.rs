@@ -88,10 +88,10 @@ impl CgroupReclaim {
         }
         let (start, cpu_s, stored) = (Instant::now(), sys::thread_cpu_s(), zram());
         // Files first: to drop them needs no room in swap.
-        for (side, which) in [(1, Kind::File), (0, Kind::Anon)] {
+        for kind in [Kind::File, Kind::Anon] {
             if outcome.stopped.is_none() {
-                let older_s = wanted.older_s[side].unwrap_or(0.0);
-                self.side(workload, (which, wanted.bytes[side], older_s), start, &mut outcome);
+                let older_s = wanted.older_s[kind].unwrap_or(0.0);
+                self.side(workload, (kind, wanted.bytes[kind], older_s), start, &mut outcome);
             }
         }
         outcome.reclaimed.cpu_s = sys::thread_cpu_s() - cpu_s;
@@ -135,7 +135,7 @@ impl CgroupReclaim {
                 }
             };
             let went = went(&before, &after, side);
-            (0..2).for_each(|side| outcome.reclaimed.bytes[side] += went[side]);
+            outcome.reclaimed.bytes += went.into();
             // It may say yes and do nothing; it says so if it did less.
             if !whole || went == [0.0; 2] {
                 return;

@@ -12,6 +12,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use lowtide_model::kind::PerKind;
+use lowtide_model::target::TargetId;
 use lowtide_policy::policies::Spec;
 use lowtide_policy::saved::Saved;
 use lowtide_record::atomic::{self, Care};
@@ -41,8 +43,8 @@ pub struct Remembered {
 pub struct SavedWorkload {
     /// Path of its cgroup.
     pub path: String,
-    /// Bytes reclaimed so far: anonymous, file.
-    pub reclaimed: [f64; 2],
+    /// Bytes reclaimed so far.
+    pub reclaimed: PerKind<f64>,
     /// Requests so far, and those that were cut short.
     pub requests: (f64, f64),
     /// What it takes to keep a byte of it.
@@ -56,8 +58,8 @@ pub struct SavedState {
     pub boot_id: String,
     /// When it was saved, seconds since that boot.
     pub at_s: f64,
-    /// By inode.
-    pub workloads: BTreeMap<u64, SavedWorkload>,
+    /// Workloads.
+    pub workloads: BTreeMap<TargetId, SavedWorkload>,
     /// Policies, by name.
     pub policies: BTreeMap<String, Remembered>,
     /// What is done to the background.
@@ -120,7 +122,7 @@ pub fn encode(state: &SavedState) -> io::Result<(Vec<u8>, usize)> {
         for remembered in state.policies.values_mut().chain(&mut state.lifecycle) {
             let targets = &mut remembered.saved.targets;
             // Those that came last have least to be remembered.
-            let from = targets.keys().nth(targets.len() / 2).copied().unwrap_or(u64::MAX);
+            let from = targets.keys().nth(targets.len() / 2).copied().unwrap_or(u64::MAX.into());
             left_out += targets.split_off(&from).len();
         }
         if left_out == before {
@@ -201,12 +203,14 @@ mod tests {
     use super::*;
 
     fn state() -> SavedState {
-        let saved = Saved { whole: json!({"cpu_debt_s": 0.2}), targets: [(7, json!({"past": null}))].into() };
-        let workload = SavedWorkload { path: "/a b".to_owned(), reclaimed: [1.0, 2.5], ..SavedWorkload::default() };
+        let saved =
+            Saved { whole: json!({"cpu_debt_s": 0.2}), targets: [(TargetId::Cgroup(7), json!({"past": null}))].into() };
+        let workload =
+            SavedWorkload { path: "/a b".to_owned(), reclaimed: [1.0, 2.5].into(), ..SavedWorkload::default() };
         SavedState {
             boot_id: "boot".to_owned(),
             at_s: 100.0,
-            workloads: [(7, workload)].into(),
+            workloads: [(TargetId::Cgroup(7), workload)].into(),
             policies: [("auto".to_owned(), Remembered { settings: Spec::built_in("auto").unwrap(), saved })].into(),
             ..SavedState::default()
         }
@@ -254,12 +258,12 @@ mod tests {
     fn what_would_be_too_large_is_cut() {
         let mut large = state();
         let targets = &mut large.policies.get_mut("auto").unwrap().saved.targets;
-        targets.extend((0..3000).map(|id| (id, json!("x".repeat(10_000)))));
+        targets.extend((0..3000).map(|id| (TargetId::Cgroup(id), json!("x".repeat(10_000)))));
         let (file, left_out) = encode(&large).unwrap();
         assert!(file.len() < MOST + 1024 && left_out > 1000, "{} {left_out}", file.len());
         let back = decode(&file, "boot", 100.0).unwrap();
         assert_eq!(back.policies["auto"].saved.targets.len() + left_out, 3000);
-        large.workloads.get_mut(&7).unwrap().path = "x".repeat(MOST);
+        large.workloads.get_mut(&TargetId::Cgroup(7)).unwrap().path = "x".repeat(MOST);
         assert!(encode(&large).unwrap_err().to_string().contains("are allowed"));
     }
 

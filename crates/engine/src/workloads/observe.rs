@@ -2,7 +2,8 @@
 
 use lowtide_kernel::cgroup::Vitals;
 use lowtide_model::cohort::AgeBin;
-use lowtide_model::kind::Kind;
+use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 use lowtide_policy::machine::Target;
 
@@ -11,7 +12,7 @@ use super::Workload;
 /// A workload as a policy decides about it. `machine`: shares of the time that some task of the machine, and that each of two,
 /// stalled on memory, which is no less than the workload's own, as a rule, where that is not reported.
 pub(super) fn target(
-    (id, workload): (u64, &Workload),
+    (id, workload): (TargetId, &Workload),
     vitals: &Vitals,
     system_s: Option<f64>,
     machine: [Option<f64>; 2],
@@ -25,7 +26,7 @@ pub(super) fn target(
     let swapped = float(vitals.swapped);
     Target {
         id,
-        resident: vitals.resident.map(float).into(),
+        resident: vitals.resident.map(float),
         swapped,
         floor: float(vitals.floor),
         ages: if workload.are_ages_new {
@@ -43,7 +44,7 @@ pub(super) fn target(
             let system_s = system_s.zip(workload.system_s).map_or(0.0, |(now, before)| (now - before).max(0.0));
             share(all_s + system_s, elapsed_s)
         }),
-        refaults: [back(Kind::Anon), back(Kind::File)],
+        refaults: PerKind::from_fn(back),
         stored: workload.kept_of(vitals),
         metric: workload.metric,
         priority: workload.priority,

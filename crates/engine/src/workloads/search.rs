@@ -7,6 +7,7 @@ use lowtide_kernel::cgroup::{Cgroup, is_below};
 use lowtide_kernel::grant::can_protect;
 use lowtide_kernel::proc::{self, ProcessId};
 use lowtide_kernel::root::Kernel;
+use lowtide_model::target::TargetId;
 
 use super::{By, Workload, WorkloadRule, Workloads};
 
@@ -72,7 +73,13 @@ impl Workloads {
     }
 
     /// Takes in a cgroup, or its large processes; those that were known `before` as they were.
-    fn take_in(&mut self, before: &mut BTreeMap<u64, Workload>, cgroup: &Cgroup, path: String, rule: &WorkloadRule) {
+    fn take_in(
+        &mut self,
+        before: &mut BTreeMap<TargetId, Workload>,
+        cgroup: &Cgroup,
+        path: String,
+        rule: &WorkloadRule,
+    ) {
         let parts = match rule.by {
             By::Cgroup => vec![(None, path)],
             By::Process => {

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::target::TargetId;
+
 use super::{Detect, Settings};
-use crate::machine::{Observation, Target};
+use crate::machine::{Observation, Target, per_kind};
 
 /// How a workload fared since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fared {
     /// Which.
-    pub id: u64,
+    pub id: TargetId,
     /// Bytes in memory.
     pub resident: f64,
     /// Bytes that it asked for and that are somewhere: in memory or paged out.
@@ -45,7 +47,7 @@ pub struct Detector {
     begins_s: Option<f64>,
     ends_s: Option<f64>,
     /// Of each, smoothed: share of the time that it stalled, share that what came back explains.
-    rates: BTreeMap<u64, [f64; 2]>,
+    rates: BTreeMap<TargetId, [f64; 2]>,
 }
 
 impl Detector {
@@ -73,13 +75,13 @@ impl Detector {
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
         let smoothed = |target: &Target| {
             let rates = self.rates.entry(target.id).or_default();
-            let [anon, file] = target.refaults;
-            let explained = (anon * seen.costs.swap_s + file * seen.costs.disk_s) / elapsed_s;
+            let explained =
+                target.refaults.zip(per_kind(&seen.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
             let stalled = target.stalled.unwrap_or(explained).min(1.0);
             for (rate, now) in rates.iter_mut().zip([stalled, explained]) {
                 *rate += new * (now - *rate);
             }
-            fared(target, *rates, (anon + file) / elapsed_s)
+            fared(target, *rates, target.refaults.total() / elapsed_s)
         };
         Some(seen.targets.iter().map(smoothed).collect())
     }
@@ -139,7 +141,7 @@ impl Detector {
     }
 
     /// Why it is over; `None` while it is not. As published only: else whoever gives turns knows it.
-    pub fn ends(&mut self, whole: u64, fared: &[Fared], seen: &Observation) -> Option<String> {
+    pub fn ends(&mut self, whole: TargetId, fared: &[Fared], seen: &Observation) -> Option<String> {
         if self.settings.detect == Detect::Auto {
             return None;
         }
@@ -172,7 +174,7 @@ pub(super) fn count(count: usize) -> f64 {
 }
 
 fn fared(target: &Target, [stalled, explained]: [f64; 2], faults: f64) -> Fared {
-    let resident: f64 = target.resident.iter().sum();
+    let resident = target.resident.total();
     let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
     Fared {
         id: target.id,

@@ -5,6 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use lowtide_model::kind::PerKind;
+use lowtide_model::target::TargetId;
+
 use super::detect::{CALM, Fared, count, room};
 use super::{LEASE_S, Settings};
 use crate::machine::{Action, Observation, Reclaim};
@@ -61,15 +64,15 @@ pub struct Round {
     swap_s: f64,
     /// Bytes that the members have among them.
     room: f64,
-    members: BTreeMap<u64, Member>,
-    favourite: u64,
+    members: BTreeMap<TargetId, Member>,
+    favourite: TargetId,
     /// Cycles for which it has been.
     cycles: u32,
     /// Who has a turn after this one, in this cycle.
-    queue: VecDeque<u64>,
-    whole: u64,
+    queue: VecDeque<TargetId>,
+    whole: TargetId,
     /// Who runs beside it.
-    beside: BTreeSet<u64>,
+    beside: BTreeSet<TargetId>,
     turn_s: f64,
     turn_ends_s: f64,
     /// Since when nobody has lost time.
@@ -96,10 +99,10 @@ impl Round {
             swap_s: costs.swap_s,
             room: room(thrashing),
             members: BTreeMap::new(),
-            favourite: 0,
+            favourite: TargetId::default(),
             cycles: 0,
             queue: VecDeque::new(),
-            whole: 0,
+            whole: TargetId::default(),
             beside: BTreeSet::new(),
             turn_s: now_s,
             turn_ends_s: now_s,
@@ -116,7 +119,7 @@ impl Round {
 
     /// Who has all that it needs now.
     #[must_use]
-    pub fn whole(&self) -> u64 {
+    pub fn whole(&self) -> TargetId {
         self.whole
     }
 
@@ -142,7 +145,7 @@ impl Round {
     }
 
     /// Who lacks least of what it needs, of those that fit: first by priority, at last by who waits for longest.
-    fn closest(&self, but: Option<u64>) -> Option<u64> {
+    fn closest(&self, but: Option<TargetId>) -> Option<TargetId> {
         let fit = self.members.iter().filter(|(id, of)| of.need <= self.room && Some(**id) != but);
         let order = |a: &Member, b: &Member| {
             b.priority.cmp(&a.priority).then(a.lacks().total_cmp(&b.lacks())).then(a.turn_s.total_cmp(&b.turn_s))
@@ -265,8 +268,8 @@ impl Round {
     }
 
     /// Everybody, those first whose turn is longest ago.
-    fn by_turn(&self) -> Vec<u64> {
-        let mut order: Vec<(f64, u64)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
+    fn by_turn(&self) -> Vec<TargetId> {
+        let mut order: Vec<(f64, TargetId)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         order.into_iter().map(|(_, id)| id).collect()
     }
@@ -274,7 +277,7 @@ impl Round {
     /// Who fits beside it, those first that have waited for longest.
     fn fill(&mut self) {
         self.beside.clear();
-        let need = |id: &u64| self.members.get(id).map_or(0.0, |of| of.need);
+        let need = |id: &TargetId| self.members.get(id).map_or(0.0, |of| of.need);
         let mut left = self.room - need(&self.whole);
         for id in self.by_turn() {
             if id != self.whole && need(&id) <= left {
@@ -284,7 +287,7 @@ impl Round {
         }
     }
 
-    fn runs(&self, id: u64) -> bool {
+    fn runs(&self, id: TargetId) -> bool {
         id == self.whole || self.beside.contains(&id)
     }
 
@@ -311,7 +314,7 @@ impl Round {
     /// What runs now gets its memory at once rather than page by page, from those that wait.
     fn make_room(&self, why: &str) -> Vec<Action> {
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
-        let lacking: Vec<(u64, f64)> =
+        let lacking: Vec<(TargetId, f64)> =
             run.map(|(id, of)| (*id, of.lacks())).filter(|(_, bytes)| *bytes > 0.0).collect();
         let wanted: f64 = lacking.iter().map(|(_, bytes)| bytes).sum();
         let wait = || self.members.iter().filter(|(id, _)| !self.runs(**id));
@@ -320,11 +323,11 @@ impl Round {
         if wanted > 0.0 && have > 0.0 {
             for (id, of) in wait() {
                 let bytes = (wanted * of.resident / have).min(of.resident - of.floor).max(0.0);
-                let (bytes, older_s) = ([bytes, 0.0], [Some(0.0), None]);
+                let (bytes, older_s) = (PerKind { anon: bytes, file: 0.0 }, PerKind { anon: Some(0.0), file: None });
                 actions.push(Action::Reclaim(Reclaim { target: *id, bytes, older_s, reason: why.to_owned() }));
             }
         }
-        let fetch = |(target, _): &(u64, f64)| Action::Fetch { target: *target, reason: why.to_owned() };
+        let fetch = |(target, _): &(TargetId, f64)| Action::Fetch { target: *target, reason: why.to_owned() };
         actions.extend(lacking.iter().map(fetch));
         actions
     }

@@ -1,15 +1,18 @@
 use super::*;
 use crate::machine::Target;
+use lowtide_model::kind::PerKind;
 
 const MIB: f64 = 1_048_576.0;
+const ONE: TargetId = TargetId::Cgroup(1);
+const TWO: TargetId = TargetId::Cgroup(2);
 
 /// Workloads by MiB in memory, MiB paged out, pages a second that come back, and the share of the time that is lost.
 fn seen(now_s: f64, of: &[(f64, f64, f64, f64)]) -> Observation {
     let target = |(id, (resident, swapped, back, lost)): (u64, &(f64, f64, f64, f64))| Target {
-        id,
-        resident: [resident * MIB, 0.0],
+        id: TargetId::Cgroup(id),
+        resident: PerKind { anon: resident * MIB, file: 0.0 },
         swapped: swapped * MIB,
-        refaults: [*back, 0.0],
+        refaults: PerKind { anon: *back, file: 0.0 },
         stalled: Some(*lost),
         ..Target::default()
     };
@@ -22,7 +25,7 @@ fn seen(now_s: f64, of: &[(f64, f64, f64, f64)]) -> Observation {
     }
 }
 
-fn pauses(actions: &[Action]) -> Vec<u64> {
+fn pauses(actions: &[Action]) -> Vec<TargetId> {
     actions.iter().filter_map(|of| if let Action::Pause { target, .. } = of { Some(*target) } else { None }).collect()
 }
 
@@ -35,22 +38,22 @@ fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
         assert_eq!(guard.decide(&seen(f64::from(now_s), &THRASHING)), [], "{now_s} s");
     }
     let actions = guard.decide(&seen(4.0, &THRASHING));
-    assert_eq!((pauses(&actions), guard.whole()), (vec![2], Some(1)), "{actions:?}");
+    assert_eq!((pauses(&actions), guard.whole()), (vec![TWO], Some(ONE)), "{actions:?}");
     let lasts = |of: &Action| matches!(of, Action::Pause { lasts_s, .. } if *lasts_s <= LEASE_S);
     assert!(actions.iter().any(lasts));
     // Its time is up, and it is the other's turn; then it is its own again.
     let calm = [(160.0, 0.0, 0.0, 0.0), (40.0, 140.0, 0.0, 0.0)];
     // It uses all that it has, so nothing is learnt but that.
-    let turns: Vec<Option<u64>> = (5..71)
+    let turns: Vec<Option<TargetId>> = (5..71)
         .map(|now_s| {
             guard.decide(&seen(f64::from(now_s), &calm));
             guard.whole()
         })
         .collect();
-    assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(1), Some(1), Some(2), Some(1)));
+    assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(ONE), Some(ONE), Some(TWO), Some(ONE)));
     // One ends: nobody waits any more.
     let actions = guard.decide(&seen(72.0, &calm[..1]));
-    assert!(matches!(actions.as_slice(), [Action::Release { target: 1, .. }]), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Action::Release { target: ONE, .. }]), "{actions:?}");
     assert_eq!(guard.whole(), None);
 }
 
@@ -60,7 +63,7 @@ fn where_it_can_one_is_protected_and_the_others_go_on() {
     let can = |now_s| Observation { can_protect: true, ..seen(now_s, &THRASHING) };
     let actions = (0..4).map(|now_s| guard.decide(&can(f64::from(now_s)))).last().unwrap();
     let granted =
-        |of: &Action| matches!(of, Action::Protect { target: 1, bytes, .. } if (*bytes - 160.0 * MIB).abs() < 1.0);
+        |of: &Action| matches!(of, Action::Protect { target: ONE, bytes, .. } if (*bytes - 160.0 * MIB).abs() < 1.0);
     assert!(actions.iter().any(granted) && pauses(&actions).is_empty(), "{actions:?}");
 }
 
@@ -103,11 +106,11 @@ fn the_clock_may_jump_and_pressure_may_be_unknown() {
         let _ = guard.decide(&blind(now_s));
     }
     // Whatever it believes, its turns end.
-    let turns: Vec<Option<u64>> = (10..200)
+    let turns: Vec<Option<TargetId>> = (10..200)
         .map(|now_s| {
             guard.decide(&blind(f64::from(now_s)));
             guard.whole()
         })
         .collect();
-    assert!(turns.contains(&Some(1)) && turns.contains(&Some(2)), "{turns:?}");
+    assert!(turns.contains(&Some(ONE)) && turns.contains(&Some(TWO)), "{turns:?}");
 }

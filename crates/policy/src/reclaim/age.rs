@@ -1,6 +1,7 @@
 //! Everything colder than a threshold, every so often, with thresholds of their own for anonymous and file memory (WMO's
 //! agent: 10 s, every 40 s; Google's kreclaimd has both thresholds).
 
+use lowtide_model::kind::PerKind;
 use lowtide_model::units::Span;
 use serde::{Deserialize, Serialize};
 
@@ -40,12 +41,12 @@ impl Rule for Settings {
         let now_s = seen.now_s;
         // A clock that was set back must not stop it for ever.
         let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));
-        let older_s = [self.anon, self.file].map(|age| age.map(|age| age.0.as_secs_f64()));
+        let older_s = PerKind { anon: self.anon, file: self.file }.map(|age| age.map(|age| age.0.as_secs_f64()));
         // A round in which nothing is told of ages is none.
         if !due || target.ages.is_empty() {
             return None;
         }
-        let bytes = [0, 1].map(|side| colder(target, side, older_s[side]));
+        let bytes = PerKind::from_fn(|kind| colder(target, kind, older_s[kind]));
         *past = Some(now_s);
         Some(Want { bytes, older_s, reason: "colder than its age".to_owned() })
     }

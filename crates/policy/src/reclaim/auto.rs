@@ -3,6 +3,7 @@
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::Kind;
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use super::brakes::{Brakes, seconds};
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
 use super::{Chooses, Rule, Want};
-use crate::machine::{Observation, Target};
+use crate::machine::{Observation, Target, per_kind};
 
 /// Settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -57,9 +58,9 @@ impl Chooses for Settings {
         }
     }
 
-    /// Each side may cost half of the time.
-    fn allowed(&self, side: usize, used: f64, costs: &RefaultCosts) -> f64 {
-        let cost_s = [costs.swap_s, costs.disk_s][side].max(1e-9);
+    /// Each kind may cost half of the time.
+    fn allowed(&self, kind: Kind, used: f64, costs: &RefaultCosts) -> f64 {
+        let cost_s = per_kind(costs)[kind].max(1e-9);
         let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
         let by_time = 0.5 * slowdown * PAGE_BYTES / cost_s;
         self.promotion.map_or(by_time, |share| by_time.min(share.0 * used / 60.0))

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lowtide_model::kind::PerKind;
 use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Metric, Says};
-use crate::machine::{Brake, Observation, Target};
+use crate::machine::{Brake, Observation, Target, per_kind};
 use crate::saved::{Resume, is_past};
 use crate::schemes::Limits;
 
@@ -116,11 +117,11 @@ impl Held {
             // The clock was set back: what was to be waited for is waited for anew, and not for ever.
             self.until_s = self.until_s.min(now_s + self.for_s);
         }
-        let costs = [seen.costs.swap_s, seen.costs.disk_s];
-        let lost_s: f64 = target.refaults.iter().zip(costs).map(|(pages, cost_s)| pages * cost_s).sum();
+        let lost_s = target.refaults.zip(per_kind(&seen.costs)).map(|(pages, cost_s)| pages * cost_s).total();
         self.since = (self.since.0 + elapsed_s.max(0.0), self.since.1 + lost_s);
         let seconds = self.since.0;
-        let taken = seen.reclaimed.iter().filter(|of| of.target == target.id).any(|of| of.bytes != [0.0; 2]);
+        let mut own = seen.reclaimed.iter().filter(|of| of.target == target.id);
+        let taken = own.any(|of| of.bytes != PerKind::default());
         if taken {
             self.metric.taken(now_s);
         }
@@ -147,7 +148,7 @@ impl Held {
         if self.by.is_some() {
             return NOTHING;
         }
-        let spare = target.resident.iter().sum::<f64>() - target.floor.max(bytes(brakes.floor));
+        let spare = target.resident.total() - target.floor.max(bytes(brakes.floor));
         let both = spare.max(0.0).min(brakes.quota.map_or(f64::INFINITY, bytes));
         let kept = target.stored.filter(|_| target.swapped > TELLING);
         let in_vain = kept.is_some_and(|stored| stored > brakes.kept.0 * target.swapped);

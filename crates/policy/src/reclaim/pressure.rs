@@ -1,7 +1,7 @@
 //! A little at a time, as long as nobody waits for it (Senpai; Weiner et al., "TMO: Transparent memory offloading in
 //! datacenters", ASPLOS'22).
 
-use lowtide_model::curve::SIDES;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
@@ -77,27 +77,27 @@ impl Rule for Settings {
         if calm <= 0.0 {
             return None;
         }
-        let bytes = self.step.0 * calm * target.resident.iter().sum::<f64>();
+        let bytes = self.step.0 * calm * target.resident.total();
         let reason = format!("stalled {:.2} % of the time, {} is allowed", 100.0 * stalled, self.threshold);
-        Some(Want { bytes: oldest(target, bytes), older_s: [Some(0.0); SIDES], reason })
+        Some(Want { bytes: oldest(target, bytes), older_s: PerKind::both(Some(0.0)), reason })
     }
 }
 
-/// So many bytes, by side, as they lie from the oldest on.
-fn oldest(target: &Target, bytes: f64) -> [f64; SIDES] {
-    let mut bins: Vec<(f64, usize, f64)> =
-        target.ages.iter().map(|bin| (bin.min_s, usize::from(!bin.anon), bin.size.bytes)).collect();
+/// So many bytes, by kind, as they lie from the oldest on.
+fn oldest(target: &Target, bytes: f64) -> PerKind<f64> {
+    let mut bins: Vec<(f64, Kind, f64)> =
+        target.ages.iter().map(|bin| (bin.min_s, Kind::of(bin.anon), bin.size.bytes)).collect();
     if bins.is_empty() {
-        bins = target.resident.iter().enumerate().map(|(side, bytes)| (0.0, side, *bytes)).collect();
+        bins = target.resident.iter().map(|(kind, bytes)| (0.0, kind, *bytes)).collect();
     }
     bins.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut left = bytes.max(0.0);
-    let mut taken = [0.0; SIDES];
+    let mut taken = PerKind::default();
     // Bins of one age give in proportion.
     for same in bins.chunk_by(|a, b| a.0.total_cmp(&b.0).is_eq()) {
         let all: f64 = same.iter().map(|(_, _, bytes)| bytes).sum();
         let share = if all > 0.0 { (left / all).min(1.0) } else { 0.0 };
-        same.iter().for_each(|(_, side, bytes)| taken[*side] += share * bytes);
+        same.iter().for_each(|(_, kind, bytes)| taken[*kind] += share * bytes);
         left -= share * all;
     }
     taken

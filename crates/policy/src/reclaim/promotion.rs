@@ -3,6 +3,7 @@
 //! ASPLOS'19).
 
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
@@ -52,16 +53,17 @@ impl Chooses for Settings {
         }
     }
 
-    fn allowed(&self, _: usize, used: f64, _: &RefaultCosts) -> f64 {
+    fn allowed(&self, _: Kind, used: f64, _: &RefaultCosts) -> f64 {
         self.limit.0 * used / MINUTE_S
     }
 }
 
-/// Memory of a target that is older than an age for each side.
-pub(super) fn older(target: &Target, older_s: [Option<f64>; 2], why: &str) -> Option<Want> {
-    let bytes = [0, 1].map(|side| colder(target, side, older_s[side]));
-    let named = ["anonymous", "file"].into_iter().zip(older_s).filter_map(|(side, age_s)| Some((side, age_s?)));
-    let ages: Vec<String> = named.map(|(side, age_s)| format!("{side} memory idle for {age_s:.0} s")).collect();
+/// Memory of a target that is older than an age for each kind.
+pub(super) fn older(target: &Target, older_s: PerKind<Option<f64>>, why: &str) -> Option<Want> {
+    let bytes = PerKind::from_fn(|kind| colder(target, kind, older_s[kind]));
+    let named = PerKind { anon: "anonymous", file: "file" };
+    let ages = older_s.iter().filter_map(|(kind, age_s)| Some((named[kind], (*age_s)?)));
+    let ages: Vec<String> = ages.map(|(kind, age_s)| format!("{kind} memory idle for {age_s:.0} s")).collect();
     (!ages.is_empty()).then(|| Want { bytes, older_s, reason: format!("{}: {why}", ages.join(", ")) })
 }
 

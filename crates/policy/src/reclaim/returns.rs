@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use lowtide_model::cohort::used_within;
-use lowtide_model::curve::{SIDES, rate_of_return};
+use lowtide_model::curve::rate_of_return;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use serde::{Deserialize, Serialize};
@@ -38,9 +39,9 @@ struct Step {
 struct Slice {
     from_s: f64,
     /// By window.
-    steps: [[Step; WINDOWS]; SIDES],
-    /// Pages that came back.
-    back: [f64; SIDES],
+    steps: PerKind<[Step; WINDOWS]>,
+    /// Pages that were refaulted.
+    back: PerKind<f64>,
 }
 
 /// What a slice told of one side.
@@ -63,12 +64,12 @@ pub struct Returns {
     slice: Option<Slice>,
     /// When, and what there was in all, gone or not.
     #[serde(skip)]
-    sizes: VecDeque<(f64, [f64; SIDES])>,
+    sizes: VecDeque<(f64, PerKind<f64>)>,
     /// Bytes of files that went so far and did not come back.
     #[serde(skip)]
     gone: f64,
     /// When each window was told of last, and its step.
-    steps: [[Option<(f64, Step)>; WINDOWS]; SIDES],
+    steps: PerKind<[Option<(f64, Step)>; WINDOWS]>,
 }
 
 /// The slice under way is begun anew, and so are the sizes: how the target grew meanwhile nobody saw.
@@ -81,7 +82,7 @@ impl Resume for Returns {
         let known = |steps: &[Option<(f64, Step)>; WINDOWS]| {
             steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?))).all(shorter)
         };
-        self.from_s.is_none_or(past) && self.steps.iter().all(known)
+        self.from_s.is_none_or(past) && self.steps.iter().all(|(_, steps)| known(steps))
     }
 }
 
@@ -94,7 +95,7 @@ impl Returns {
 
     /// Takes in a look at the target, of whose files so many bytes went on request since the last. At the end of a slice of so
     /// many seconds: what it told, and when it began.
-    pub fn see(&mut self, slice_s: f64, target: &Target, went: f64, now_s: f64) -> Option<([Told; SIDES], f64)> {
+    pub fn see(&mut self, slice_s: f64, target: &Target, went: f64, now_s: f64) -> Option<(PerKind<Told>, f64)> {
         self.from_s.get_or_insert(now_s);
         let usable = |slice: &Slice| (0.0..LONGEST * slice_s).contains(&(now_s - slice.from_s));
         let begun = || Slice { from_s: now_s, ..Slice::default() };
@@ -110,7 +111,7 @@ impl Returns {
 
     fn note_size(&mut self, target: &Target, went: f64, now_s: f64) {
         // What is paged out is still counted; of files that went nobody else tells, and those that come back are not new.
-        self.gone += went - target.refaults[1] * PAGE_BYTES;
+        self.gone += went - target.refaults.file * PAGE_BYTES;
         let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
         // A clock that jumped makes all of them worthless.
         self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
@@ -119,26 +120,26 @@ impl Returns {
         }
     }
 
-    fn size(&self, target: &Target) -> [f64; SIDES] {
-        [target.resident[0] + target.swapped, target.resident[1] + self.gone]
+    fn size(&self, target: &Target) -> PerKind<f64> {
+        target.resident + PerKind { anon: target.swapped, file: self.gone }
     }
 
     /// Adds a look. What is not told of ages says nothing of them.
     fn add(&self, slice: &mut Slice, target: &Target, now_s: f64) {
         let size = self.size(target);
         let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);
-        for (side, size_now) in size.into_iter().enumerate() {
-            slice.back[side] += target.refaults[side];
-            let bins = || target.ages.iter().filter(|bin| bin.anon == (side == 0));
+        for kind in Kind::ALL {
+            slice.back[kind] += target.refaults[kind];
+            let bins = || target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
             let mut reached = (0, 0.0);
-            for (at, step) in slice.steps[side].iter_mut().enumerate() {
+            for (at, step) in slice.steps[kind].iter_mut().enumerate() {
                 let window_s = f64::from(AGE_EDGES_S[at + 1]);
                 // What was there at the first look may have been new then.
                 let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + 0.05);
                 if let Some(used) = known {
                     let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
-                    let before = before.or(self.sizes.front()).map_or(size_now, |(_, size)| size[side]);
-                    let new = (size_now - before).max(0.0);
+                    let before = before.or(self.sizes.front()).map_or(size[kind], |(_, size)| size[kind]);
+                    let new = (size[kind] - before).max(0.0);
                     let used = f64::max(used - new, reached.1);
                     if step.over != reached.0 {
                         *step = Step { over: reached.0, ..Step::default() };
@@ -150,31 +151,31 @@ impl Returns {
         }
     }
 
-    fn close(&mut self, slice: &Slice, slice_s: f64, now_s: f64) -> [Told; SIDES] {
+    fn close(&mut self, slice: &Slice, slice_s: f64, now_s: f64) -> PerKind<Told> {
         let elapsed_s = now_s - slice.from_s;
-        let mut told = [Told::default(); SIDES];
-        for (side, told) in told.iter_mut().enumerate() {
-            for (known, step) in self.steps[side].iter_mut().zip(slice.steps[side]) {
+        PerKind::from_fn(|kind| {
+            let mut told = Told::default();
+            for (known, step) in self.steps[kind].iter_mut().zip(slice.steps[kind]) {
                 if step.times > 0 {
                     *known = Some((now_s, step));
                 }
                 *known = known.filter(|(told_s, _)| (0.0..LONGEST * slice_s).contains(&(now_s - told_s)));
             }
-            let (places, sets): (Vec<usize>, Vec<(f64, f64)>) = sets(&self.steps[side]).into_iter().unzip();
+            let (places, sets): (Vec<usize>, Vec<(f64, f64)>) = sets(&self.steps[kind]).into_iter().unzip();
             let sets = envelope(&sets);
             told.used = sets.last().map_or(0.0, |(_, used)| *used);
-            told.came = slice.back[side] * PAGE_BYTES / elapsed_s;
+            told.came = slice.back[kind] * PAGE_BYTES / elapsed_s;
             for (at, place) in places.into_iter().enumerate() {
                 told.back[place] = Some(rate_of_return(&sets, at).at);
             }
-        }
-        told
+            told
+        })
     }
 }
 
 impl Slice {
     fn is_told(&self) -> bool {
-        self.steps.iter().flatten().any(|step| step.times > 0)
+        self.steps.iter().any(|(_, steps)| steps.iter().any(|step| step.times > 0))
     }
 }
 

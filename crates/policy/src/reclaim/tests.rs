@@ -7,6 +7,11 @@ use crate::machine::{Brake, Reclaimed, WorkloadPolicy};
 use crate::reclaim::brakes::seconds;
 
 const MIB: f64 = 1_048_576.0;
+const ONE: TargetId = TargetId::Cgroup(1);
+
+fn anon(value: f64) -> PerKind<f64> {
+    PerKind { anon: value, file: 0.0 }
+}
 
 fn bin(anon: bool, min_s: f64, bytes: f64) -> AgeBin {
     let max_s = AGE_EDGES_S.iter().map(|edge| f64::from(*edge)).find(|edge| *edge > min_s);
@@ -15,7 +20,7 @@ fn bin(anon: bool, min_s: f64, bytes: f64) -> AgeBin {
 
 fn target() -> Target {
     let ages = vec![bin(true, 0.0, 60.0), bin(true, 10.0, 40.0), bin(false, 5.0, 50.0), bin(false, 20.0, 50.0)];
-    Target { id: 1, resident: [100.0, 100.0], ages, pressure: Some(0.0), ..Target::default() }
+    Target { id: ONE, resident: PerKind::both(100.0), ages, pressure: Some(0.0), ..Target::default() }
 }
 
 fn seen(now_s: f64, target: Target) -> Observation {
@@ -24,7 +29,7 @@ fn seen(now_s: f64, target: Target) -> Observation {
 
 fn bytes(actions: &[Action]) -> Vec<[f64; 2]> {
     let reclaims = actions.iter().filter_map(|action| match action {
-        Action::Reclaim(reclaim) => Some(reclaim.bytes),
+        Action::Reclaim(reclaim) => Some(reclaim.bytes.into()),
         _ => None,
     });
     reclaims.collect()
@@ -64,14 +69,14 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
     };
     let pressed = Observation { pressure: Some(0.2), ..seen(0.0, target()) };
     assert_eq!(held(Brakes::default(), &pressed), [(None, Brake::Pressure)]);
-    assert_eq!(held(Brakes::default(), &seen(0.0, Target { floor: 300.0, ..target() })), [(Some(1), Brake::Floor)]);
+    assert_eq!(held(Brakes::default(), &seen(0.0, Target { floor: 300.0, ..target() })), [(Some(ONE), Brake::Floor)]);
     assert_eq!(held(Brakes::default(), &seen(0.0, target())), []);
     assert!(first(Brakes::default(), &pressed).is_empty());
     let full = Observation { swap_free: Some(0), ..seen(0.0, target()) };
     assert_eq!(held(Brakes::default(), &full), [(None, Brake::Swap)]);
     assert_eq!(first(Brakes::default(), &full), [[0.0, 50.0]], "file memory needs no swap");
     // Two targets share the swap that there is.
-    let two = vec![target(), Target { id: 2, ..target() }];
+    let two = vec![target(), Target { id: TargetId::Cgroup(2), ..target() }];
     let little = Observation { swap_free: Some(60 + (16 << 20)), targets: two, ..Observation::default() };
     assert_eq!(first(Brakes::default(), &little), [[40.0, 50.0], [20.0, 50.0]]);
 }
@@ -79,7 +84,7 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
 #[test]
 fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| Target { refaults: [pages, 0.0], ..target() };
+    let lost = |pages: f64| Target { refaults: anon(pages), ..target() };
     // At ten microseconds a page, a thousand of them in a second are the one percent that may be lost.
     let mut acted = |now_s: u32, pages: f64| !policy.decide(&seen(f64::from(now_s), lost(pages))).is_empty();
     assert!(acted(0, 0.0) && acted(1, 900.0));
@@ -113,7 +118,7 @@ fn memory_that_does_not_compress_is_left() {
 fn evicting_takes_no_more_cpu_than_it_may() {
     let mut policy = always(Brakes::default());
     let turn = |now_s: u32, cpu_s: f64| {
-        let reclaimed = vec![Reclaimed { target: 1, bytes: [0.0; 2], cpu_s }];
+        let reclaimed = vec![Reclaimed { target: ONE, bytes: PerKind::default(), cpu_s }];
         Observation { reclaimed, ..seen(f64::from(now_s), target()) }
     };
     // Each turn takes half a second, a tenth of the time is allowed.
@@ -169,10 +174,10 @@ fn grown_old(now_s: f64, used: f64, idle: f64, back: f64) -> Target {
         bin(true, edges[edge], bytes * MIB)
     });
     Target {
-        id: 1,
-        resident: [(used + idle) * MIB, 0.0],
+        id: ONE,
+        resident: anon((used + idle) * MIB),
         ages: ages.collect(),
-        refaults: [back, 0.0],
+        refaults: anon(back),
         ..Target::default()
     }
 }
@@ -197,7 +202,7 @@ fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_doe
     let mut age_at = |now_s: u32, back: f64| -> Option<f64> {
         let actions = policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, back)));
         actions.into_iter().find_map(|action| match action {
-            Action::Reclaim(reclaim) => reclaim.older_s[0],
+            Action::Reclaim(reclaim) => reclaim.older_s.anon,
             _ => None,
         })
     };
@@ -218,11 +223,12 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
         let look = |now_s: u32| {
             let bins = [(0.0, 1.0), (1.0, 1.0), (2.0, 3.0), (5.0, 5.0)];
             let ages = bins.map(|(from_s, lasts_s)| bin(false, from_s, lasts_s * NEW)).into();
-            let target = Target { id: 1, resident: [0.0, 10.0 * NEW], ages, ..Target::default() };
+            let target =
+                Target { id: ONE, resident: PerKind { anon: 0.0, file: 10.0 * NEW }, ages, ..Target::default() };
             returns.see(60.0, &target, if now_s > 0 { told_of * NEW } else { 0.0 }, f64::from(now_s))
         };
         let (told, _) = (0..=120).filter_map(look).last().unwrap();
-        told[1].back.iter().flatten().fold(0.0, |most: f64, back| most.max(*back)) / NEW
+        told.file.back.iter().flatten().fold(0.0, |most: f64, back| most.max(*back)) / NEW
     };
     assert!(back(1.0) < 0.01, "{}", back(1.0));
     // Who is not told that anything went takes it for the same over and over.
@@ -241,7 +247,7 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     let fresh = || Reclaimer::new(auto::Settings::default(), Brakes::default());
     let age = |policy: &mut WorkloadPolicy, now_s: f64, target: Target| {
         policy.decide(&seen(now_s, target)).into_iter().find_map(|action| match action {
-            Action::Reclaim(reclaim) => reclaim.older_s[0],
+            Action::Reclaim(reclaim) => reclaim.older_s.anon,
             _ => None,
         })
     };
@@ -254,7 +260,7 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     assert_eq!(age(&mut fresh(), 106.0, old()), None, "a new one has to observe first");
     // A pause of ten seconds goes on; a restart that took longer has it behind it.
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| Target { refaults: [pages, 0.0], ..target() };
+    let lost = |pages: f64| Target { refaults: anon(pages), ..target() };
     policy.decide(&seen(500.0, target()));
     assert!(policy.decide(&seen(501.0, lost(1200.0))).is_empty());
     let next = |now_s: f64| reborn(&policy, now_s, Box::new(always(Brakes::default())));
@@ -308,7 +314,8 @@ fn a_workload_that_fares_worse_is_left_alone_for_longer_each_time() {
     let mut policy = always(Brakes::default());
     let mut acted = |now_s: u32, value: f64, took: bool| {
         let target = Target { metric: Some(value), ..target() };
-        let reclaimed = if took { vec![Reclaimed { target: 1, bytes: [4096.0, 0.0], cpu_s: 0.0 }] } else { Vec::new() };
+        let reclaimed =
+            if took { vec![Reclaimed { target: ONE, bytes: anon(4096.0), cpu_s: 0.0 }] } else { Vec::new() };
         !policy.decide(&Observation { reclaimed, ..seen(f64::from(now_s), target) }).is_empty()
     };
     // First it must be known how it fares without.

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 
 use lowtide_model::AGE_EDGES_S;
-use lowtide_model::curve::{RefaultCosts, SIDES};
+use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::{Kind, PerKind};
 
 use serde::{Deserialize, Serialize};
 
@@ -40,21 +41,21 @@ const NEVER: Place = WINDOWS as Place;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Chosen {
     /// What would have done in past slices, and when these ended.
-    best: VecDeque<(f64, [Place; SIDES])>,
+    best: VecDeque<(f64, PerKind<Place>)>,
     /// How often each is among them: a fleet's minutes are many, and each asks for a percentile.
     #[serde(skip)]
-    counts: [[u32; WINDOWS + 1]; SIDES],
+    counts: PerKind<[u32; WINDOWS + 1]>,
     /// In use.
-    age: Option<[Place; SIDES]>,
+    age: Option<PerKind<Place>>,
 }
 
 impl Resume for Chosen {
     fn resume(&mut self, now_s: f64) -> bool {
-        let ages = |ages: &[Place; SIDES]| ages.iter().all(|age| *age <= NEVER);
+        let ages = |ages: &PerKind<Place>| ages.iter().all(|(_, age)| *age <= NEVER);
         let sound = self.best.iter().all(|(at_s, best)| is_past(*at_s, now_s) && ages(best))
             && self.age.as_ref().is_none_or(ages);
         if sound {
-            self.count_anew();
+            self.count_again();
         }
         sound
     }
@@ -62,49 +63,52 @@ impl Resume for Chosen {
 
 impl Chosen {
     /// Takes in what a slice told that ended now.
-    pub(crate) fn add(&mut self, rule: &dyn Chooses, told: &[Told; SIDES], now_s: f64, costs: &RefaultCosts) {
+    pub(crate) fn add(&mut self, rule: &dyn Chooses, told: &PerKind<Told>, now_s: f64, costs: &RefaultCosts) {
         let terms = rule.terms();
-        let mut best = [NEVER; SIDES];
-        for (side, (best, told)) in best.iter_mut().zip(told).enumerate() {
-            let most = rule.allowed(side, told.used, costs);
+        let best = PerKind::from_fn(|kind| {
+            let told = &told[kind];
+            let most = rule.allowed(kind, told.used, costs);
             let does = |back: &Option<f64>| back.is_some_and(|back| back <= most);
-            *best = told.back.iter().position(does).map_or(NEVER, place);
-            if told.came > most {
-                // Whatever the histograms say, the age in use did not do.
-                *best = (*best).max(self.age.map_or(0, |age| (age[side] + 1).min(NEVER)));
-            }
-        }
+            let best = told.back.iter().position(does).map_or(NEVER, place);
+            // Whatever the histograms say, the age in use did not do.
+            let above = self.age.filter(|_| told.came > most).map_or(0, |age| (age[kind] + 1).min(NEVER));
+            best.max(above)
+        });
         // A clock that was set back must not keep what is to come.
         if self.best.back().is_some_and(|(at_s, _)| *at_s > now_s) {
             self.best.retain(|(at_s, _)| *at_s <= now_s);
-            self.count_anew();
+            self.count_again();
         }
         let old = |(at_s, _): &(f64, _)| now_s - at_s > terms.history_s;
         while let Some((_, gone)) = self.best.front().copied().filter(old) {
             self.best.pop_front();
-            self.counts.iter_mut().zip(gone).for_each(|(counts, place)| counts[usize::from(place)] -= 1);
+            gone.iter().for_each(|(kind, place)| self.counts[kind][usize::from(*place)] -= 1);
         }
         self.best.push_back((now_s, best));
-        self.counts.iter_mut().zip(best).for_each(|(counts, place)| counts[usize::from(place)] += 1);
+        self.count(best);
         let past = self.percentile(terms.percentile);
-        self.age = Some([0, 1].map(|side| past[side].max(best[side])));
+        self.age = Some(past.zip(best).map(|(past, best)| past.max(best)));
     }
 
-    /// The ages in use, seconds; `None` = nothing of that side goes.
-    pub(crate) fn in_use(&self) -> [Option<f64>; SIDES] {
+    /// The ages in use, seconds; `None` = nothing of that kind is evicted.
+    pub(crate) fn in_use(&self) -> PerKind<Option<f64>> {
         let seconds = |place: Place| AGE_EDGES_S.get(usize::from(place) + 1).map(|edge| f64::from(*edge));
-        self.age.map_or([None; SIDES], |age| age.map(seconds))
+        self.age.map_or(PerKind::default(), |age| age.map(seconds))
     }
 
-    fn count_anew(&mut self) {
-        self.counts = Default::default();
-        for (_, best) in &self.best {
-            self.counts.iter_mut().zip(best).for_each(|(counts, place)| counts[usize::from(*place)] += 1);
+    fn count(&mut self, places: PerKind<Place>) {
+        places.iter().for_each(|(kind, place)| self.counts[kind][usize::from(*place)] += 1);
+    }
+
+    fn count_again(&mut self) {
+        self.counts = PerKind::default();
+        for at in 0..self.best.len() {
+            self.count(self.best[at].1);
         }
     }
 
     /// The ages that so large a share of those of past slices lie at or below.
-    fn percentile(&self, share: f64) -> [Place; SIDES] {
+    fn percentile(&self, share: f64) -> PerKind<Place> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -143,10 +147,10 @@ impl Resume for Threshold {
 
 impl Threshold {
     /// Takes in a look at a target of what is seen; ages that are in use from now on.
-    pub(super) fn see(&mut self, rule: &dyn Chooses, target: &Target, seen: &Observation) -> [Option<f64>; SIDES] {
+    pub(super) fn see(&mut self, rule: &dyn Chooses, target: &Target, seen: &Observation) -> PerKind<Option<f64>> {
         let terms = rule.terms();
         let now_s = seen.now_s;
-        let told = self.returns.see(terms.slice_s, target, seen.went(target.id)[1], now_s);
+        let told = self.returns.see(terms.slice_s, target, seen.evicted(target.id).file, now_s);
         let from_s = self.returns.from_s().unwrap_or(now_s);
         // A clock that was set back is past the warm-up.
         let warm = |begun_s: f64| now_s - from_s > terms.warm_up_s + 0.05 || begun_s < from_s;
@@ -157,8 +161,8 @@ impl Threshold {
     }
 }
 
-/// Bytes of a side that have been idle for at least so long.
-pub(super) fn colder(target: &Target, side: usize, age_s: Option<f64>) -> f64 {
-    let bins = target.ages.iter().filter(|bin| bin.anon == (side == 0));
+/// Bytes of a kind that have been idle for at least so long.
+pub(super) fn colder(target: &Target, kind: Kind, age_s: Option<f64>) -> f64 {
+    let bins = target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
     age_s.map_or(0.0, |age_s| bins.filter(|bin| bin.min_s >= age_s).map(|bin| bin.size.bytes).sum())
 }

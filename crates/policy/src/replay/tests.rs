@@ -18,9 +18,9 @@ fn minute(number: u32) -> Minute {
     Minute {
         now_s: 60.0 * f64::from(number + 1),
         lasts_s: 60.0,
-        resident: [100.0 * MIB, 0.0],
-        idle: [idle, [Some(0.0); EDGES]],
-        told: [told, Told::default()],
+        resident: PerKind { anon: 100.0 * MIB, file: 0.0 },
+        idle: PerKind { anon: idle, file: [Some(0.0); EDGES] },
+        told: PerKind { anon: told, file: Told::default() },
         pressure: Some(0.0),
         ..Minute::default()
     }
@@ -35,21 +35,21 @@ fn what_is_older_is_gone_on_average_between_two_rounds() {
     let mut past = Past::default();
     let always = policy("[x.age]\nanon = '10s'\nevery = '1ms'").unwrap();
     let effect = always.minute(&mut past, &minute(0));
-    assert_eq!(effect.older_s, [Some(10.0), None]);
-    assert!((effect.gone[0] / MIB - 90.0).abs() < 0.01 && (effect.back[0] / MIB - 0.1).abs() < 1e-3, "{effect:?}");
+    assert_eq!(effect.older_s, PerKind { anon: Some(10.0), file: None });
+    assert!((effect.gone.anon / MIB - 90.0).abs() < 0.01 && (effect.back.anon / MIB - 0.1).abs() < 1e-3, "{effect:?}");
     // From 10 to 50 seconds on average: 70 MiB.
     let now_and_then = policy("[x.age]\nanon = '10s'\nevery = '40s'").unwrap();
-    close(now_and_then.minute(&mut Past::default(), &minute(0)).gone[0] / MIB, 70.0);
+    close(now_and_then.minute(&mut Past::default(), &minute(0)).gone.anon / MIB, 70.0);
     // What was paged out already is gone, too.
     let swapped = Minute { swapped: 7.0 * MIB, ..minute(0) };
-    close(now_and_then.minute(&mut Past::default(), &swapped).gone[0] / MIB, 77.0);
+    close(now_and_then.minute(&mut Past::default(), &swapped).gone.anon / MIB, 77.0);
 }
 
 #[test]
 fn an_age_is_found_once_it_is_warm_and_only_from_what_was_before() {
     let promotion = policy("[x.promotion]\nlimit = '5%'\nwarm_up = '2m'").unwrap();
     let mut past = Past::default();
-    let ages: Vec<Option<f64>> = (0..6).map(|at| promotion.minute(&mut past, &minute(at)).older_s[0]).collect();
+    let ages: Vec<Option<f64>> = (0..6).map(|at| promotion.minute(&mut past, &minute(at)).older_s.anon).collect();
     // 5 % of 60 MiB a minute are 51 KiB a second: what is older than 20 s.
     assert_eq!(ages, [None, None, None, Some(20.0), Some(20.0), Some(20.0)]);
 }
@@ -58,14 +58,14 @@ fn an_age_is_found_once_it_is_warm_and_only_from_what_was_before() {
 fn brakes_hold_as_on_a_machine() {
     let age = policy("[x.age]\nanon = '10s'\nevery = '1ms'\nbrakes = { floor = '40M' }").unwrap();
     let mut past = Past::default();
-    close(age.minute(&mut past, &minute(0)).gone[0] / MIB, 60.0);
+    close(age.minute(&mut past, &minute(0)).gone.anon / MIB, 60.0);
     let pressed = age.minute(&mut past, &Minute { pressure: Some(0.5), ..minute(1) });
     assert_eq!(pressed.held, Some(Brake::Pressure));
     // Of what was gone, what has not been used in that minute.
-    close(pressed.gone[0] / MIB, 40.0);
+    close(pressed.gone.anon / MIB, 40.0);
     // Of one that comes under pressure before anything is gone, nothing goes.
     let first = age.minute(&mut Past::default(), &Minute { pressure: Some(0.5), ..minute(0) });
-    assert_eq!(first.gone, [0.0; 2]);
+    assert_eq!(first.gone, PerKind::default());
 }
 
 #[test]
@@ -75,10 +75,10 @@ fn what_comes_back_comes_as_much_at_once_as_was_recorded() {
         let age =
             policy(&format!("[x.age]\nanon = '10s'\nevery = '1ms'\nbrakes = {{ slowdown = '{slowdown}' }}")).unwrap();
         let mut past = Past::default();
-        let minute = |at| Minute { burst: [[Some(burst * MIB); BURSTS.len()]; SIDES], ..minute(at) };
+        let minute = |at| Minute { burst: PerKind::both([Some(burst * MIB); BURSTS.len()]), ..minute(at) };
         (0..20).map(|at| age.minute(&mut past, &minute(at))).collect::<Vec<_>>()
     };
-    let come = |effects: &[Effect]| effects.iter().map(|effect| 60.0 * effect.back[0] / MIB).collect::<Vec<f64>>();
+    let come = |effects: &[Effect]| effects.iter().map(|effect| 60.0 * effect.back.anon / MIB).collect::<Vec<f64>>();
     let (even, bursts) = (come(&run(0.0, "100%")), come(&run(30.0, "100%")));
     assert!(even.iter().all(|mib| (mib - 6.0).abs() < 0.01), "{even:?}");
     let at: Vec<usize> = (0..20).filter(|at| bursts[*at] > 0.0).collect();
@@ -86,16 +86,17 @@ fn what_comes_back_comes_as_much_at_once_as_was_recorded() {
     assert_eq!(at, [5, 10, 15], "{bursts:?}");
     assert!(at.iter().all(|at| (bursts[*at] - 30.0).abs() < 6.0), "{bursts:?}");
     // The brake holds for a burst, and what is used meanwhile does not go again.
-    let least = |effects: &[Effect]| effects.iter().map(|effect| effect.gone[0] / MIB).fold(f64::INFINITY, f64::min);
+    let least = |effects: &[Effect]| effects.iter().map(|effect| effect.gone.anon / MIB).fold(f64::INFINITY, f64::min);
     let (even, bursts) = (least(&run(0.0, "0.5%")), least(&run(30.0, "0.5%")));
     assert!(even > 89.9 && bursts < 89.0, "{even} {bursts}");
 }
 
 #[test]
 fn a_burst_is_that_of_the_age_in_use() {
-    let told = Minute { burst: [[None, Some(2.0), Some(3.0)], [None; BURSTS.len()]], ..minute(0) };
-    let at = [10.0, 30.0, 60.0, 119.0, 120.0, 500.0].map(|age_s| told.burst(0, age_s));
-    assert_eq!((at, told.burst(1, 60.0)), ([2.0, 2.0, 2.0, 2.0, 3.0, 3.0], 0.0));
+    let told =
+        Minute { burst: PerKind { anon: [None, Some(2.0), Some(3.0)], file: [None; BURSTS.len()] }, ..minute(0) };
+    let at = [10.0, 30.0, 60.0, 119.0, 120.0, 500.0].map(|age_s| told.burst(Kind::Anon, age_s));
+    assert_eq!((at, told.burst(Kind::File, 60.0)), ([2.0, 2.0, 2.0, 2.0, 3.0, 3.0], 0.0));
 }
 
 #[test]
@@ -131,18 +132,18 @@ proptest! {
         // So little that no brake holds.
         let told = Told { back: std::array::from_fn(|at| back[at + 1].map(|back| 1e-5 * back)), used: 1e8, came: 0.0 };
         let most = idle.iter().flatten().copied().fold(0.0, f64::max);
-        let minute = Minute { resident: [most, 0.0], idle: [idle, [None; EDGES]], told: [told, Told::default()], floor, ..minute(0) };
+        let minute = Minute { resident: [most, 0.0].into(), idle: [idle, [None; EDGES]].into(), told: PerKind { anon: told, file: Told::default() }, floor, ..minute(0) };
         let at = |age: u32| {
             let age = age.min(120);
             let replay = policy(&format!("[x.age]\nanon = '{age}s'\nfile = '120s'\nevery = '{every}s'\nbrakes = {{ pressure = '100%' }}"));
             replay.unwrap().minute(&mut Past::default(), &minute)
         };
         let (first, second) = (at(young), at(young + older));
-        prop_assert!(first.gone[0] <= (most - floor).max(0.0) + 1e-3 && first.gone[0] >= 0.0);
+        prop_assert!(first.gone.anon <= (most - floor).max(0.0) + 1e-3 && first.gone.anon >= 0.0);
         // What is younger than all that is known is told as nothing.
         if idle[1].is_some() {
-            prop_assert!(second.gone[0] <= first.gone[0] * (1.0 + 1e-9) + 1e-3, "{} {}", first.gone[0], second.gone[0]);
+            prop_assert!(second.gone.anon <= first.gone.anon * (1.0 + 1e-9) + 1e-3, "{} {}", first.gone.anon, second.gone.anon);
         }
-        prop_assert!(first.back.iter().chain(&second.back).all(|back| back.is_finite() && *back >= 0.0));
+        prop_assert!(first.back.iter().chain(second.back.iter()).all(|(_, back)| back.is_finite() && *back >= 0.0));
     }
 }

@@ -1,5 +1,7 @@
 //! Workloads that come and go for days: whether what a policy remembers grows with the time that it runs.
 
+use lowtide_model::kind::Kind;
+
 use super::load::{Load, Part, Use};
 use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
@@ -56,7 +58,7 @@ impl Churn {
             loads.push(load);
         }
         let machine = Simulated::new(setup(u64::from(hour), from_s, self.turn_s, loads)).from(from_s);
-        let reclaimed = under(machine, policy).workloads.iter().map(|load| load.reclaimed.iter().sum::<u64>()).sum();
+        let reclaimed = under(machine, policy).workloads.iter().map(|load| load.reclaimed.total()).sum();
         let saved: Saved = policy.save();
         let bytes = serde_json::to_vec(&saved).map_or(0, |text| text.len());
         Stand { seen: first + self.come - 1, remembered: saved.targets.len(), bytes, reclaimed }
@@ -66,7 +68,7 @@ impl Churn {
 /// A small one: a part in use, one that is used now and then, one that is idle.
 fn load(id: u64) -> Load {
     let uses = [Use::Steady(2.0), Use::Steady(60.0), Use::Idle];
-    Load::new(id, "some", uses.into_iter().map(|uses| Part::new(true, uses, 1024, 1)).collect())
+    Load::new(id, "some", uses.into_iter().map(|uses| Part::new(Kind::Anon, uses, 1024, 1)).collect())
 }
 
 fn setup(seed: u64, from_s: f64, turn_s: f64, loads: Vec<Load>) -> Setup {

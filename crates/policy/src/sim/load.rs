@@ -1,6 +1,9 @@
 //! Workloads: what they hold, and when they use it.
 
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::random::Random;
+use lowtide_model::target::TargetId;
+use lowtide_model::units::float;
 
 /// Bytes of a page, for arithmetic.
 pub(super) const PAGE_F: f64 = 4096.0;
@@ -28,8 +31,8 @@ pub enum Use {
 /// A part of a workload's memory, in groups of equal size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Anonymous, or a file's.
-    pub anon: bool,
+    /// What backs it.
+    pub kind: Kind,
     /// When its groups are used.
     pub uses: Use,
     /// Pages of a group.
@@ -55,10 +58,10 @@ pub struct Part {
 impl Part {
     /// A part that is there all the time.
     #[must_use]
-    pub fn new(anon: bool, uses: Use, group_pages: u32, groups: u32) -> Self {
+    pub fn new(kind: Kind, uses: Use, group_pages: u32, groups: u32) -> Self {
         let never = f64::INFINITY;
         Self {
-            anon,
+            kind,
             uses,
             group_pages,
             groups,
@@ -169,8 +172,8 @@ impl Foreground {
 /// A running workload.
 #[derive(Debug, Clone)]
 pub struct Load {
-    /// Which: never given to another.
-    pub id: u64,
+    /// Which.
+    pub id: TargetId,
     /// Process id: given to another once it has gone.
     pub pid: u32,
     /// Its name.
@@ -203,10 +206,10 @@ pub struct Load {
     pub clock_s: f64,
     /// Seconds that it must still wait for memory.
     pub debt_s: f64,
-    /// Pages in memory: anonymous, file.
-    pub resident: [u64; 2],
-    /// Pages taken: anonymous, file.
-    pub out: [u64; 2],
+    /// Pages in memory.
+    pub resident: PerKind<u64>,
+    /// Pages evicted and not back.
+    pub out: PerKind<u64>,
     /// It has gone, or was killed.
     pub gone: bool,
     /// Its own clock: nothing is used before, so most steps need not look at all groups; and no part is freed before.
@@ -237,7 +240,7 @@ impl Load {
         let group = |next_s: f64| Group { resident: 0, out: 0, last_s: 0.0, next_s };
         let groups = parts.iter().flat_map(|part| (0..part.groups).map(move |at| group(part.first_s(at)))).collect();
         Self {
-            id,
+            id: TargetId::Cgroup(id),
             pid: u32::try_from(id % (1 << 22)).unwrap_or(0) + 1,
             name: name.into(),
             cpus: 1.0,
@@ -254,8 +257,8 @@ impl Load {
             groups,
             clock_s: 0.0,
             debt_s: 0.0,
-            resident: [0; 2],
-            out: [0; 2],
+            resident: PerKind::default(),
+            out: PerKind::default(),
             gone: false,
             due_s: 0.0,
             ends_s: 0.0,
@@ -303,7 +306,7 @@ impl Load {
         for part in parts.iter_mut().filter(|part| part.again_s.is_finite()) {
             part.shift(-(part.from_s / part.again_s).floor() * part.again_s);
         }
-        let new = Self::new(self.id, "", parts);
+        let new = Self::new(u64::from(self.id), "", parts);
         (self.parts, self.groups) = (new.parts, new.groups);
         (self.clock_s, self.debt_s, self.due_s, self.ends_s, self.gone) = (0.0, 0.0, 0.0, 0.0, false);
     }
@@ -311,16 +314,12 @@ impl Load {
     /// Bytes in memory.
     #[must_use]
     pub fn bytes(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "pages")]
-        let pages = (self.resident[0] + self.resident[1]) as f64;
-        pages * PAGE_F
+        float(self.resident.total()) * PAGE_F
     }
 
     /// Bytes of files in memory.
     pub(super) fn file_bytes(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "pages")]
-        let pages = self.resident[1] as f64;
-        pages * PAGE_F
+        float(self.resident.file) * PAGE_F
     }
 
     /// Each group with its part and the part's index.

@@ -1,5 +1,7 @@
 //! Memory: what comes into it, what is taken from it, and where that goes.
 
+use lowtide_model::kind::{Kind, PerKind};
+
 use super::load::{Load, PAGE_F, Used};
 
 /// Free memory below which the kernel reclaims by itself, and up to which it does: shares of all memory (the kernel's
@@ -46,23 +48,22 @@ pub struct Memory {
 /// What evicting came to.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Taken {
-    /// Pages: anonymous, file.
-    pub pages: [u64; 2],
+    /// Pages.
+    pub pages: PerKind<u64>,
     /// CPU seconds.
     pub cpu_s: f64,
 }
 
 impl Taken {
-    /// Pages of both sides.
+    /// Pages of both kinds.
     #[must_use]
     pub fn all(&self) -> u64 {
-        self.pages[0] + self.pages[1]
+        self.pages.total()
     }
 
     /// Adds another.
     pub fn add(&mut self, other: Self) {
-        self.pages[0] += other.pages[0];
-        self.pages[1] += other.pages[1];
+        self.pages += other.pages;
         self.cpu_s += other.cpu_s;
     }
 }
@@ -89,43 +90,43 @@ impl Memory {
     /// What is used comes into memory. Seconds that the workload waits for it.
     pub(super) fn bring(&mut self, load: &mut Load, used: Used) -> f64 {
         let part = &load.parts[used.part];
-        let side = usize::from(!part.anon);
+        let kind = part.kind;
         let (back, new) = (u64::from(used.back), u64::from(used.new));
-        if part.anon {
+        if kind == Kind::Anon {
             self.leave_swap(back, part.ratio);
         }
         let group = &mut load.groups[used.group];
         group.resident += used.back + used.new;
         group.out -= used.back;
-        load.resident[side] += back + new;
-        load.out[side] -= back;
+        load.resident[kind] += back + new;
+        load.out[kind] -= back;
         self.resident += back + new;
-        pages_f(back) * if part.anon { self.swap.in_s } else { self.disk_s }
+        pages_f(back) * if kind == Kind::Anon { self.swap.in_s } else { self.disk_s }
     }
 
     /// Takes at most so many pages of a group.
     pub(super) fn evict(&mut self, load: &mut Load, part: usize, group: usize, pages: u64) -> Taken {
         let of = &load.parts[part];
-        let side = usize::from(!of.anon);
+        let anon = of.kind == Kind::Anon;
         let state = &mut load.groups[group];
-        let room = if of.anon { self.swap_free() } else { u64::MAX };
+        let room = if anon { self.swap_free() } else { u64::MAX };
         let taken = pages.min(u64::from(state.resident)).min(room);
         let few = u32::try_from(taken).unwrap_or(state.resident);
         state.resident -= few;
         state.out += few;
-        load.resident[side] -= taken;
-        load.out[side] += taken;
+        load.resident[of.kind] -= taken;
+        load.out[of.kind] += taken;
         self.resident -= taken;
-        if of.anon {
+        if anon {
             self.swap.used += taken;
             if self.swap.zram {
                 self.stored += pages_f(taken) * PAGE_F / of.ratio;
             }
         }
-        let mut pages = [0; 2];
-        pages[side] = taken;
+        let mut pages = PerKind::default();
+        pages[of.kind] = taken;
         // Clean pages of files are dropped for next to nothing.
-        Taken { pages, cpu_s: if of.anon { pages_f(taken) * self.out_s } else { 0.1 * pages_f(taken) * self.out_s } }
+        Taken { pages, cpu_s: if anon { pages_f(taken) * self.out_s } else { 0.1 * pages_f(taken) * self.out_s } }
     }
 
     /// Brings back at most so many pages that are paged out, whole groups. Seconds that it takes: a disk is asked for many at
@@ -134,7 +135,9 @@ impl Memory {
         let places: Vec<(usize, usize)> = places(load);
         let mut left = pages;
         let mut cpu_s = 0.0;
-        for (part, group) in places.into_iter().filter(|(part, _)| load.parts[*part].anon).collect::<Vec<_>>() {
+        for (part, group) in
+            places.into_iter().filter(|(part, _)| load.parts[*part].kind == Kind::Anon).collect::<Vec<_>>()
+        {
             let back = load.groups[group].out;
             if back > 0 && u64::from(back) <= left {
                 left -= u64::from(back);
@@ -147,14 +150,14 @@ impl Memory {
     /// A group's memory is given back, wherever it is.
     pub(super) fn free_group(&mut self, load: &mut Load, part: usize, group: usize) {
         let of = &load.parts[part];
-        let side = usize::from(!of.anon);
+        let anon = of.kind == Kind::Anon;
         let state = &mut load.groups[group];
         let (resident, out) = (u64::from(state.resident), u64::from(state.out));
         (state.resident, state.out) = (0, 0);
-        load.resident[side] -= resident;
-        load.out[side] -= out;
+        load.resident[of.kind] -= resident;
+        load.out[of.kind] -= out;
         self.resident -= resident;
-        if of.anon {
+        if anon {
             self.leave_swap(out, of.ratio);
         }
     }
@@ -218,7 +221,8 @@ impl Lru {
 
     /// File memory of the workload is evicted next, oldest first.
     pub(super) fn deactivate(&mut self, load: &Load) {
-        let files = load.each().enumerate().filter(|(_, (_, part, state))| !part.anon && state.resident > 0);
+        let files =
+            load.each().enumerate().filter(|(_, (_, part, state))| part.kind == Kind::File && state.resident > 0);
         let mut files: Vec<(usize, usize, f64)> =
             files.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
         files.sort_by(|a, b| b.2.total_cmp(&a.2));
@@ -228,7 +232,10 @@ impl Lru {
     /// Finds the oldest quarter of what can go; false if nothing can.
     fn age(&mut self, memory: &Memory, load: &Load) -> bool {
         let room = memory.swap_free() > 0;
-        let can_go = load.each().enumerate().filter(|(_, (_, part, state))| state.resident > 0 && (room || !part.anon));
+        let can_go = load
+            .each()
+            .enumerate()
+            .filter(|(_, (_, part, state))| state.resident > 0 && (room || part.kind == Kind::File));
         self.oldest = can_go.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
         self.oldest.sort_by(|a, b| b.2.total_cmp(&a.2));
         let kept = self.oldest.len().div_ceil(4);
@@ -237,17 +244,16 @@ impl Lru {
     }
 }
 
-/// Evicts what has been idle for at least so long, oldest first; `None` = nothing of that side.
+/// Evicts what has been idle for at least so long, oldest first; `None` = nothing of that kind.
 pub(super) fn evict_older(
     memory: &mut Memory,
     load: &mut Load,
     now_s: f64,
-    older_s: [Option<f64>; 2],
-    pages: [u64; 2],
+    older_s: PerKind<Option<f64>>,
+    pages: PerKind<u64>,
 ) -> Taken {
-    let is_old = |part: usize, last_s: f64| {
-        older_s[usize::from(!load.parts[part].anon)].is_some_and(|older_s| now_s - last_s >= older_s)
-    };
+    let is_old =
+        |part: usize, last_s: f64| older_s[load.parts[part].kind].is_some_and(|older_s| now_s - last_s >= older_s);
     let cold =
         load.each().enumerate().filter(|(_, (part, _, state))| state.resident > 0 && is_old(*part, state.last_s));
     let mut cold: Vec<(usize, usize, f64)> =
@@ -255,8 +261,8 @@ pub(super) fn evict_older(
     cold.sort_by(|a, b| a.2.total_cmp(&b.2));
     let mut taken = Taken::default();
     for (part, group, _) in cold {
-        let side = usize::from(!load.parts[part].anon);
-        let left = pages[side] - taken.pages[side];
+        let kind = load.parts[part].kind;
+        let left = pages[kind] - taken.pages[kind];
         if left > 0 {
             taken.add(memory.evict(load, part, group, left));
         }

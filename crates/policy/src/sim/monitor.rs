@@ -2,8 +2,10 @@
 
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::random::Random;
 use lowtide_model::stats::Z95;
+use lowtide_model::units::float;
 use serde::Deserialize;
 
 use super::load::{BASE, Load, PAGE_F, PART_BYTES};
@@ -38,14 +40,14 @@ pub(super) fn target(
     monitors: &Monitors,
     random: &mut Random,
 ) -> Target {
-    let mut bytes = [[0.0; AGE_EDGES_S.len()]; 2];
+    let mut bytes = PerKind::both([0.0; AGE_EDGES_S.len()]);
     for (_, part, group) in load.each().filter(|(_, _, group)| group.resident > 0) {
         let idle_s = now_s - group.last_s;
         let bin = AGE_EDGES_S.iter().rposition(|edge| f64::from(*edge) <= idle_s).unwrap_or(0);
-        bytes[usize::from(!part.anon)][bin] += f64::from(group.resident) * PAGE_F;
+        bytes[part.kind][bin] += f64::from(group.resident) * PAGE_F;
     }
     let mut ages = Vec::with_capacity(2 * AGE_EDGES_S.len());
-    for (side, bytes) in bytes.iter().enumerate() {
+    for (kind, bytes) in bytes.iter() {
         let total: f64 = bytes.iter().sum();
         let mut left = total;
         for (bin, bytes) in bytes.iter().enumerate() {
@@ -58,14 +60,13 @@ pub(super) fn target(
             };
             let size = Estimate { bytes: size.bytes.min(left), ..size };
             left -= size.bytes;
-            ages.push(AgeBin { anon: side == 0, min_s, max_s, size, first_touched: None });
+            ages.push(AgeBin { anon: kind == Kind::Anon, min_s, max_s, size, first_touched: None });
         }
     }
     let resident = bytes.map(|bytes| bytes.iter().sum());
-    #[expect(clippy::cast_precision_loss, reason = "pages")]
-    let swapped = load.out[0] as f64 * PAGE_F;
+    let swapped = float(load.out.anon) * PAGE_F;
     let floor = load.limits.low.max(load.limits.min);
-    let anon = load.each().filter(|(_, part, _)| part.anon);
+    let anon = load.each().filter(|(_, part, _)| part.kind == Kind::Anon);
     let stored = anon.map(|(_, part, group)| f64::from(group.out) * PAGE_F / part.ratio).sum();
     Target {
         id: load.id,

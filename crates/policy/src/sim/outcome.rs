@@ -1,5 +1,6 @@
 //! What happened on a simulated machine.
 
+use lowtide_model::kind::PerKind;
 use serde::Serialize;
 
 use super::load::{Load, PAGE_F};
@@ -21,12 +22,12 @@ pub struct WorkloadOutcome {
     pub resident_bytes: f64,
     /// Bytes in memory, at most.
     pub resident_peak_bytes: f64,
-    /// Bytes that were taken and not back, mean over its run: anonymous, file.
-    pub out_bytes: [f64; 2],
-    /// Pages that came back: anonymous, file.
-    pub refaults: [u64; 2],
-    /// Pages that the policy took: anonymous, file.
-    pub reclaimed: [u64; 2],
+    /// Bytes that were taken and not back, mean over its run.
+    pub out_bytes: PerKind<f64>,
+    /// Pages refaulted.
+    pub refaults: PerKind<u64>,
+    /// Pages that the policy evicted.
+    pub reclaimed: PerKind<u64>,
     /// It was killed for want of memory.
     pub killed: bool,
     /// How often: one that has a foreground is started anew when it is its turn again.
@@ -72,12 +73,12 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Bytes of workloads in memory, mean.
     pub resident_bytes: f64,
-    /// Bytes that were taken and not back, mean: anonymous, file.
-    pub out_bytes: [f64; 2],
+    /// Bytes that were taken and not back, mean.
+    pub out_bytes: PerKind<f64>,
     /// Bytes in which zram keeps what was paged out, mean.
     pub stored_bytes: f64,
-    /// Pages that came back: anonymous, file.
-    pub refaults: [u64; 2],
+    /// Pages refaulted.
+    pub refaults: PerKind<u64>,
     /// CPU seconds that the policy's actions took.
     pub action_cpu_s: f64,
 }
@@ -86,7 +87,7 @@ impl Outcome {
     /// Bytes that are free on average because something was taken: without what keeps it.
     #[must_use]
     pub fn net_bytes(&self) -> f64 {
-        self.out_bytes.iter().sum::<f64>() - self.stored_bytes
+        self.out_bytes.total() - self.stored_bytes
     }
 
     /// Time lost by all workloads, as a share of the time that they ran.
@@ -122,7 +123,7 @@ pub(super) struct Recorder {
     /// Sums since the last sample, of all time, and the time of the last sample.
     since: Sample,
     whole: Sample,
-    out: [f64; 2],
+    out: PerKind<f64>,
     last_s: f64,
     cpu_s: f64,
 }
@@ -136,7 +137,7 @@ impl Recorder {
             now_s: 0.0,
             since: Sample::default(),
             whole: Sample::default(),
-            out: [0.0; 2],
+            out: PerKind::default(),
             last_s: 0.0,
             cpu_s: 0.0,
         }
@@ -157,38 +158,32 @@ impl Recorder {
         self.since.waited += waited_s;
     }
 
-    pub(super) fn came_back(&mut self, at: usize, back: [u64; 2]) {
-        for (sum, back) in self.sums[at].run.refaults.iter_mut().zip(back) {
-            *sum += back;
-            self.since.refaults_per_s += pages_f(back);
-        }
+    pub(super) fn came_back(&mut self, at: usize, back: PerKind<u64>) {
+        self.sums[at].run.refaults += back;
+        self.since.refaults_per_s += pages_f(back.total());
     }
 
     pub(super) fn acted(&mut self, at: usize, taken: Taken) {
-        for (sum, pages) in self.sums[at].run.reclaimed.iter_mut().zip(taken.pages) {
-            *sum += pages;
-        }
+        self.sums[at].run.reclaimed += taken.pages;
         self.cpu_s += taken.cpu_s;
     }
 
     /// The state after a step.
     pub(super) fn step(&mut self, now_s: f64, step_s: f64, loads: &[Load], memory: &Memory) {
         self.now_s = now_s;
-        let mut out = [0; 2];
+        let mut out = PerKind::<u64>::default();
         for (sums, load) in self.sums.iter_mut().zip(loads).filter(|(_, load)| load.runs(now_s)) {
             let bytes = load.bytes();
             sums.there_s += step_s;
             sums.run.resident_bytes += bytes * step_s;
             sums.run.resident_peak_bytes = sums.run.resident_peak_bytes.max(bytes);
-            for (side, all) in out.iter_mut().enumerate() {
-                sums.run.out_bytes[side] += pages_f(load.out[side]) * PAGE_F * step_s;
-                *all += load.out[side];
-            }
+            sums.run.out_bytes += load.out.map(|pages| pages_f(pages) * PAGE_F * step_s);
+            out += load.out;
         }
-        let out = out.map(|pages: u64| pages_f(pages) * PAGE_F * step_s);
-        self.out = [self.out[0] + out[0], self.out[1] + out[1]];
+        let out = out.map(|pages| pages_f(pages) * PAGE_F * step_s);
+        self.out += out;
         self.since.resident_bytes += pages_f(memory.resident) * PAGE_F * step_s;
-        self.since.out_bytes += out[0] + out[1];
+        self.since.out_bytes += out.total();
         self.since.stored_bytes += memory.stored * step_s;
         if now_s - self.last_s >= self.every_s - 1e-9 {
             self.sample();
@@ -228,10 +223,9 @@ impl Recorder {
             }
         });
         let workloads: Vec<WorkloadOutcome> = workloads.collect();
-        let refaults = |side: usize| workloads.iter().map(|load| load.refaults[side]).sum();
         Outcome {
             duration_s: self.now_s,
-            refaults: [refaults(0), refaults(1)],
+            refaults: workloads.iter().fold(PerKind::default(), |sum, load| sum + load.refaults),
             workloads,
             samples: self.samples,
             resident_bytes: self.whole.resident_bytes / all_s,

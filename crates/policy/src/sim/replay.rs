@@ -4,6 +4,7 @@ use lowtide_model::PAGE;
 use lowtide_model::cohort::AgeRow;
 use lowtide_model::curve::{Basis, Curve, totals};
 use lowtide_model::episode::{Episode, PageKind};
+use lowtide_model::kind::Kind;
 use lowtide_model::stats;
 
 use super::load::{Load, Part, Use};
@@ -47,7 +48,7 @@ fn traces(episodes: &[Episode], tick_s: f64) -> Vec<Part> {
         let weight = page[0].weight_bytes;
         let from_s = times.first().copied().unwrap_or(0.0);
         let uses = Use::Trace(vec![times]);
-        let mut part = Part::new(page[0].kind == PageKind::Anon, uses, pages(weight), 1);
+        let mut part = Part::new(Kind::of(page[0].kind == PageKind::Anon), uses, pages(weight), 1);
         // Another page takes its place in the sample then.
         (part.from_s, part.until_s) = (from_s, until_s + tick_s);
         parts.push(part);
@@ -64,10 +65,11 @@ fn regular(ages: &[AgeRow]) -> Option<Vec<Part>> {
     debug_assert_eq!(curve.basis, Basis::Histograms);
     let totals = totals(ages);
     let mut parts = Vec::new();
-    for side in 0..2 {
+    for kind in Kind::ALL {
+        let side = usize::from(kind == Kind::File);
         let rhythms = rhythms(&curve, side);
         for layer in layers(&totals, side) {
-            parts.extend(rhythms.iter().filter_map(|rhythm| part(side == 0, &layer, *rhythm)));
+            parts.extend(rhythms.iter().filter_map(|rhythm| part(kind, &layer, *rhythm)));
         }
     }
     Some(parts)
@@ -152,12 +154,12 @@ fn layers(totals: &[(f64, [f64; 2])], side: usize) -> Vec<Layer> {
 /// Groups of a part, at most: enough that their uses are spread over time.
 const GROUPS: u32 = 8;
 
-fn part(anon: bool, layer: &Layer, (share, every_s): Rhythm) -> Option<Part> {
+fn part(kind: Kind, layer: &Layer, (share, every_s): Rhythm) -> Option<Part> {
     let all = pages(layer.bytes * share);
     let groups = all.min(GROUPS);
     // In turn rather than at random: the histograms tell how long ago, and not by chance.
     let uses = every_s.map_or(Use::Idle, Use::Sweep);
-    let part = Part::new(anon, uses, all.checked_div(groups)?, groups);
+    let part = Part::new(kind, uses, all.checked_div(groups)?, groups);
     Some(Part { from_s: layer.from_s, until_s: layer.until_s, ..part })
 }
 

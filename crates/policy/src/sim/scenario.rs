@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lowtide_model::PAGE;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::Kind;
 use lowtide_model::units::{Size, Span};
 use serde::Deserialize;
 
@@ -337,7 +338,7 @@ impl PartSpec {
             grow_s: self.grow.map_or(0.0, seconds),
             idle_after_s: self.idle_after.map_or(f64::INFINITY, seconds),
             until_s: self.until.map_or(f64::INFINITY, seconds),
-            ..Part::new(!self.file, uses, group_pages, u32::try_from(groups).unwrap_or(self.groups))
+            ..Part::new(Kind::of(!self.file), uses, group_pages, u32::try_from(groups).unwrap_or(self.groups))
         })
     }
 }

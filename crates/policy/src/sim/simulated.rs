@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::kind::PerKind;
 use lowtide_model::random::Random;
+use lowtide_model::target::TargetId;
 
 use super::faults::{Faults, Misfortune};
 use super::load::{Load, PAGE_F, Used};
@@ -61,16 +63,16 @@ pub struct Simulated {
     /// Seconds that each workload waited since the last turn.
     waited_s: Vec<f64>,
     /// Pages that came back to each workload since the last turn.
-    refaults: Vec<[u64; 2]>,
+    refaults: Vec<PerKind<u64>>,
     /// Which workload a process id meant when it was last seen.
-    known: BTreeMap<u32, u64>,
+    known: BTreeMap<u32, TargetId>,
     done: Vec<Done>,
     reclaimed: Vec<Reclaimed>,
     /// Where a block ends, and pages that were taken from it and are not back, by workload and where it begins.
-    taken: BTreeMap<(u64, u64), (u64, u32)>,
+    taken: BTreeMap<(TargetId, u64), (u64, u32)>,
     watched: Vec<Block>,
     /// Where each workload is, by its identity.
-    places: BTreeMap<u64, usize>,
+    places: BTreeMap<TargetId, usize>,
     next_id: u64,
 }
 
@@ -90,14 +92,14 @@ impl Simulated {
             busy_cpu_s: 0.0,
             turn_s: 0.0,
             waited_s: vec![0.0; loads.len()],
-            refaults: vec![[0; 2]; loads.len()],
+            refaults: vec![PerKind::default(); loads.len()],
             known: BTreeMap::new(),
             done: Vec::new(),
             reclaimed: Vec::new(),
             taken: BTreeMap::new(),
             watched: Vec::new(),
             places: loads.iter().enumerate().map(|(at, load)| (load.id, at)).collect(),
-            next_id: loads.iter().map(|load| load.id).max().unwrap_or(0) + 1,
+            next_id: loads.iter().map(|load| u64::from(load.id)).max().unwrap_or(0) + 1,
             loads,
             setup,
         }
@@ -152,7 +154,7 @@ impl Simulated {
                     continue;
                 }
                 self.run(at, step_s, share, &mut used);
-            } else if self.loads[at].resident != [0; 2] || self.loads[at].out != [0; 2] {
+            } else if (self.loads[at].resident + self.loads[at].out).total() > 0 {
                 self.memory.free_all(&mut self.loads[at]);
             }
         }
@@ -188,16 +190,16 @@ impl Simulated {
         }
         self.recorder.waited(at, waited_s, available_s);
         let mut debt_s = 0.0;
-        let mut back = [0; 2];
+        let mut back = PerKind::default();
         for group in used.iter() {
             let load = &mut self.loads[at];
             debt_s += self.memory.bring(load, *group);
-            back[usize::from(!load.parts[group.part].anon)] += u64::from(group.back);
+            back[load.parts[group.part].kind] += u64::from(group.back);
             if group.back > 0 {
                 self.came_back(at, *group);
             }
         }
-        self.refaults[at] = [self.refaults[at][0] + back[0], self.refaults[at][1] + back[1]];
+        self.refaults[at] += back;
         self.recorder.came_back(at, back);
         for (part, group) in self.loads[at].ended() {
             self.memory.free_group(&mut self.loads[at], part, group);
@@ -215,7 +217,7 @@ impl Simulated {
         let load = &self.loads[at];
         let (start, end) = load.range_of(used.part, used.group);
         let overlapping = (load.id, start.saturating_sub(LARGEST_BLOCK))..(load.id, end);
-        let back: Vec<(u64, u64)> =
+        let back: Vec<(TargetId, u64)> =
             self.taken.range(overlapping).filter(|(_, (to, _))| *to > start).map(|(key, _)| *key).collect();
         for key in back {
             let Some((to, pages)) = self.taken.get_mut(&key) else { continue };
@@ -317,7 +319,7 @@ impl Simulated {
         self.loads.push(heir);
         self.lrus.push(Lru::default());
         self.waited_s.push(0.0);
-        self.refaults.push([0; 2]);
+        self.refaults.push(PerKind::default());
         self.recorder.joined();
     }
 
@@ -328,7 +330,7 @@ impl Simulated {
     }
 
     /// The running workload of that identity.
-    fn find(&self, id: u64) -> Option<usize> {
+    fn find(&self, id: TargetId) -> Option<usize> {
         self.places.get(&id).copied().filter(|at| self.loads[*at].runs(self.now_s))
     }
 

@@ -1,4 +1,5 @@
 use lowtide_model::PAGE;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::scheme::Action as Advice;
 use lowtide_model::units::Span;
 
@@ -37,7 +38,7 @@ fn setup(memory: Memory, loads: Vec<Load>, duration_s: f64) -> Setup {
 
 /// So many MiB in groups of 1 MiB.
 fn part(mib: u32, uses: Use) -> Part {
-    Part::new(true, uses, 256, mib)
+    Part::new(Kind::Anon, uses, 256, mib)
 }
 
 fn age(seconds: f64) -> AnyPolicy {
@@ -49,7 +50,7 @@ fn age(seconds: f64) -> AnyPolicy {
 fn left_alone_with_enough_memory_nothing_happens() {
     let load = Load::new(1, "web", vec![part(100, Use::Steady(2.0)), part(300, Use::Idle)]);
     let outcome = run(Simulated::new(setup(memory(1000.0, 0), vec![load], 60.0)), None);
-    assert_eq!((outcome.refaults, outcome.out_bytes, outcome.killed()), ([0, 0], [0.0, 0.0], 0));
+    assert_eq!((outcome.refaults, outcome.out_bytes, outcome.killed()), (PerKind::default(), PerKind::default(), 0));
     assert_eq!(outcome.workloads[0].slowdown(), 0.0);
     assert!((outcome.workloads[0].resident_peak_bytes - 400.0 * MIB).abs() < 1.0);
 }
@@ -58,11 +59,11 @@ fn left_alone_with_enough_memory_nothing_happens() {
 fn what_is_idle_goes_and_what_is_used_stays() {
     let load = Load::new(1, "web", vec![part(100, Use::Sweep(2.0)), part(300, Use::Idle)]);
     let outcome = run(Simulated::new(setup(memory(1000.0, 1000), vec![load], 600.0)), Some(age(10.0)));
-    assert_eq!(outcome.refaults, [0, 0]);
+    assert_eq!(outcome.refaults, PerKind::default());
     let gone = 300.0 * MIB;
     // The first round that finds it idle is the second one, at 41 s.
-    assert!((outcome.out_bytes[0] - gone * 559.0 / 600.0).abs() < 0.01 * gone, "{}", outcome.out_bytes[0] / MIB);
-    assert!((outcome.net_bytes() - outcome.out_bytes[0] * 2.0 / 3.0).abs() < MIB);
+    assert!((outcome.out_bytes.anon - gone * 559.0 / 600.0).abs() < 0.01 * gone, "{}", outcome.out_bytes.anon / MIB);
+    assert!((outcome.net_bytes() - outcome.out_bytes.anon * 2.0 / 3.0).abs() < MIB);
     assert!(outcome.action_cpu_s > 0.0);
 }
 
@@ -90,8 +91,8 @@ fn a_sweep_longer_than_the_age_costs_what_its_pages_cost() {
     let outcome = run(Simulated::new(setup), Some(age(10.0)));
     let waited_s = outcome.workloads[0].waited_s;
     #[expect(clippy::cast_precision_loss)]
-    let expected = outcome.refaults[0] as f64 * 1e-3;
-    assert!(outcome.refaults[0] > 100_000, "{:?}", outcome.refaults);
+    let expected = outcome.refaults.anon as f64 * 1e-3;
+    assert!(outcome.refaults.anon > 100_000, "{:?}", outcome.refaults);
     assert!((waited_s - expected).abs() < 0.02 * expected, "{waited_s} against {expected}");
 }
 
@@ -115,8 +116,8 @@ fn protection_is_the_last_to_be_taken() {
     let mut late = Load::new(3, "late", vec![part(250, Use::Steady(5.0))]);
     late.start_s = 10.0;
     let outcome = run(Simulated::new(setup(memory(600.0, 1000), vec![safe, other, late], 60.0)), None);
-    assert_eq!(outcome.workloads[0].out_bytes[0], 0.0);
-    assert!(outcome.workloads[1].out_bytes[0] > 50.0 * MIB, "{:?}", outcome.workloads[1]);
+    assert_eq!(outcome.workloads[0].out_bytes.anon, 0.0);
+    assert!(outcome.workloads[1].out_bytes.anon > 50.0 * MIB, "{:?}", outcome.workloads[1]);
     assert_eq!(outcome.killed(), 0);
 }
 
@@ -172,7 +173,7 @@ fn a_process_id_that_was_given_to_another_is_not_acted_on() {
         reason: String::new(),
     };
     machine.carry_out(vec![RegionAction::Advise(order)]);
-    assert_eq!(machine.loads()[1].out, [0, 0]);
+    assert_eq!(machine.loads()[1].out, PerKind::default());
 }
 
 #[test]
@@ -204,8 +205,12 @@ fn a_replayed_cohort_does_what_was_recorded() {
     let outcome = run(Simulated::new(setup(memory(1000.0, 1000), vec![load], 210.0)), Some(age(30.0)));
     assert!((outcome.workloads[0].resident_peak_bytes - 100.0 * MIB).abs() < MIB);
     // Only what is never used again goes, in the round at 41 s.
-    assert_eq!(outcome.refaults, [0, 0]);
-    assert!((outcome.out_bytes[0] - 50.0 * MIB * 169.0 / 210.0).abs() < 2.0 * MIB, "{}", outcome.out_bytes[0] / MIB);
+    assert_eq!(outcome.refaults, PerKind::default());
+    assert!(
+        (outcome.out_bytes.anon - 50.0 * MIB * 169.0 / 210.0).abs() < 2.0 * MIB,
+        "{}",
+        outcome.out_bytes.anon / MIB
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use lowtide_model::choice::{Choice, level_for};
 use lowtide_model::cohort::{AgeRow, Cohort, Found, Totals};
 use lowtide_model::episode::{Episode, PageKey, PageKind};
+use lowtide_model::kind::Kind;
 
 use super::load::{Load, PAGE_F};
 
@@ -47,7 +48,7 @@ impl Watch {
     pub fn look(&mut self, load: &Load, now_s: f64) {
         let mut totals = Totals::default();
         for (_, part, group) in load.each() {
-            totals[kind(part.anon).index()] += f64::from(group.resident) * PAGE_F;
+            totals[kind(part.kind).index()] += f64::from(group.resident) * PAGE_F;
         }
         if now_s - self.refreshed_s >= REFRESH_S {
             self.refresh(load, now_s, totals);
@@ -76,7 +77,7 @@ impl Watch {
                 let is_new = !self.there.get(at).copied().unwrap_or(false);
                 found.extend(choice.pages_in(first, end).map(|page| Found {
                     key: PageKey { space: 1, page },
-                    kind: kind(part.anon),
+                    kind: kind(part.kind),
                     frame,
                     weight: 1.0,
                     allocated_s: is_new.then_some(group.last_s),
@@ -96,8 +97,11 @@ impl Watch {
     }
 }
 
-fn kind(anon: bool) -> PageKind {
-    if anon { PageKind::Anon } else { PageKind::File }
+fn kind(kind: Kind) -> PageKind {
+    match kind {
+        Kind::Anon => PageKind::Anon,
+        Kind::File => PageKind::File,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; saturates")]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_kernel::system;
+use lowtide_model::target::TargetId;
 use lowtide_policy::machine::Brake;
 
 use super::super::saved::{self, Remembered, SavedState, SavedWorkload};
@@ -24,7 +25,7 @@ pub(super) struct Saver {
     /// When it was saved last, seconds.
     saved_s: Option<f64>,
     /// What held policies then.
-    held: Vec<(Option<u64>, Brake)>,
+    held: Vec<(Option<TargetId>, Brake)>,
     /// There are hints that are not in the file.
     hinted: bool,
     /// Why it could not be saved, each reported once.
@@ -69,9 +70,10 @@ impl Agent {
     /// policies had learnt something.
     fn take_up(&mut self, state: &SavedState, now_s: f64) -> (usize, usize) {
         let all = self.workloads.all();
-        let same =
-            |id: u64| all.get(&id).zip(state.workloads.get(&id)).is_some_and(|(now, before)| now.path == before.path);
-        let there: Vec<u64> = state.workloads.keys().copied().filter(|id| same(*id)).collect();
+        let same = |id: TargetId| {
+            all.get(&id).zip(state.workloads.get(&id)).is_some_and(|(now, before)| now.path == before.path)
+        };
+        let there: Vec<TargetId> = state.workloads.keys().copied().filter(|id| same(*id)).collect();
         self.background.restore(&state.background, |id| there.contains(&id));
         let background = &self.background;
         let mut learnt = 0;
@@ -140,7 +142,7 @@ impl Agent {
             requests: workload.requests,
             kept: workload.kept,
         };
-        let workloads: BTreeMap<u64, SavedWorkload> =
+        let workloads: BTreeMap<TargetId, SavedWorkload> =
             self.workloads.all().iter().map(|(id, of)| (*id, workload(of))).collect();
         SavedState {
             boot_id: system::boot_id(&self.kernel).unwrap_or_default(),

@@ -3,6 +3,7 @@
 
 use lowtide_model::WINDOWS_S;
 use lowtide_model::curve::{Curve, RefaultCosts};
+use lowtide_model::target::TargetId;
 use lowtide_policy::machine::Brake;
 
 use serde::{Deserialize, Serialize};
@@ -233,7 +234,13 @@ pub fn overview(mut agent: Status, history: &History, held: &Brakes) -> Overview
 
 /// One workload; `None` if there is none of that id.
 #[must_use]
-pub fn detail(started_unix_s: f64, history: &History, held: &Brakes, costs: &RefaultCosts, id: u64) -> Option<Detail> {
+pub fn detail(
+    started_unix_s: f64,
+    history: &History,
+    held: &Brakes,
+    costs: &RefaultCosts,
+    id: TargetId,
+) -> Option<Detail> {
     let known = history.tracks().get(&id)?;
     let now_s = history.now_s();
     let curve = known.curve(now_s);
@@ -254,7 +261,7 @@ fn holds(policy: &str, brake: Brake, all: bool) -> Held {
     Held { policy: policy.to_owned(), brake: brake.name().to_owned(), all }
 }
 
-fn row(id: u64, known: &Track, held: &Brakes) -> Row {
+fn row(id: TargetId, known: &Track, held: &Brakes) -> Row {
     let own = |policy: &str| *policy == *known.policy || policy == LIFECYCLE;
     let brakes = held.iter().filter(|(policy, (target, _))| target.map_or_else(|| own(policy), |of| of == id));
     let memory_bytes: f64 = known.resident.iter().sum();
@@ -263,7 +270,7 @@ fn row(id: u64, known: &Track, held: &Brakes) -> Row {
     let cold = |used: [f64; 2]| (0..2).map(|side| (known.resident[side] - used[side]).max(0.0)).sum();
     let kept = if known.swapped > 0.0 { known.kept } else { Some(0.0) };
     Row {
-        id: id.to_string(),
+        id: u64::from(id).to_string(),
         kind: match known.kind {
             Kind::Cgroup => "cgroup",
             Kind::Process => "process",
@@ -369,7 +376,7 @@ mod tests {
     fn shown<'a>(id: u64, name: &'a str, policy: &'a str) -> Shown<'a> {
         let resident = [70e6, 30e6];
         let (swapped, kept, stalled_s) = (0.0, None, None);
-        Shown { id, kind: Kind::Cgroup, name, policy, resident, swapped, kept, stalled_s, ages: &[] }
+        Shown { id: id.into(), kind: Kind::Cgroup, name, policy, resident, swapped, kept, stalled_s, ages: &[] }
     }
 
     #[test]
@@ -380,7 +387,7 @@ mod tests {
         history.observe(3.0, [shown(id, "/b<script>", NONE), paged_out].into_iter());
         let held = [
             ("auto".to_owned(), (None, Brake::Swap)),
-            ("auto".to_owned(), (Some(7), Brake::Floor)),
+            ("auto".to_owned(), (Some(TargetId::Cgroup(7)), Brake::Floor)),
             (LIFECYCLE.to_owned(), (None, Brake::Pressure)),
         ];
         let all = overview(Status::default(), &history, &held);
@@ -411,16 +418,16 @@ mod tests {
             let (deed, stopped) = (Deed::Stow, Some("dry run".into()));
             let act =
                 Act { t_s, deed, asked: None, bytes: [1e6, 2e6], took_s: 0.1, reason: "it rests".into(), stopped };
-            history.acted(7, act);
+            history.acted(TargetId::Cgroup(7), act);
         }
         let costs = RefaultCosts::default();
-        let detail = super::detail(1.0, &history, &[], &costs, 7).unwrap();
+        let detail = super::detail(1.0, &history, &[], &costs, TargetId::Cgroup(7)).unwrap();
         assert_eq!(detail.actions.iter().map(|action| action.t_s).collect::<Vec<_>>(), [2.0, 1.0]);
         assert_eq!(detail.workload.last_action, detail.actions.first().cloned());
         assert_eq!(detail.actions[0].reason, "it rests");
         assert!(detail.curve.is_none() && detail.curve_missing.as_ref().unwrap().contains("none"));
         assert_eq!((detail.ages.t_s.len(), detail.ages.used.len()), (1, 0));
-        assert!(super::detail(1.0, &history, &[], &costs, 8).is_none());
+        assert!(super::detail(1.0, &history, &[], &costs, TargetId::Cgroup(8)).is_none());
         let text = serde_json::to_string(&detail).unwrap();
         assert_eq!(serde_json::from_str::<Detail>(&text).unwrap(), detail);
     }

@@ -182,7 +182,7 @@ fn route(view: &LiveView, request: &Request<Incoming>) -> Reply {
     }
     match path.strip_prefix("/api/workloads") {
         Some("") => json(&view.overview()),
-        Some(id) => match id.strip_prefix('/').and_then(|id| view.detail(id.parse().ok()?)) {
+        Some(id) => match id.strip_prefix('/').and_then(|id| view.detail(id.parse::<u64>().ok()?.into())) {
             Some(detail) => json(&detail),
             None => problem(StatusCode::NOT_FOUND, "there is no such workload, or not any more"),
         },

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, AgeRow, Estimate};
 use lowtide_model::curve::{Curve, SIDES};
+use lowtide_model::target::TargetId;
 
 use crate::event::Deed;
 
@@ -42,7 +43,7 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct Shown<'a> {
     /// Which: never given to another one.
-    pub id: u64,
+    pub id: TargetId,
     /// What kind.
     pub kind: Kind,
     /// Its path, or the process.
@@ -130,7 +131,7 @@ pub struct Track {
 /// All of them, by id.
 #[derive(Debug, Default)]
 pub struct History {
-    tracks: BTreeMap<u64, Track>,
+    tracks: BTreeMap<TargetId, Track>,
     now_s: f64,
 }
 
@@ -154,7 +155,7 @@ impl History {
     }
 
     /// Takes in what was done to a workload; one that is not known any more has no log.
-    pub fn acted(&mut self, id: u64, act: Act) {
+    pub fn acted(&mut self, id: TargetId, act: Act) {
         let (_, room) = rooms(self.tracks.len());
         let Some(known) = self.tracks.get_mut(&id) else { return };
         if known.actions.len() >= room {
@@ -171,7 +172,7 @@ impl History {
 
     /// Workloads, by id.
     #[must_use]
-    pub fn tracks(&self) -> &BTreeMap<u64, Track> {
+    pub fn tracks(&self) -> &BTreeMap<TargetId, Track> {
         &self.tracks
     }
 }

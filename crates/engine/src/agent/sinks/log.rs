@@ -54,10 +54,10 @@ fn reclaimed(workload: &Workload, wanted: &Reclaim, outcome: &Outcome) {
     let mut figures = vec![
         ("cgroup", workload.path.clone()),
         ("policy", workload.policy.clone()),
-        ("asked_anon_bytes", bytes(wanted.bytes[0])),
-        ("asked_file_bytes", bytes(wanted.bytes[1])),
-        ("anon_bytes", bytes(outcome.reclaimed.bytes[0])),
-        ("file_bytes", bytes(outcome.reclaimed.bytes[1])),
+        ("asked_anon_bytes", bytes(wanted.bytes.anon)),
+        ("asked_file_bytes", bytes(wanted.bytes.file)),
+        ("anon_bytes", bytes(outcome.reclaimed.bytes.anon)),
+        ("file_bytes", bytes(outcome.reclaimed.bytes.file)),
         ("took_s", format!("{:.3}", outcome.took_s)),
         ("reason", wanted.reason.clone()),
     ];

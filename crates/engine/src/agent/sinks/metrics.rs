@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lowtide_model::curve::SIDES;
+use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
@@ -17,7 +18,7 @@ use crate::workloads::Workload;
 /// What is exported.
 #[derive(Debug, Clone, Default)]
 pub struct Exported {
-    workloads: BTreeMap<u64, Workload>,
+    workloads: BTreeMap<TargetId, Workload>,
     /// CPU seconds of measuring and deciding, and of evicting.
     pub cpu_s: (f64, f64),
     /// Brakes that hold policies.
@@ -126,7 +127,7 @@ const METRICS: [Metric; 13] = [
     metric("workingset", "Memory used within the window", true, false, |of| ages(of, false)),
     metric("idle", "Memory not used for at least the age", true, false, |of| ages(of, true)),
     metric("refaults", "Pages that came back", false, true, |of| by_type(of.now.refaults.map(float).into())),
-    metric("reclaimed", "Memory that the agent had evicted", true, true, |of| by_type(of.reclaimed)),
+    metric("reclaimed", "Memory that the agent had evicted", true, true, |of| by_type(of.reclaimed.into())),
     metric("protected", "Memory that is protected for a time", true, false, |of| plain(float(of.granted.0))),
     metric("paused", "Whether it waits for its turn", false, false, |of| plain(f64::from(u8::from(of.granted.1)))),
     metric("requests", "Requests to reclaim, and those that were cut short", false, true, |of| {

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lowtide_fleet::collect::Collector;
 use lowtide_fleet::store;
 use lowtide_fleet::telemetry::Row;
+use lowtide_model::target::TargetId;
 use lowtide_model::units::{Size, Span};
 use lowtide_policy::machine::Observation;
 use serde::Deserialize;
@@ -121,7 +122,7 @@ pub struct Telemetry {
     settings: Settings,
     collector: Collector,
     /// Whose rows may still come: one that has gone tells of its last minute after it.
-    known: BTreeMap<u64, Described>,
+    known: BTreeMap<TargetId, Described>,
     rows: Vec<Row>,
     written_s: Option<f64>,
     writer: Option<Writer>,
@@ -159,7 +160,7 @@ impl Telemetry {
     }
 
     /// Takes in an observation of workloads, and passes on to be written what is due.
-    fn observe(&mut self, observation: &Observation, workloads: &BTreeMap<u64, Workload>) {
+    fn observe(&mut self, observation: &Observation, workloads: &BTreeMap<TargetId, Workload>) {
         let now_s = observation.now_s;
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         for target in &observation.targets {
@@ -177,7 +178,7 @@ impl Telemetry {
         }
     }
 
-    fn add(&mut self, rows: Vec<(u64, Row)>, from_unix_s: f64) {
+    fn add(&mut self, rows: Vec<(TargetId, Row)>, from_unix_s: f64) {
         for (id, mut row) in rows {
             let Some(known) = self.known.get(&id) else { continue };
             (row.workload, row.policy, row.labels) =

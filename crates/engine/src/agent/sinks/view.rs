@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 
 use super::history::{Act, History, Kind, Shown, cut};
@@ -70,7 +71,7 @@ impl LiveView {
             kind: Kind::Process,
             name,
             policy: api::LIFECYCLE,
-            resident: target.resident,
+            resident: target.resident.into(),
             swapped: target.swapped,
             kept: None,
             stalled_s: None,
@@ -105,7 +106,7 @@ impl LiveView {
         });
     }
 
-    fn acted(&self, id: u64, act: impl FnOnce(f64) -> Act) {
+    fn acted(&self, id: TargetId, act: impl FnOnce(f64) -> Act) {
         self.with(|state| {
             let act = act(state.history.now_s());
             state.history.acted(id, act);
@@ -121,7 +122,7 @@ impl LiveView {
 
     /// One of them, if it is there.
     #[must_use]
-    pub fn detail(&self, id: u64) -> Option<Detail> {
+    pub fn detail(&self, id: TargetId) -> Option<Detail> {
         let held = self.metrics.with(|figures| figures.held.clone());
         self.with(|state| api::detail(state.status.started_unix_s, &state.history, &held, &state.costs, id))
     }
@@ -142,8 +143,8 @@ impl Sink for LiveView {
             Event::Reclaimed(workload, wanted, outcome) => self.acted(workload.id(), |t_s| Act {
                 t_s,
                 deed: Deed::Reclaim,
-                asked: Some(wanted.bytes),
-                bytes: outcome.reclaimed.bytes,
+                asked: Some(wanted.bytes.into()),
+                bytes: outcome.reclaimed.bytes.into(),
                 took_s: outcome.took_s,
                 reason: cut(&wanted.reason),
                 stopped: outcome.stopped.as_deref().map(cut),

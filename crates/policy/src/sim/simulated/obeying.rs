@@ -2,7 +2,9 @@
 
 use lowtide_model::PAGE;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::PerKind;
 use lowtide_model::scheme::Action as Advice;
+use lowtide_model::target::TargetId;
 
 use super::Simulated;
 use crate::machine::{
@@ -71,18 +73,19 @@ impl Simulated {
     }
 
     /// Pages out anonymous memory, and has file memory go next.
-    fn stow(&mut self, id: u64, share: f64) {
+    fn page_out_anon(&mut self, id: TargetId, share: f64) {
         let Some(at) = self.find(id) else { return };
         let load = &mut self.loads[at];
-        let pages = pages_of(pages_f(load.resident[0]) * PAGE_F * share);
-        let taken = evict_older(&mut self.memory, load, self.now_s, [Some(0.0), None], [pages, 0]);
+        let pages = pages_of(pages_f(load.resident.anon) * PAGE_F * share);
+        let older_s = PerKind { anon: Some(0.0), file: None };
+        let taken = evict_older(&mut self.memory, load, self.now_s, older_s, PerKind { anon: pages, file: 0 });
         self.lrus[at].deactivate(load);
         self.reclaim_cpu_s += taken.cpu_s;
         self.recorder.acted(at, taken);
     }
 
     /// Brings back what is paged out, as far as there is room; nobody waits for it.
-    fn fetch(&mut self, id: u64, share: f64) {
+    fn fetch(&mut self, id: TargetId, share: f64) {
         let Some(at) = self.find(id) else { return };
         let room = (self.memory.free() - self.memory.short()).max(0.0) * share;
         let cpu_s = self.memory.fetch(&mut self.loads[at], pages_of(room));
@@ -90,7 +93,7 @@ impl Simulated {
     }
 
     /// Protects so many bytes of a workload, or has it wait, for so many seconds.
-    fn grant(&mut self, id: u64, bytes: Option<f64>, lasts_s: f64) {
+    fn grant(&mut self, id: TargetId, bytes: Option<f64>, lasts_s: f64) {
         let until_s = self.now_s + lasts_s;
         let Some(at) = self.find(id) else { return };
         match bytes {
@@ -128,7 +131,8 @@ impl Simulated {
         let since_s = self.now_s - self.turn_s;
         self.turn_s = self.now_s;
         let waited: Vec<f64> = self.waited_s.iter_mut().map(std::mem::take).collect();
-        let refaults: Vec<[f64; 2]> = self.refaults.iter_mut().map(|back| std::mem::take(back).map(pages_f)).collect();
+        let refaults: Vec<PerKind<f64>> =
+            self.refaults.iter_mut().map(|back| std::mem::take(back).map(pages_f)).collect();
         let may_touch = self.loads.iter().zip(&refaults).filter(|(load, _)| !load.protected);
         let stalled = |waited_s: f64| if since_s > 0.0 { (waited_s / since_s).min(1.0) } else { 0.0 };
         let monitors = self.setup.monitors;
@@ -140,7 +144,7 @@ impl Simulated {
             now_s: self.now_s,
             back: self.watched.iter().filter_map(|block| self.in_memory(block)).collect(),
             done: std::mem::take(&mut self.done),
-            refaults: Some(may_touch.map(|(_, back)| back[0]).sum()),
+            refaults: Some(may_touch.map(|(_, back)| back.anon).sum()),
             pressure,
             free,
             swap_free,
@@ -216,7 +220,7 @@ impl Simulated {
                 self.done.push(done);
             }
             Ask::Workload(Action::Reclaim(reclaim)) => self.reclaim(&reclaim, share),
-            Ask::Workload(Action::Stow { target, .. }) => self.stow(target, share),
+            Ask::Workload(Action::PageOut { target, .. }) => self.page_out_anon(target, share),
             Ask::Workload(Action::Fetch { target, .. }) => self.fetch(target, share),
             Ask::Workload(Action::Protect { target, bytes, lasts_s, .. }) => self.grant(target, Some(bytes), lasts_s),
             Ask::Workload(Action::Pause { target, lasts_s, .. }) => self.grant(target, None, lasts_s),

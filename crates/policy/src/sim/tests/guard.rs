@@ -80,7 +80,7 @@ fn two_that_do_not_fit_have_it_one_after_the_other() {
 fn idle_memory_that_is_paged_out_and_files_that_are_read_are_no_thrashing() {
     for on_disk in [false, true] {
         let service = |id| {
-            let file = Part { anon: false, ..part(60, Use::Sweep(45.0)) };
+            let file = Part { kind: Kind::File, ..part(60, Use::Sweep(45.0)) };
             Load::new(id, "service", vec![part(100, Use::Idle), part(40, Use::Sweep(1.0)), file])
         };
         let setup = Setup { duration_s: 900.0, ..short_of_memory((1..6).map(service).collect(), 0.3, on_disk) };
@@ -92,7 +92,7 @@ fn idle_memory_that_is_paged_out_and_files_that_are_read_are_no_thrashing() {
             }
         }
         let outcome = machine.outcome();
-        assert!(outcome.out_bytes[0] > 100.0 * MIB, "{}", outcome.out_bytes[0] / MIB);
+        assert!(outcome.out_bytes.anon > 100.0 * MIB, "{}", outcome.out_bytes.anon / MIB);
     }
 }
 
@@ -108,7 +108,7 @@ impl Policy for Leases {
 
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         let actions = self.guard.decide(seen);
-        let there: f64 = seen.targets.iter().flat_map(|of| of.resident).sum();
+        let there: f64 = seen.targets.iter().map(|of| of.resident.total()).sum();
         let mut wrong = self.wrong.lock().unwrap();
         let mut protected = 0.0;
         let mut waiting = 0;
@@ -124,8 +124,8 @@ impl Policy for Leases {
                 }
                 Action::Reclaim(reclaim) => {
                     let of = seen.targets.iter().find(|of| of.id == reclaim.target);
-                    let left = of.map_or(0.0, |of| of.resident.iter().sum::<f64>() - of.floor);
-                    if reclaim.bytes.iter().sum::<f64>() > left.max(0.0) + 1.0 {
+                    let left = of.map_or(0.0, |of| of.resident.total() - of.floor);
+                    if reclaim.bytes.total() > left.max(0.0) + 1.0 {
                         wrong.push(format!("{} s: below a floor", seen.now_s));
                     }
                     (reclaim.target, 0.0)
@@ -133,7 +133,7 @@ impl Policy for Leases {
                 Action::Fetch { target, .. } => (*target, 0.0),
                 // What is over may be taken back from who has gone.
                 Action::Release { .. } => continue,
-                Action::Stow { .. } => panic!("{action:?}"),
+                Action::PageOut { .. } => panic!("{action:?}"),
             };
             if !seen.targets.iter().any(|of| of.id == target) || lasts_s > LEASE_S {
                 wrong.push(format!("{} s: {action:?}", seen.now_s));

@@ -1,5 +1,6 @@
 //! An agent that is killed at any instant, over and over, and started again from what it had saved.
 
+use lowtide_model::target::TargetId;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ struct Agent<'a> {
     random: Random,
     file: Vec<u8>,
     /// What held the policy when it was saved.
-    held: Vec<(Option<u64>, Brake)>,
+    held: Vec<(Option<TargetId>, Brake)>,
     /// The first turn of a life only looks: of the time before nothing is known.
     looked: bool,
     deaths: u32,
@@ -152,7 +153,7 @@ fn no_death_does_harm() {
             }
             prop_assert_eq!(&*agent.checked.wrong.lock().unwrap(), &Vec::<String>::new(), "{}", name);
             for load in simulated.outcome().workloads.iter().filter(|load| load.protected) {
-                prop_assert_eq!(load.reclaimed, [0, 0], "{}: {}", name, &load.name);
+                prop_assert_eq!(load.reclaimed, PerKind::default(), "{}: {}", name, &load.name);
             }
             deaths.set(deaths.get() + agent.deaths);
             restored.set(restored.get() + agent.restored);
@@ -210,7 +211,7 @@ proptest! {
     /// cost, by what comes back while nobody looks, is less than it may cost at most.
     #[test]
     fn death_does_not_make_it_dearer(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
-        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(true, Use::Steady(every_s), 256, groups)]);
+        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(Kind::Anon, Use::Steady(every_s), 256, groups)]);
         let mut machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![load], 1200.0) };
         machine.memory.swap.in_s = 20e-6;
         for name in ["auto", "age"] {
@@ -239,7 +240,7 @@ fn death_does_not_fill_a_day_anew() {
             let blow = (agent.random.chance() < often).then(|| agent.blow());
             agent.turn(&mut simulated, blow);
         }
-        let written = 4096 * simulated.outcome().workloads[0].reclaimed[0];
+        let written = 4096 * simulated.outcome().workloads[0].reclaimed.anon;
         // An hour of a day, and what is short of a page at every turn.
         assert!(written < a_day / 24 + 3600 * 4096, "{written} after {} deaths", agent.deaths);
         assert!(often > 0.1 || written > a_day / 50, "{written} after {} deaths", agent.deaths);

@@ -83,10 +83,10 @@ impl Policy for Checked<WorkloadPolicy> {
             match action {
                 // The guard has laws of its own: it acts where there is pressure.
                 Action::Fetch { .. } | Action::Protect { .. } | Action::Pause { .. } | Action::Release { .. } => {}
-                Action::Stow { target, .. } => {
+                Action::PageOut { target, .. } => {
                     let target = frame.targets.iter().find(|of| of.id == *target);
-                    bytes += target.map_or(0.0, |target| target.resident[0]);
-                    if target.is_some_and(|target| target.resident[1] < target.floor - 1.0) {
+                    bytes += target.map_or(0.0, |target| target.resident.anon);
+                    if target.is_some_and(|target| target.resident.file < target.floor - 1.0) {
                         wrong("below its floor");
                     }
                     if !target.is_some_and(|target| target.background) {
@@ -97,13 +97,13 @@ impl Policy for Checked<WorkloadPolicy> {
                     }
                 }
                 Action::Reclaim(reclaim) => {
-                    let asked = reclaim.bytes.iter().sum::<f64>();
+                    let asked = reclaim.bytes.total();
                     (bytes, most) = (bytes + asked, most.max(asked));
                     let Some(target) = frame.targets.iter().find(|target| target.id == reclaim.target) else {
                         wrong("a target that nobody offered");
                         continue;
                     };
-                    if target.resident.iter().sum::<f64>() - asked < target.floor - 1.0 {
+                    if target.resident.total() - asked < target.floor - 1.0 {
                         wrong("below its floor");
                     }
                     if target.pressure.is_some_and(|pressure| pressure > self.pressure) {
@@ -170,19 +170,18 @@ pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, AnyP
 pub(super) fn conserved(machine: &Simulated) {
     let (mut resident, mut swapped, mut stored) = (0, 0, 0.0);
     for load in machine.loads() {
-        let mut sums = [[0u64; 2]; 2];
+        let (mut there, mut out) = (PerKind::<u64>::default(), PerKind::<u64>::default());
         for (_, part, group) in load.each() {
-            let side = usize::from(!part.anon);
-            sums[0][side] += u64::from(group.resident);
-            sums[1][side] += u64::from(group.out);
+            there[part.kind] += u64::from(group.resident);
+            out[part.kind] += u64::from(group.out);
             assert!(group.resident + group.out == 0 || group.resident + group.out == part.group_pages);
-            if part.anon {
+            if part.kind == Kind::Anon {
                 stored += f64::from(group.out) * 4096.0 / part.ratio;
             }
         }
-        assert_eq!((load.resident, load.out), (sums[0], sums[1]), "{}", load.name);
-        resident += sums[0][0] + sums[0][1];
-        swapped += sums[1][0];
+        assert_eq!((load.resident, load.out), (there, out), "{}", load.name);
+        resident += there.total();
+        swapped += out.anon;
     }
     let memory = machine.memory();
     assert_eq!((memory.resident, memory.swap.used), (resident, swapped));
@@ -203,7 +202,7 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
     let one =
         (any::<bool>(), uses(), 32u32..600, 1u32..24, 0.0f64..30.0, 0.0f64..60.0, prop::option::of(20.0f64..120.0));
     let one = one.prop_map(|(anon, uses, pages, groups, from_s, grow_s, until_s)| {
-        let mut part = Part::new(anon, uses, pages, groups);
+        let mut part = Part::new(Kind::of(anon), uses, pages, groups);
         (part.from_s, part.grow_s) = (from_s, grow_s);
         part.until_s = until_s.unwrap_or(f64::INFINITY);
         part
@@ -251,7 +250,7 @@ pub(super) fn machines(duration_s: f64) -> impl Strategy<Value = Setup> {
         move |(seed, loads, total_mib, swap_mib, faults)| {
             let mut loads = loads;
             for (load, id) in loads.iter_mut().zip(1u32..) {
-                (load.id, load.pid) = (u64::from(id), 100 + id);
+                (load.id, load.pid) = (u64::from(id).into(), 100 + id);
             }
             let monitors = Monitors { regions: 40, ..Monitors::default() };
             Setup { seed, faults, monitors, ..setup(memory(total_mib, swap_mib), loads, duration_s) }
@@ -283,7 +282,7 @@ proptest! {
             prop_assert_eq!(&*wrong.lock().unwrap(), &Vec::<String>::new(), "{}", name);
             let outcome = simulated.outcome();
             for load in outcome.workloads.iter().filter(|load| load.protected) {
-                prop_assert_eq!(load.reclaimed, [0, 0], "{}: {}", name, &load.name);
+                prop_assert_eq!(load.reclaimed, PerKind::default(), "{}: {}", name, &load.name);
             }
         }
     }
@@ -338,7 +337,7 @@ proptest! {
     /// back at once.
     #[test]
     fn schemes_keep_their_price(seed: u64, every_s in 2.0f64..30.0, groups in 1024u32..2048) {
-        let load = Load::new(1, "web", vec![Part::new(true, Use::Steady(every_s), 256, groups)]);
+        let load = Load::new(1, "web", vec![Part::new(Kind::Anon, Use::Steady(every_s), 256, groups)]);
         let monitors = Monitors { regions: 40, ..Monitors::default() };
         let mut machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 600.0) };
         machine.memory.swap.in_s = 10e-6;
@@ -365,7 +364,7 @@ impl Policy for Minutes {
 
     fn decide(&mut self, seen: &Observation) -> Vec<Action> {
         for target in &seen.targets {
-            self.back += target.refaults[0] * 4096.0;
+            self.back += target.refaults.anon * 4096.0;
             if seen.now_s - self.from_s >= 60.0 {
                 let used: f64 =
                     target.ages.iter().filter(|bin| bin.anon && bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
@@ -407,7 +406,7 @@ proptest! {
     /// Auto loses no more than its brakes allow, however memory is used.
     #[test]
     fn auto_keeps_its_price(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
-        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(true, Use::Steady(every_s), 256, groups)]);
+        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(Kind::Anon, Use::Steady(every_s), 256, groups)]);
         let mut machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![load], 1200.0) };
         machine.memory.swap.in_s = 20e-6;
         let policy = Reclaimer::new(auto::Settings::default(), Brakes::default());

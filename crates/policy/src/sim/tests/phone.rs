@@ -6,7 +6,7 @@ use crate::lifecycle::{self, Lifecycle};
 /// Apps that come to the foreground in turn, on a phone that has not enough memory for all: it uses a third of what it holds.
 pub(super) fn phone(apps: u32, mib: u32, total_mib: f64, swap_mib: u64, lasts_s: f64) -> Setup {
     let loads = (0..apps).map(|id| {
-        let file = Part { anon: false, ..part(mib / 4, Use::Sweep(lasts_s)) };
+        let file = Part { kind: Kind::File, ..part(mib / 4, Use::Sweep(lasts_s)) };
         let anon = [part(mib / 3, Use::Sweep(1.0)), part(mib - mib / 3, Use::Idle)];
         let mut app = Load::new(u64::from(id) + 1, format!("app {id}"), [anon.to_vec(), vec![file]].concat());
         let from_s = lasts_s * f64::from(id);

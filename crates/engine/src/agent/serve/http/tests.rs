@@ -13,7 +13,8 @@ use crate::failure::code;
 
 fn view() -> LiveView {
     let mut view = LiveView::new(&Kernel::default(), AgentMetrics::default(), RefaultCosts::default(), (0.0, 1000.0));
-    let process = lowtide_policy::machine::Target { id: 7, resident: [4096.0, 0.0], ..Default::default() };
+    let process =
+        lowtide_policy::machine::Target { id: 7.into(), resident: [4096.0, 0.0].into(), ..Default::default() };
     let observation = lowtide_policy::machine::Observation { now_s: 2.0, ..Default::default() };
     let observed = Observed {
         observation: &observation,
@@ -28,8 +29,17 @@ fn view() -> LiveView {
     };
     view.take(2.0, &Event::Observed(&observed));
     let (id, name, reason) = (7, "pid <7>", "it rests");
-    let moved =
-        Moved { id, name, away: true, bytes: [4096, 0], processes: 1, took_s: 0.1, reason, error: None, dry_run: true };
+    let moved = Moved {
+        id: id.into(),
+        name,
+        away: true,
+        bytes: [4096, 0],
+        processes: 1,
+        took_s: 0.1,
+        reason,
+        error: None,
+        dry_run: true,
+    };
     view.take(2.0, &Event::Moved(&moved));
     view
 }

@@ -24,7 +24,7 @@ fn ages(edges: &[(f64, f64)], total: f64) -> Vec<AgeBin> {
 
 fn seen(id: u64, ages: &[AgeBin]) -> Shown<'_> {
     Shown {
-        id,
+        id: id.into(),
         kind: Kind::Cgroup,
         name: "/a",
         policy: "auto",
@@ -46,14 +46,14 @@ fn the_working_set_is_that_of_the_longest_window_known() {
     let mut history = History::default();
     let (middle, long) = (ages(&[(10.0, 30.0), (30.0, 40.0)], 100.0), ages(&[(60.0, 50.0)], 100.0));
     history.observe(0.0, [seen(1, &middle)].into_iter());
-    assert_eq!(history.tracks()[&1].working_set(), Some((30, [40.0 * MIB; 2])));
+    assert_eq!(history.tracks()[&TargetId::Cgroup(1)].working_set(), Some((30, [40.0 * MIB; 2])));
     history.observe(5.0, [seen(1, &long)].into_iter());
-    assert_eq!(history.tracks()[&1].working_set(), Some((60, [50.0 * MIB; 2])));
+    assert_eq!(history.tracks()[&TargetId::Cgroup(1)].working_set(), Some((60, [50.0 * MIB; 2])));
     // Shorter windows stay as they were known last.
-    assert_eq!(history.tracks()[&1].used[3], Some([40.0 * MIB; 2]));
+    assert_eq!(history.tracks()[&TargetId::Cgroup(1)].used[3], Some([40.0 * MIB; 2]));
     history.observe(10.0, [seen(2, &[])].into_iter());
-    assert_eq!(history.tracks().keys().collect::<Vec<_>>(), [&2], "what is gone is forgotten");
-    assert_eq!(history.tracks()[&2].working_set(), None);
+    assert_eq!(history.tracks().keys().collect::<Vec<_>>(), [&TargetId::Cgroup(2)], "what is gone is forgotten");
+    assert_eq!(history.tracks()[&TargetId::Cgroup(2)].working_set(), None);
 }
 
 #[test]
@@ -62,11 +62,11 @@ fn the_curve_tells_what_less_would_cost_each_side_apart() {
     let mut bins = ages(&[(10.0, 30.0), (30.0, 40.0)], 100.0);
     bins.iter_mut().filter(|bin| !bin.anon && bin.max_s.is_some()).for_each(|bin| bin.size.bytes = 0.0);
     history.observe(0.0, [seen(1, &bins)].into_iter());
-    assert!(history.tracks()[&1].curve(0.0).is_none(), "one look is not enough");
+    assert!(history.tracks()[&TargetId::Cgroup(1)].curve(0.0).is_none(), "one look is not enough");
     for at in 1..9 {
         history.observe(5.0 * f64::from(at), [seen(1, &bins)].into_iter());
     }
-    let curve = history.tracks()[&1].curve(40.0).unwrap();
+    let curve = history.tracks()[&TargetId::Cgroup(1)].curve(40.0).unwrap();
     assert_eq!(curve.points.iter().map(|point| point.age_s).collect::<Vec<_>>(), [10.0, 30.0]);
     assert_eq!(curve.points[0].cold.map(|cold| cold.at / MIB), [70.0, 100.0]);
     assert_eq!(curve.points[1].cold.map(|cold| cold.at / MIB), [60.0, 100.0]);
@@ -86,7 +86,7 @@ fn an_hour_is_kept_in_as_much_memory_as_there_is_for_so_many() {
             history.observe(5.0 * f64::from(turn), all);
         }
         let now_s = history.now_s();
-        let samples = history.tracks()[&0].samples(now_s);
+        let samples = history.tracks()[&TargetId::Cgroup(0)].samples(now_s);
         assert!(samples.len() <= most + 1 && samples.len() > most / 3, "{} of {workloads}", samples.len());
         assert!(samples.windows(2).all(|pair| pair[0].t_s < pair[1].t_s));
         if workloads == 1 {
@@ -94,9 +94,9 @@ fn an_hour_is_kept_in_as_much_memory_as_there_is_for_so_many() {
             assert!(reach > 0.8 * SPAN_S && reach <= SPAN_S + 1.0, "{reach}");
         }
         for turn in 0..100 {
-            (0..u64::from(workloads)).for_each(|id| history.acted(id, act(f64::from(turn))));
+            (0..u64::from(workloads)).for_each(|id| history.acted(id.into(), act(f64::from(turn))));
         }
-        let known = &history.tracks()[&0];
+        let known = &history.tracks()[&TargetId::Cgroup(0)];
         assert_eq!(known.actions().count(), if workloads == 1 { ACTIONS.1 } else { ACTIONS.0 });
         assert_eq!(known.actions().last().unwrap().t_s, 99.0, "the newest stay");
     }
@@ -107,7 +107,7 @@ fn joining_samples_keeps_what_is_known_and_the_mean() {
     let mut history = History::default();
     let bins = ages(&[(10.0, 30.0)], 100.0);
     history.observe(0.0, [seen(1, &bins)].into_iter());
-    let known = history.tracks()[&1].samples(0.0)[0];
+    let known = history.tracks()[&TargetId::Cgroup(1)].samples(0.0)[0];
     let unknown = Sample { used: [[f32::NAN; 2]; 6], resident: [0.0; 2], t_s: 5.0, ..known };
     let joined = together(&[known, unknown]);
     assert_eq!((joined.t_s, joined.resident[0]), (5.0, known.resident[0] / 2.0));
@@ -121,7 +121,7 @@ fn pressure_is_told_over_ten_seconds_and_not_where_there_is_none() {
     let mut history = History::default();
     let mut look = |now_s: f64, stalled_s| {
         history.observe(now_s, [Shown { stalled_s, ..seen(1, &[]) }].into_iter());
-        history.tracks()[&1].pressure
+        history.tracks()[&TargetId::Cgroup(1)].pressure
     };
     assert_eq!(look(0.0, Some(100.0)), None);
     assert_eq!(look(1.0, Some(101.0)), None);
@@ -133,7 +133,7 @@ fn pressure_is_told_over_ten_seconds_and_not_where_there_is_none() {
 #[test]
 fn a_log_has_bounds_and_takes_nothing_from_strangers() {
     let mut history = History::default();
-    history.acted(7, act(0.0));
+    history.acted(TargetId::Cgroup(7), act(0.0));
     assert!(history.tracks().is_empty());
     assert_eq!(cut(&"ä".repeat(1000)).chars().count(), 240);
 }
