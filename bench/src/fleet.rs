@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use lowtide_fleet::generate::{self, Plan};
+use lowtide_fleet::generate::{self, FleetPlan};
 use lowtide_fleet::replay::{self, Named, OfFleet};
 use lowtide_fleet::store::Fleet;
-use lowtide_fleet::tally::Tally;
-use lowtide_fleet::tune::{self, Goal, Search};
+use lowtide_fleet::tally::PolicyTally;
+use lowtide_fleet::tune::{self, Search, TuneGoal};
 use lowtide_model::PAGE;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{float, human_bytes, integer};
@@ -73,11 +73,11 @@ fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
 }
 
 /// Byte-seconds evicted; the tally has milliseconds.
-fn gone(tally: &Tally) -> f64 {
+fn gone(tally: &PolicyTally) -> f64 {
     float(u64::try_from(tally.gone.total() / 1000).unwrap_or(u64::MAX))
 }
 
-fn back(tally: &Tally) -> f64 {
+fn back(tally: &PolicyTally) -> f64 {
     float(tally.back.total())
 }
 
@@ -104,7 +104,7 @@ fn speed(args: &FleetBenchArgs) -> anyhow::Result<()> {
     let temporary = tempfile::tempdir()?;
     let dir = args.keep.as_deref().unwrap_or(temporary.path());
     if !dir.exists() || std::fs::read_dir(dir)?.next().is_none() {
-        let plan = Plan { hosts: args.hosts, ..Plan::default() };
+        let plan = FleetPlan { hosts: args.hosts, ..FleetPlan::default() };
         let start = Instant::now();
         let rows = generate::fleet(&plan, dir, &|_| {})?;
         println!("{rows} rows made in {:.1} s", start.elapsed().as_secs_f64());
@@ -143,8 +143,16 @@ const POLICIES: [(&str, &str); 3] = [
 ];
 
 /// A fleet with all pages sampled at every turn of the agent.
-fn close(hosts: u32) -> Plan {
-    Plan { hosts, workloads: 10, duration_s: 6.0 * 3600.0, step_s: 2.0, look_s: 5.0, sample: 0, ..Plan::default() }
+fn close(hosts: u32) -> FleetPlan {
+    FleetPlan {
+        hosts,
+        workloads: 10,
+        duration_s: 6.0 * 3600.0,
+        step_s: 2.0,
+        look_s: 5.0,
+        sample: 0,
+        ..FleetPlan::default()
+    }
 }
 
 fn fidelity(args: &FleetBenchArgs) -> anyhow::Result<()> {
@@ -221,12 +229,12 @@ fn searches(args: &FleetBenchArgs) -> anyhow::Result<()> {
         rates.sort_by(f64::total_cmp);
         let mut rows = Vec::new();
         for rate in [1, 2, 3].map(|quarter| rates[quarter * (rates.len() - 1) / 4]) {
-            let goal = Goal { rate, costs: COSTS };
+            let goal = TuneGoal { rate, costs: COSTS };
             let within = tallies.iter().filter(|tally| tune::rate(tally) <= rate);
-            let most = within.filter_map(Tally::saved).fold(0.0, f64::max);
+            let most = within.filter_map(PolicyTally::saved).fold(0.0, f64::max);
             for seed in 1..=3 {
                 let mut search = Search::new(policy, goal, seed)?;
-                let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
+                let replay = |candidates: &[String]| -> anyhow::Result<Vec<PolicyTally>> {
                     Ok(replayed(&fleet, &tune::policies(candidates, COSTS)?).tallies)
                 };
                 tune::run(&mut search, tune::TRIES, replay, |_| {})?;

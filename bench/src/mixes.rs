@@ -4,10 +4,10 @@ use lowtide_model::PAGE;
 use lowtide_model::kind::Kind;
 use lowtide_model::random::Random;
 use lowtide_model::units::{float, integer};
-use lowtide_policy::guard::{Guard, Means, Settings};
-use lowtide_policy::machine::{Action, Observation, Policy};
+use lowtide_policy::guard::{Guard, GuardSettings, Means};
+use lowtide_policy::machine::{Observation, Policy, WorkloadAction};
 use lowtide_policy::sim::Simulated;
-use lowtide_policy::sim::load::{Load, Part, Use};
+use lowtide_policy::sim::load::{AccessPattern, Load, Part};
 use lowtide_policy::sim::memory::Swap;
 use lowtide_policy::sim::simulated::Setup;
 
@@ -49,11 +49,11 @@ fn megabytes(value: f64) -> u32 {
     u32::try_from(integer(value)).unwrap_or(u32::MAX)
 }
 
-fn uses(random: &mut Random) -> Use {
+fn uses(random: &mut Random) -> AccessPattern {
     match random.below(3) {
-        0 => Use::Sweep(between(random, 0.5, 4.0)),
-        1 => Use::Steady(between(random, 0.2, 3.0)),
-        _ => Use::Zipf(between(random, 0.05, 0.5)),
+        0 => AccessPattern::Sweep(between(random, 0.5, 4.0)),
+        1 => AccessPattern::Steady(between(random, 0.2, 3.0)),
+        _ => AccessPattern::Zipf(between(random, 0.05, 0.5)),
     }
 }
 
@@ -100,7 +100,7 @@ struct MixEnd {
 
 fn finish(setup: Setup, means: Option<Means>) -> MixEnd {
     let mut machine = Simulated::new(setup);
-    let mut guard = means.map(|means| Guard::new(Settings { means, ..Settings::default() }));
+    let mut guard = means.map(|means| Guard::new(GuardSettings { means, ..GuardSettings::default() }));
     let (mut granted, mut least, mut minute_s) = (false, f64::INFINITY, 60.0);
     let clocks = |machine: &Simulated| -> Vec<f64> { machine.loads().iter().map(|load| load.clock_s).collect() };
     let mut before = clocks(&machine);
@@ -167,9 +167,9 @@ struct Counting {
 
 impl Policy for Counting {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
-    fn decide(&mut self, observation: &Observation) -> Vec<Action> {
+    fn decide(&mut self, observation: &Observation) -> Vec<WorkloadAction> {
         let actions = self.guard.decide(observation);
         self.granted += actions.len();
         actions
@@ -185,8 +185,8 @@ fn healthy(hours: u32) -> usize {
         let mut loads = Vec::new();
         for id in 1..=3 + random.below(6) {
             let mib = megabytes(between(&mut random, 30.0, 200.0));
-            let idle = Part::new(Kind::Anon, Use::Idle, 256, mib);
-            let file = Part::new(Kind::File, Use::Sweep(between(&mut random, 20.0, 300.0)), 256, mib / 2 + 1);
+            let idle = Part::new(Kind::Anon, AccessPattern::Idle, 256, mib);
+            let file = Part::new(Kind::File, AccessPattern::Sweep(between(&mut random, 20.0, 300.0)), 256, mib / 2 + 1);
             let mut hot = Part::new(Kind::Anon, uses(&mut random), 256, mib / 2 + 1);
             // A change of phase now and then.
             hot.until_s = if random.below(3) == 0 { between(&mut random, 600.0, 3000.0) } else { f64::INFINITY };
@@ -195,7 +195,7 @@ fn healthy(hours: u32) -> usize {
         let share = between(&mut random, 0.75, 1.2);
         let setup = Setup { duration_s: 3600.0, ..machine(hour, loads, share, random.below(2) == 0) };
         let mut machine = Simulated::new(setup);
-        let mut guard = Counting { guard: Guard::new(Settings::default()), granted: 0 };
+        let mut guard = Counting { guard: Guard::new(GuardSettings::default()), granted: 0 };
         while machine.step() {
             if machine.is_due() {
                 machine.workload_turn(&mut guard);

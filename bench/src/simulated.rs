@@ -10,15 +10,15 @@ use lowtide_model::random::Random;
 use lowtide_model::units::{float, integer};
 use lowtide_policy::policies::{AnyPolicy, Spec};
 use lowtide_policy::reclaim::Reclaimer;
-use lowtide_policy::reclaim::age::Settings;
+use lowtide_policy::reclaim::age::AgeSettings;
 use lowtide_policy::reclaim::brakes::Brakes;
 use lowtide_policy::sim::churn::Churn;
-use lowtide_policy::sim::load::{Load, Part, Use};
+use lowtide_policy::sim::load::{AccessPattern, Load, Part};
 use lowtide_policy::sim::memory::{Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::watch::Watch;
-use lowtide_policy::sim::{self, Faults, Simulated};
+use lowtide_policy::sim::{self, InjectedFaults, Simulated};
 
 use crate::grid::{counted_size, size, table};
 use crate::machine::own_status;
@@ -68,7 +68,7 @@ pub fn setup(seed: u64, loads: Vec<Load>, memory: Memory, step_s: f64) -> Setup 
         loads,
         turn_s: step_s,
         monitors: Monitors::default(),
-        faults: Faults::default(),
+        faults: InjectedFaults::default(),
         spare: 0.0,
     }
 }
@@ -78,11 +78,11 @@ fn workload(id: u64, mib: f64, groups: u32, random: &mut Random) -> Load {
     let shares: Vec<f64> = (0..5).map(|_| 0.05 + random.chance()).collect();
     let sum: f64 = shares.iter().sum();
     let uses = [
-        Use::Steady(0.5 + random.chance()),
-        Use::Steady(5.0 + 20.0 * random.chance()),
-        Use::Zipf(1.0 + 3.0 * random.chance()),
-        Use::Sweep(20.0 + 200.0 * random.chance()),
-        Use::Idle,
+        AccessPattern::Steady(0.5 + random.chance()),
+        AccessPattern::Steady(5.0 + 20.0 * random.chance()),
+        AccessPattern::Zipf(1.0 + 3.0 * random.chance()),
+        AccessPattern::Sweep(20.0 + 200.0 * random.chance()),
+        AccessPattern::Idle,
     ];
     let parts = shares.into_iter().zip(uses).map(|(share, uses)| {
         let pages = integer((mib * share / sum * 256.0 / f64::from(groups)).max(1.0));
@@ -212,7 +212,7 @@ fn scale(counts: &[u64], hours: f64) {
             ..setup(1, loads, memory(1024.0 * 1024.0 * MIB, ZRAM), 10.0)
         });
         let start = Instant::now();
-        let reclaimer = Reclaimer::new(Settings::default(), Brakes::default());
+        let reclaimer = Reclaimer::new(AgeSettings::default(), Brakes::default());
         let outcome = sim::run(machine, Some(AnyPolicy::workloads(reclaimer)));
         let seconds = start.elapsed().as_secs_f64();
         let each = 1e6 * seconds / (float(*count) * hours);

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use lowtide::budgets::{self, Below, Question};
 use lowtide_fleet::replay::{self, HostReplay, Named, OfFleet, OfHost};
 use lowtide_fleet::store::{Fleet, Reader};
-use lowtide_fleet::tally::Tally;
+use lowtide_fleet::tally::PolicyTally;
 use lowtide_fleet::telemetry::Batch;
-use lowtide_fleet::tune::{self, Goal};
+use lowtide_fleet::tune::{self, TuneGoal};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::Share;
 use lowtide_policy::policies::Policies;
@@ -220,7 +220,7 @@ fn is_judge(host: &str) -> bool {
 #[pyclass]
 struct Search {
     search: tune::Search,
-    goal: Goal,
+    goal: TuneGoal,
     asked: Vec<String>,
 }
 
@@ -228,7 +228,7 @@ struct Search {
 impl Search {
     #[new]
     fn new(policy: &str, rate: f64, seed: u64, swap_cost: f64, file_cost: f64) -> PyResult<Self> {
-        let goal = Goal { rate, costs: costs(swap_cost, file_cost) };
+        let goal = TuneGoal { rate, costs: costs(swap_cost, file_cost) };
         Ok(Self { search: tune::Search::new(policy, goal, seed).map_err(wrong)?, goal, asked: Vec::new() })
     }
 
@@ -280,13 +280,13 @@ fn tune_folder(
     price: Option<f64>,
     threads: Option<usize>,
 ) -> PyResult<String> {
-    let goal = Goal { rate, costs: costs(swap_cost, file_cost) };
+    let goal = TuneGoal { rate, costs: costs(swap_cost, file_cost) };
     let mut search = tune::Search::new(policy, goal, seed).map_err(wrong)?;
     let work = move || {
         let fleet = open(&dir)?;
         let held_out = fleet.len() >= tune::ENOUGH_HOSTS;
         let judges = |host: &str| !held_out || tune::is_judge(host);
-        let replay = |candidates: &[String]| -> Result<Vec<Tally>, tune::TuneError> {
+        let replay = |candidates: &[String]| -> Result<Vec<PolicyTally>, tune::TuneError> {
             let named = tune::policies(candidates, goal.costs)?;
             Ok(replay::fleet(&fleet, &named, None, &judges, &mut |_| {}).tallies)
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lowtide_model::numa::{NodeRow, NodeUse};
 use lowtide_model::target::TargetId;
 use lowtide_model::usage::Usage;
-use lowtide_policy::machine::{Brake, Observation, Reclaim, Reclaimed, Target};
+use lowtide_policy::machine::{Brake, Observation, Reclaim, Reclaimed, WorkloadState};
 use lowtide_record::{ActionRow, AgeRow, CgroupRow, Writer};
 
 use crate::source::Frame;
@@ -64,7 +64,7 @@ pub struct Observed<'a> {
     /// The workloads.
     pub workloads: &'a BTreeMap<TargetId, Workload>,
     /// Processes that hints were given about, by their names.
-    pub processes: &'a [(String, Target)],
+    pub processes: &'a [(String, WorkloadState)],
     /// Idle ages are new.
     pub are_ages_new: bool,
     /// Nothing is taken: by a file, and which; or it is a dry run.

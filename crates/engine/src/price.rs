@@ -4,7 +4,7 @@
 //! targets. Approach: irregular work is timed, and done again only when its last cost fits into what the cap has left.
 
 use lowtide_kernel::sys;
-use lowtide_policy::governor::{Governor, Observation, Part, Plan};
+use lowtide_policy::governor::{Governor, MonitoringCost, PartCost, Plan};
 
 /// A change of the target's size that makes work due again.
 const GROWTH: f64 = 0.05;
@@ -86,9 +86,9 @@ impl Price {
     }
 
     /// A new plan, if what sampling cost in the last period calls for one.
-    pub fn adapt(&mut self, now_s: f64, cohort: Part, map: Part) -> Option<Plan> {
+    pub fn adapt(&mut self, now_s: f64, cohort: PartCost, map: PartCost) -> Option<Plan> {
         let spent_s = self.spent_s();
-        self.governor.adapt(&Observation { elapsed_s: now_s, spent_s, cohort, map })
+        self.governor.adapt(&MonitoringCost { elapsed_s: now_s, spent_s, cohort, map })
     }
 
     /// Nothing samples at an interval of its own: nearly the whole cap is for irregular work.

@@ -322,7 +322,7 @@ impl Workloads {
 
     /// Those that are left to lowtide; those that are gone leave the table. `machine`: shares of the time that some task of the
     /// machine, and that each of two, stalled.
-    fn observe_each(&mut self, now_s: f64, machine: [Option<f64>; 2]) -> Vec<lowtide_policy::machine::Target> {
+    fn observe_each(&mut self, now_s: f64, machine: [Option<f64>; 2]) -> Vec<lowtide_policy::machine::WorkloadState> {
         let (kernel, rules) = (self.kernel.clone(), self.rules.clone());
         let (mut targets, mut shared) = (Vec::new(), Vec::new());
         self.all.retain(|id, workload| {

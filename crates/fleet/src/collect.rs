@@ -6,11 +6,11 @@ use lowtide_model::cohort::used_within;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::target::TargetId;
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
-use lowtide_policy::machine::{Observation, Target};
+use lowtide_policy::machine::{Observation, WorkloadState};
 use lowtide_policy::reclaim::returns::Returns;
 use lowtide_policy::replay::{BURSTS, EDGES, Minute};
 
-use crate::telemetry::Row;
+use crate::telemetry::TelemetryRow;
 
 /// Seconds of a row.
 pub const SLICE_S: f64 = 60.0;
@@ -94,7 +94,7 @@ pub struct Collector {
 impl Collector {
     /// Takes in a look at all workloads there are: rows that are complete by now, by workload. Their names, labels and
     /// policies are for the caller to fill in, as is Unix time for the seconds in which the looks are counted.
-    pub fn see(&mut self, seen: &Observation) -> Vec<(TargetId, Row)> {
+    pub fn see(&mut self, seen: &Observation) -> Vec<(TargetId, TelemetryRow)> {
         let (now_s, mut rows) = (seen.now_s, Vec::new());
         for target in &seen.targets {
             let fresh = || State {
@@ -120,13 +120,12 @@ impl Collector {
     }
 
     /// Whether rows of a workload may still come.
-    #[must_use]
     pub fn knows(&self, id: TargetId) -> bool {
         self.states.contains_key(&id)
     }
 
     /// Rows of what is under way, at the end.
-    pub fn end(&mut self) -> Vec<(TargetId, Row)> {
+    pub fn end(&mut self) -> Vec<(TargetId, TelemetryRow)> {
         let states = std::mem::take(&mut self.states);
         let lasting = states.into_iter().filter(|(_, state)| state.last_s - state.from_s >= SHORTEST_S);
         lasting.map(|(id, state)| (id, state.row(state.last_s))).collect()
@@ -134,7 +133,7 @@ impl Collector {
 }
 
 impl State {
-    fn see(&mut self, now_s: f64, target: &Target, went: f64) -> Option<Row> {
+    fn see(&mut self, now_s: f64, target: &WorkloadState, went: f64) -> Option<TelemetryRow> {
         if now_s < self.last_s {
             // The clock was set back: how long anything lasted is not known.
             (self.from_s, self.sums) = (now_s, Sums::default());
@@ -168,7 +167,7 @@ impl State {
         Some(row)
     }
 
-    fn row(&self, now_s: f64) -> Row {
+    fn row(&self, now_s: f64) -> TelemetryRow {
         let sums = &self.sums;
         let lasts_s = now_s - self.from_s;
         let mut minute = Minute {
@@ -184,12 +183,12 @@ impl State {
         for kind in Kind::ALL {
             minute.told[kind].came = sums.refaults[kind] * PAGE_BYTES / lasts_s.max(1e-9);
         }
-        Row { minute, stored: sums.stored.get(), stalled: sums.stalled.get(), ..Row::default() }
+        TelemetryRow { minute, stored: sums.stored.get(), stalled: sums.stalled.get(), ..TelemetryRow::default() }
     }
 }
 
 impl Sums {
-    fn add(&mut self, elapsed_s: f64, target: &Target) {
+    fn add(&mut self, elapsed_s: f64, target: &WorkloadState) {
         self.refaults += target.refaults;
         for kind in Kind::ALL {
             self.resident[kind].add(target.resident[kind], elapsed_s);

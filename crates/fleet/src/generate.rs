@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use lowtide_model::kind::Kind;
 use lowtide_model::random::Random;
 use lowtide_model::target::TargetId;
-use lowtide_policy::sim::load::{Foreground, Load, Part, Use};
+use lowtide_policy::sim::load::{AccessPattern, Foreground, Load, Part};
 use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
-use lowtide_policy::sim::{Faults, Simulated};
+use lowtide_policy::sim::{InjectedFaults, Simulated};
 use rayon::prelude::*;
 
 use crate::collect::Collector;
-use crate::store::{self, StoreError};
-use crate::telemetry::Row;
+use crate::store::{self, TelemetryError};
+use crate::telemetry::TelemetryRow;
 
 /// A fleet to be made.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Plan {
+pub struct FleetPlan {
     /// Machines.
     pub hosts: u32,
     /// Workloads of each.
@@ -43,7 +43,7 @@ pub struct Plan {
     pub from_unix_s: f64,
 }
 
-impl Default for Plan {
+impl Default for FleetPlan {
     /// A few machines for a day, from the first of January 2026.
     fn default() -> Self {
         Self {
@@ -71,7 +71,7 @@ fn log_normal(middle: f64, spread: f64, random: &mut Random) -> f64 {
     middle * (spread * random.normal()).exp()
 }
 
-fn part(mib: f64, uses: Use, random: &mut Random) -> Part {
+fn part(mib: f64, uses: AccessPattern, random: &mut Random) -> Part {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "pages of a part; saturates")]
     let pages = (mib * 256.0 / f64::from(GROUPS)).max(1.0) as u32;
     let mut part = Part::new(Kind::of(random.chance() < 0.8), uses, pages, GROUPS);
@@ -91,10 +91,14 @@ fn workload(id: u64, duration_s: f64, random: &mut Random) -> Load {
     // Of what is not in use all the time most is used again after minutes or hours.
     let zipf_s = log_normal(10.0, 1.0, random).clamp(0.5, 120.0);
     let sweep_s = log_normal(1800.0, 1.3, random).clamp(5.0, 43_200.0);
-    let uses = [Use::Steady(1.0 + 6.0 * random.chance()), Use::Zipf(zipf_s), Use::Sweep(sweep_s)];
+    let uses = [
+        AccessPattern::Steady(1.0 + 6.0 * random.chance()),
+        AccessPattern::Zipf(zipf_s),
+        AccessPattern::Sweep(sweep_s),
+    ];
     let mut parts: Vec<Part> =
         shares.iter().zip(uses).map(|(share, uses)| part(mib * share * left, uses, random)).collect();
-    parts.push(part(mib * idle, Use::Idle, random));
+    parts.push(part(mib * idle, AccessPattern::Idle, random));
     let mut name = "service";
     let mut foreground = None;
     if kind < 0.2 {
@@ -133,8 +137,7 @@ fn workload(id: u64, duration_s: f64, random: &mut Random) -> Load {
 }
 
 /// The simulated machine that stands for a host of the plan.
-#[must_use]
-pub fn setup(plan: &Plan, host: u32) -> Setup {
+pub fn setup(plan: &FleetPlan, host: u32) -> Setup {
     // Hosts must not be alike because their seeds are.
     let seed = lowtide_model::random::mix(plan.seed ^ lowtide_model::random::mix(u64::from(host) + 1));
     let mut random = Random::new(seed);
@@ -154,23 +157,22 @@ pub fn setup(plan: &Plan, host: u32) -> Setup {
         loads,
         turn_s: plan.look_s,
         monitors: Monitors { sample: plan.sample, ..Monitors::default() },
-        faults: Faults::default(),
+        faults: InjectedFaults::default(),
         spare: 0.0,
     }
 }
 
 /// A host's name.
-#[must_use]
 pub fn host_name(host: u32) -> String {
     format!("node{host:05}")
 }
 
 /// What a host tells, day by day.
 pub fn host(
-    plan: &Plan,
+    plan: &FleetPlan,
     host: u32,
-    each_day: &mut dyn FnMut(&[Row]) -> Result<(), StoreError>,
-) -> Result<u64, StoreError> {
+    each_day: &mut dyn FnMut(&[TelemetryRow]) -> Result<(), TelemetryError>,
+) -> Result<u64, TelemetryError> {
     let mut machine = Simulated::new(setup(plan, host));
     let mut collector = Collector::default();
     let (mut rows, mut count, mut until_s) = (Vec::new(), 0u64, DAY_S);
@@ -194,7 +196,7 @@ pub fn host(
     Ok(count)
 }
 
-fn named(machine: &Simulated, id: TargetId, mut row: Row, from_unix_s: f64) -> Row {
+fn named(machine: &Simulated, id: TargetId, mut row: TelemetryRow, from_unix_s: f64) -> TelemetryRow {
     row.workload = machine.loads().iter().find(|load| load.id == id).map(|load| load.name.clone()).unwrap_or_default();
     // "/batch.slice/batch-7.service"
     let kind = row.workload.split(['/', '.']).find(|part| !part.is_empty()).unwrap_or_default();
@@ -207,10 +209,10 @@ fn named(machine: &Simulated, id: TargetId, mut row: Row, from_unix_s: f64) -> R
 ///
 /// # Errors
 /// If a file cannot be written; those of other hosts may have been.
-pub fn fleet(plan: &Plan, dir: &Path, done: &(dyn Fn(u32) + Sync)) -> Result<u64, StoreError> {
+pub fn fleet(plan: &FleetPlan, dir: &Path, done: &(dyn Fn(u32) + Sync)) -> Result<u64, TelemetryError> {
     let one = |at: u32| {
         let name = host_name(at);
-        let mut write = |rows: &[Row]| store::write(dir, &name, rows).map(|_: Vec<PathBuf>| ());
+        let mut write = |rows: &[TelemetryRow]| store::write(dir, &name, rows).map(|_: Vec<PathBuf>| ());
         let count = host(plan, at, &mut write);
         done(at);
         count

@@ -1,19 +1,18 @@
 //! Telemetry from here: of records, and of what the agent sees.
 
 use crate::collect::Collector;
-use crate::telemetry::Row;
+use crate::telemetry::TelemetryRow;
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::usage::Usage;
-use lowtide_policy::machine::{Observation, Target};
+use lowtide_policy::machine::{Observation, WorkloadState};
 use serde_json::json;
 
 use lowtide_record::Record;
 
 /// A record as telemetry: its host's name where it tells one, and its minutes.
-#[must_use]
-pub fn rows(record: &Record) -> (String, Vec<Row>) {
+pub fn rows(record: &Record) -> (String, Vec<TelemetryRow>) {
     let meta = record.meta();
     let usage = record.usage();
     let mut ages = record.ages();
@@ -38,22 +37,22 @@ pub fn rows(record: &Record) -> (String, Vec<Row>) {
         before = now.clone();
     }
     rows.extend(collector.end());
-    let finished = |(_, mut row): (TargetId, Row)| {
+    let finished = |(_, mut row): (TargetId, TelemetryRow)| {
         row.minute.now_s += meta.started_unix_s;
-        Row { workload: name.clone(), labels: labels.clone(), ..row }
+        TelemetryRow { workload: name.clone(), labels: labels.clone(), ..row }
     };
     let host = meta.task.as_ref().map(|task| task.node.clone()).unwrap_or_default();
     (if host.is_empty() { "record".to_owned() } else { host }, rows.into_iter().map(finished).collect())
 }
 
 /// A tick of a record as a policy would have seen it.
-fn target(now: &Usage, before: &Usage, ages: Vec<AgeBin>) -> Target {
+fn target(now: &Usage, before: &Usage, ages: Vec<AgeBin>) -> WorkloadState {
     // Histograms tell what was watched; where nothing else does, they tell how much there is, too.
     let of_ages = |anon: bool| ages.iter().filter(|bin| bin.anon == anon).map(|bin| bin.size.bytes).sum::<f64>();
     let since = |get: fn(&Usage) -> Option<f64>| Some((get(now)? - get(before)?).max(0.0));
     let elapsed_s = since(|usage| usage.t_s).filter(|elapsed_s| *elapsed_s > 0.0);
     let share = |seconds: Option<f64>| Some((seconds? / elapsed_s?).min(1.0));
-    Target {
+    WorkloadState {
         id: TargetId::default(),
         resident: PerKind {
             anon: now.anon_bytes.unwrap_or_else(|| of_ages(true)),
@@ -64,6 +63,6 @@ fn target(now: &Usage, before: &Usage, ages: Vec<AgeBin>) -> Target {
         refaults: PerKind { anon: since(|usage| usage.refault_anon), file: since(|usage| usage.refault_file) }
             .map(Option::unwrap_or_default),
         ages,
-        ..Target::default()
+        ..WorkloadState::default()
     }
 }

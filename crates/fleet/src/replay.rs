@@ -5,12 +5,12 @@ use std::path::Path;
 
 use lowtide_model::curve::RefaultCosts;
 use lowtide_policy::policies::{Policies, Spec};
-use lowtide_policy::replay::{Past, Replay};
+use lowtide_policy::replay::{Replay, ReplayState};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{Fleet, Host, Reader};
-use crate::tally::Tally;
+use crate::store::{Fleet, FleetHost, Reader};
+use crate::tally::PolicyTally;
 use crate::telemetry::Batch;
 
 /// A policy under a name.
@@ -78,13 +78,13 @@ impl Trouble {
 
 /// What the policies made of one workload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Workload {
+pub struct ReplayedWorkload {
     /// Its name.
     pub name: String,
     /// What the label that was asked for says of it in its first row; `None` = nothing.
     pub label: Option<String>,
     /// By policy.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<PolicyTally>,
 }
 
 /// What the policies made of one host.
@@ -93,7 +93,7 @@ pub struct OfHost {
     /// Its name.
     pub host: String,
     /// Its workloads, by name.
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<ReplayedWorkload>,
     /// What was wrong.
     pub trouble: Trouble,
     /// Files that were read.
@@ -104,9 +104,8 @@ pub struct OfHost {
 
 impl OfHost {
     /// All of its workloads together, by policy.
-    #[must_use]
-    pub fn tallies(&self, policies: usize) -> Vec<Tally> {
-        let mut all = vec![Tally::default(); policies];
+    pub fn tallies(&self, policies: usize) -> Vec<PolicyTally> {
+        let mut all = vec![PolicyTally::default(); policies];
         for workload in &self.workloads {
             all.iter_mut().zip(&workload.tallies).for_each(|(all, tally)| all.merge(tally));
         }
@@ -115,11 +114,11 @@ impl OfHost {
 }
 
 /// One workload while it is replayed.
-struct Run {
+struct WorkloadReplay {
     last_s: f64,
     label: Option<String>,
-    pasts: Vec<Past>,
-    tallies: Vec<Tally>,
+    pasts: Vec<ReplayState>,
+    tallies: Vec<PolicyTally>,
 }
 
 /// Replays policies over rows of one host, which are to come in their order.
@@ -127,7 +126,7 @@ pub struct HostReplay<'a> {
     policies: &'a [Named],
     by: Option<&'a str>,
     names: HashMap<String, usize>,
-    runs: Vec<Run>,
+    runs: Vec<WorkloadReplay>,
     trouble: Trouble,
     files: u64,
     span_s: Option<(f64, f64)>,
@@ -135,7 +134,6 @@ pub struct HostReplay<'a> {
 
 impl<'a> HostReplay<'a> {
     /// One that has seen nothing. Workloads are told apart by a label, if one is given.
-    #[must_use]
     pub fn new(policies: &'a [Named], by: Option<&'a str>) -> Self {
         Self {
             policies,
@@ -188,18 +186,18 @@ impl<'a> HostReplay<'a> {
             return *place;
         }
         let count = self.policies.len();
-        self.runs.push(Run {
+        self.runs.push(WorkloadReplay {
             last_s: f64::NEG_INFINITY,
             label: None,
-            pasts: vec![Past::default(); count],
-            tallies: vec![Tally::default(); count],
+            pasts: vec![ReplayState::default(); count],
+            tallies: vec![PolicyTally::default(); count],
         });
         self.names.insert(name.to_owned(), self.runs.len() - 1);
         self.runs.len() - 1
     }
 
     /// Takes in all files of a host.
-    pub fn host(&mut self, host: &Host<'_>) {
+    pub fn host(&mut self, host: &FleetHost<'_>) {
         for file in host.files() {
             let path = match file {
                 Ok(path) => path,
@@ -227,14 +225,13 @@ impl<'a> HostReplay<'a> {
     }
 
     /// What came of it.
-    #[must_use]
     pub fn end(self, host: &str) -> OfHost {
-        let mut runs: Vec<Option<Run>> = self.runs.into_iter().map(Some).collect();
+        let mut runs: Vec<Option<WorkloadReplay>> = self.runs.into_iter().map(Some).collect();
         let mut names: Vec<(String, usize)> = self.names.into_iter().collect();
         names.sort();
         let run = |(name, at): (String, usize)| {
-            let Run { label, tallies, .. } = runs[at].take()?;
-            Some(Workload { name, label, tallies })
+            let WorkloadReplay { label, tallies, .. } = runs[at].take()?;
+            Some(ReplayedWorkload { name, label, tallies })
         };
         let workloads = names.into_iter().filter_map(run).filter(|of| of.tallies.iter().any(|tally| tally.rows > 0));
         let (trouble, files, span_s) = (self.trouble, self.files, self.span_s);
@@ -252,13 +249,13 @@ fn joined(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OfFleet {
     /// By policy.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<PolicyTally>,
     /// By host and policy: what it had, what was gone of it, milliseconds of rows, bytes that came back.
-    pub hosts: Vec<Vec<Share>>,
+    pub hosts: Vec<Vec<HostShare>>,
     /// Workloads.
     pub workloads: u64,
     /// By what the label says that was asked for: how many workloads, and what became of them by policy.
-    pub labels: BTreeMap<String, (u64, Vec<Tally>)>,
+    pub labels: BTreeMap<String, (u64, Vec<PolicyTally>)>,
     /// Files that were read.
     pub files: u64,
     /// What was wrong.
@@ -269,20 +266,19 @@ pub struct OfFleet {
 
 impl OfFleet {
     /// Of no host yet.
-    #[must_use]
     pub fn new(policies: usize) -> Self {
-        Self { tallies: vec![Tally::default(); policies], ..Self::default() }
+        Self { tallies: vec![PolicyTally::default(); policies], ..Self::default() }
     }
 
     /// Takes in a host. For the same interval they are to come in the order of their names; all else is the same in any.
     pub fn add(&mut self, of: OfHost) {
         let tallies = of.tallies(self.tallies.len());
         self.tallies.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
-        self.hosts.push(tallies.iter().map(Share::from).collect());
+        self.hosts.push(tallies.iter().map(HostShare::from).collect());
         self.workloads += of.workloads.len() as u64;
         for workload in &of.workloads {
             let Some(label) = &workload.label else { continue };
-            let none = || (0, vec![Tally::default(); self.tallies.len()]);
+            let none = || (0, vec![PolicyTally::default(); self.tallies.len()]);
             let (count, all) = self.labels.entry(label.clone()).or_insert_with(none);
             *count += 1;
             all.iter_mut().zip(&workload.tallies).for_each(|(all, tally)| all.merge(tally));
@@ -293,7 +289,6 @@ impl OfFleet {
     }
 
     /// Seconds from the first row to the last.
-    #[must_use]
     pub fn lasts_s(&self) -> f64 {
         self.span_s.map_or(0.0, |(from_s, until_s)| until_s - from_s)
     }
@@ -301,15 +296,15 @@ impl OfFleet {
 
 /// One host's part of what a policy did, for when the whole is asked how sure it is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Share {
+pub struct HostShare {
     /// Byte-milliseconds.
     pub had: f64,
     /// Byte-milliseconds.
     pub gone: f64,
 }
 
-impl From<&Tally> for Share {
-    fn from(tally: &Tally) -> Self {
+impl From<&PolicyTally> for HostShare {
+    fn from(tally: &PolicyTally) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a share is made of them")]
         let (had, gone) = (tally.had as f64, tally.gone.total() as f64);
         Self { had, gone }
@@ -331,11 +326,11 @@ pub fn fleet(
     let mut all = OfFleet::new(policies.len());
     let mut hosts = fleet.hosts().filter(|host| wanted(host.name));
     loop {
-        let some: Vec<Host<'_>> = hosts.by_ref().take(AT_A_TIME * rayon::current_num_threads()).collect();
+        let some: Vec<FleetHost<'_>> = hosts.by_ref().take(AT_A_TIME * rayon::current_num_threads()).collect();
         if some.is_empty() {
             return all;
         }
-        let one = |host: &Host<'_>| {
+        let one = |host: &FleetHost<'_>| {
             let mut replay = HostReplay::new(policies, by);
             replay.host(host);
             replay.end(host.name)

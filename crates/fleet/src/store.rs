@@ -19,7 +19,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::reader::ChunkReader;
 
-use crate::telemetry::{self, Batch, Row, VERSION, VERSION_KEY};
+use crate::telemetry::{self, Batch, TelemetryRow, VERSION, VERSION_KEY};
 
 /// Rows that are written at once.
 const BATCH_ROWS: usize = 8192;
@@ -32,7 +32,7 @@ const LEVEL: i32 = 3;
 
 /// Why telemetry cannot be written or found.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum TelemetryError {
     /// The file system refused.
     #[error("{path}: {error}")]
     Io {
@@ -51,12 +51,11 @@ pub enum StoreError {
     },
 }
 
-fn at(path: &Path) -> impl Fn(io::Error) -> StoreError + '_ {
-    move |error| StoreError::Io { path: path.to_path_buf(), error }
+fn at(path: &Path) -> impl Fn(io::Error) -> TelemetryError + '_ {
+    move |error| TelemetryError::Io { path: path.to_path_buf(), error }
 }
 
 /// The day of a time, as a folder's name.
-#[must_use]
 pub fn day_folder(unix_s: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "saturates; not a time then")]
     let seconds = unix_s as i64;
@@ -65,7 +64,6 @@ pub fn day_folder(unix_s: f64) -> String {
 }
 
 /// A host as a folder's name: without what would leave the folder or hide it, or make another column of it.
-#[must_use]
 pub fn host_folder(host: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '_' };
     let name: String = host.chars().map(plain).collect();
@@ -76,7 +74,7 @@ pub fn host_folder(host: &str) -> String {
 ///
 /// # Errors
 /// If a file cannot be written; days before it were.
-pub fn write(dir: &Path, host: &str, rows: &[Row]) -> Result<Vec<PathBuf>, StoreError> {
+pub fn write(dir: &Path, host: &str, rows: &[TelemetryRow]) -> Result<Vec<PathBuf>, TelemetryError> {
     let mut files = Vec::new();
     for day in rows.chunk_by(|a, b| day_folder(a.minute.now_s) == day_folder(b.minute.now_s)) {
         let folder = dir.join(day_folder(day[0].minute.now_s)).join(host_folder(host));
@@ -92,7 +90,7 @@ pub fn write(dir: &Path, host: &str, rows: &[Row]) -> Result<Vec<PathBuf>, Store
             }
             Ok((writer.into_inner()?, ()))
         });
-        written.map_err(|error: ParquetError| StoreError::Parquet { path: path.clone(), error })?;
+        written.map_err(|error: ParquetError| TelemetryError::Parquet { path: path.clone(), error })?;
         files.push(path);
     }
     Ok(files)
@@ -132,7 +130,7 @@ fn folders(dir: &Path, prefix: &str) -> io::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// If the folder cannot be read, or a file not be removed.
-pub fn bound(dir: &Path, host: &str, bytes: u64) -> Result<u64, StoreError> {
+pub fn bound(dir: &Path, host: &str, bytes: u64) -> Result<u64, TelemetryError> {
     let mut files = Vec::new();
     for day in days(dir).map_err(at(dir))? {
         let folder = day.join(host_folder(host));
@@ -187,7 +185,7 @@ pub struct Fleet {
 
 /// One host of a fleet.
 #[derive(Debug, Clone)]
-pub struct Host<'a> {
+pub struct FleetHost<'a> {
     /// Its name.
     pub name: &'a str,
     folders: Vec<PathBuf>,
@@ -198,7 +196,7 @@ impl Fleet {
     ///
     /// # Errors
     /// If the folder, or one of a day, cannot be read.
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+    pub fn open(dir: &Path) -> Result<Self, TelemetryError> {
         let mut fleet = Self { dir: dir.to_path_buf(), ..Self::default() };
         for (at_day, day) in (0u32..).zip(days(dir).map_err(at(dir))?) {
             for host in folders(&day, "host=").map_err(at(&day))? {
@@ -211,32 +209,30 @@ impl Fleet {
     }
 
     /// Number of hosts.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
     /// Hosts, by name.
-    pub fn hosts(&self) -> impl Iterator<Item = Host<'_>> {
-        self.hosts.iter().map(|(name, days)| Host {
+    pub fn hosts(&self) -> impl Iterator<Item = FleetHost<'_>> {
+        self.hosts.iter().map(|(name, days)| FleetHost {
             name: name.strip_prefix("host=").unwrap_or(name),
             folders: days.iter().map(|day| self.dir.join(&self.days[*day as usize]).join(name)).collect(),
         })
     }
 }
 
-impl Host<'_> {
+impl FleetHost<'_> {
     /// Its files in the order of their times, or why a folder of them cannot be read.
-    pub fn files(&self) -> impl Iterator<Item = Result<PathBuf, StoreError>> {
+    pub fn files(&self) -> impl Iterator<Item = Result<PathBuf, TelemetryError>> {
         self.folders.iter().flat_map(|folder| match files_of(folder) {
             Ok(files) => files.into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(StoreError::Io { path: folder.clone(), error })],
+            Err(error) => vec![Err(TelemetryError::Io { path: folder.clone(), error })],
         })
     }
 }

@@ -34,14 +34,12 @@ impl Quantiles {
     }
 
     /// Number of values.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.values().sum()
     }
 
     /// The value that such a share of all lies at or below, rounded up by at most [`Quantiles::ERROR`]; `None` where there are
     /// none.
-    #[must_use]
     pub fn at(&self, share: f64) -> Option<f64> {
         #[expect(
             clippy::cast_possible_truncation,
@@ -83,7 +81,7 @@ fn ceiling(key: u16) -> f64 {
 
 /// What one policy made of a number of rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct PolicyTally {
     /// Rows.
     pub rows: u64,
     /// Rows in which something was gone.
@@ -108,7 +106,7 @@ pub struct Tally {
     pub losses: Quantiles,
 }
 
-impl Tally {
+impl PolicyTally {
     /// Counts a row; `lost_s` are seconds lost in a second.
     pub fn add(&mut self, minute: &Minute, effect: &Effect, lost_s: f64) {
         let ms = whole(1e3 * minute.lasts_s);
@@ -147,19 +145,16 @@ impl Tally {
     }
 
     /// Share of what workloads had that would have been gone.
-    #[must_use]
     pub fn saved(&self) -> Option<f64> {
         ratio(self.gone.total(), self.had)
     }
 
     /// Share of what was cold that would have been gone.
-    #[must_use]
     pub fn coverage(&self) -> Option<f64> {
         ratio(self.gone.total(), self.cold)
     }
 
     /// Share of the time that workloads would have lost.
-    #[must_use]
     pub fn lost(&self) -> Option<f64> {
         ratio(self.lost_ns, u128::from(self.ms) * 1_000_000)
     }

@@ -22,7 +22,7 @@ pub const VERSION_KEY: &str = "lowtide.telemetry";
 
 /// One workload's minute.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Row {
+pub struct TelemetryRow {
     /// Its name on its host: a cgroup's path, or what the configuration calls it.
     pub workload: String,
     /// What else is known of it, as a JSON object; empty = nothing.
@@ -54,7 +54,6 @@ pub struct Column {
 const WORDS: PerKind<&str> = PerKind { anon: "Anonymous", file: "File" };
 
 /// All columns, in their order.
-#[must_use]
 pub fn columns() -> Vec<Column> {
     let text = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let column = |name: &str, kind: DataType, required: bool, doc: &str| Column {
@@ -118,7 +117,6 @@ pub fn columns() -> Vec<Column> {
 }
 
 /// The schema of a file, with what each column is.
-#[must_use]
 pub fn schema() -> Schema {
     let field = |column: Column| {
         let doc = HashMap::from([("doc".to_owned(), column.doc)]);
@@ -145,16 +143,17 @@ fn figure(bytes: i64) -> f64 {
 ///
 /// # Errors
 /// None that these rows can cause; as Arrow tells.
-pub fn encode(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
-    let bytes = |get: &dyn Fn(&Row) -> f64| -> ArrayRef {
+pub fn encode(rows: &[TelemetryRow]) -> Result<RecordBatch, ArrowError> {
+    let bytes = |get: &dyn Fn(&TelemetryRow) -> f64| -> ArrayRef {
         Arc::new(rows.iter().map(|row| Some(whole(get(row)))).collect::<Int64Array>())
     };
-    let maybe = |get: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef {
+    let maybe = |get: &dyn Fn(&TelemetryRow) -> Option<f64>| -> ArrayRef {
         Arc::new(rows.iter().map(|row| get(row).map(whole)).collect::<Int64Array>())
     };
-    let share =
-        |get: &dyn Fn(&Row) -> Option<f64>| -> ArrayRef { Arc::new(rows.iter().map(get).collect::<Float64Array>()) };
-    let text = |get: &dyn Fn(&Row) -> &str, empty: bool| -> ArrayRef {
+    let share = |get: &dyn Fn(&TelemetryRow) -> Option<f64>| -> ArrayRef {
+        Arc::new(rows.iter().map(get).collect::<Float64Array>())
+    };
+    let text = |get: &dyn Fn(&TelemetryRow) -> &str, empty: bool| -> ArrayRef {
         let mut texts = StringDictionaryBuilder::<Int32Type>::new();
         for text in rows.iter().map(get) {
             texts.append_option(Some(text).filter(|text| empty || !text.is_empty()));
@@ -184,7 +183,9 @@ pub fn encode(rows: &[Row]) -> Result<RecordBatch, ArrowError> {
         arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| row.minute.idle[kind][edge])));
     }
     for kind in Kind::ALL {
-        let back = |row: &Row, edge: usize| row.minute.told[kind].back[edge - 1].map(|rate| rate * row.minute.lasts_s);
+        let back = |row: &TelemetryRow, edge: usize| {
+            row.minute.told[kind].back[edge - 1].map(|rate| rate * row.minute.lasts_s)
+        };
         arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| back(row, edge))));
     }
     RecordBatch::try_new(Arc::new(schema()), arrays)
@@ -341,7 +342,6 @@ pub struct Batch {
 
 impl Batch {
     /// Columns that are read: those that replays need, labels only where somebody asks for them.
-    #[must_use]
     pub fn needs(name: &str, labels: bool) -> bool {
         (labels || name != "labels") && !matches!(name, "policy" | "stalled" | "stored_bytes")
     }
@@ -398,13 +398,11 @@ impl Batch {
     }
 
     /// Number of rows.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -415,13 +413,11 @@ impl Batch {
     }
 
     /// The place among [`Batch::workloads`] of a row's; `None` = it has none.
-    #[must_use]
     pub fn workload(&self, at: usize) -> Option<usize> {
         self.workload.place(at)
     }
 
     /// A label of a row's workload; `None` where it has none of that name, or none are told.
-    #[must_use]
     pub fn label(&self, at: usize, name: &str) -> Option<String> {
         let labels = self.labels.as_ref()?;
         let told: serde_json::Map<String, serde_json::Value> =
@@ -433,7 +429,6 @@ impl Batch {
     }
 
     /// A row; `None` where it cannot be true.
-    #[must_use]
     pub fn minute(&self, at: usize) -> Option<Minute> {
         let lasts_s = self.interval_s.get(at).filter(|lasts_s| (1e-3..=86_400.0).contains(lasts_s))?;
         let resident = PerKind { anon: self.resident.anon.get(at)?, file: self.resident.file.get(at)? };

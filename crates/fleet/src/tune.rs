@@ -19,7 +19,7 @@ use optimizer::sampler::tpe::TpeSampler;
 use optimizer::{Direction, Study, Trial};
 
 use crate::replay::{Named, OfFleet};
-use crate::tally::Tally;
+use crate::tally::PolicyTally;
 
 /// One setting, and within what it is searched.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,12 +29,12 @@ pub struct Setting {
     /// The least and the most.
     pub range: (f64, f64),
     /// How it is written.
-    pub unit: Unit,
+    pub unit: SettingUnit,
 }
 
 /// How a setting is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum SettingUnit {
     /// A share, as percent.
     Percent,
     /// A share close to all, as percent; what is searched is how much is left.
@@ -44,18 +44,17 @@ pub enum Unit {
 }
 
 /// What is searched of a policy; empty = it has nothing to be searched.
-#[must_use]
 pub fn space(policy: &str) -> &'static [Setting] {
     const fn percent(name: &'static str, least: f64, most: f64) -> Setting {
-        Setting { name, range: (least, most), unit: Unit::Percent }
+        Setting { name, range: (least, most), unit: SettingUnit::Percent }
     }
     const fn seconds(name: &'static str, least: f64, most: f64) -> Setting {
-        Setting { name, range: (least, most), unit: Unit::Seconds }
+        Setting { name, range: (least, most), unit: SettingUnit::Seconds }
     }
     // Shares and times are searched by their logarithm.
     const PROMOTION: [Setting; 4] = [
         percent("limit", 0.001, 5.0),
-        Setting { name: "percentile", range: (0.1, 50.0), unit: Unit::PercentLeft },
+        Setting { name: "percentile", range: (0.1, 50.0), unit: SettingUnit::PercentLeft },
         seconds("history", 600.0, 43_200.0),
         seconds("warm_up", 60.0, 3600.0),
     ];
@@ -71,8 +70,8 @@ pub fn space(policy: &str) -> &'static [Setting] {
 
 /// What is wanted of settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Goal {
-    /// Share of what is used that may come back in a minute, at the 98th percentile of rows.
+pub struct TuneGoal {
+    /// HostShare of what is used that may come back in a minute, at the 98th percentile of rows.
     pub rate: f64,
     /// What a page that comes back costs.
     pub costs: RefaultCosts,
@@ -103,10 +102,10 @@ pub const PERCENTILE: f64 = 0.98;
 
 /// One candidate, as it stands in a file, and what it did.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried {
+pub struct TriedSettings {
     /// A table of a policy's file.
     pub toml: String,
-    /// Share of what workloads had that was gone.
+    /// HostShare of what workloads had that was gone.
     pub saved: f64,
     /// The promotion rate at [`PERCENTILE`].
     pub rate: f64,
@@ -126,7 +125,7 @@ pub enum TuneError {
 /// A search that asks for candidates to be tried, and is told what they did. Whoever tries them may do so anywhere.
 pub struct Search {
     policy: String,
-    goal: Goal,
+    goal: TuneGoal,
     parameters: Vec<(Setting, FloatParam)>,
     study: Study<f64>,
     /// Those asked for last, with their values in the order of the parameters.
@@ -140,7 +139,7 @@ pub struct Search {
     passes: usize,
     random: Random,
     /// All that was tried.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<TriedSettings>,
 }
 
 impl Search {
@@ -148,7 +147,7 @@ impl Search {
     ///
     /// # Errors
     /// If the policy has nothing that could be searched.
-    pub fn new(policy: &str, goal: Goal, seed: u64) -> Result<Self, TuneError> {
+    pub fn new(policy: &str, goal: TuneGoal, seed: u64) -> Result<Self, TuneError> {
         let space = space(policy);
         if space.is_empty() {
             return Err(TuneError::Nothing(policy.to_owned()));
@@ -217,10 +216,10 @@ impl Search {
     }
 
     /// Tells what the candidates did that were asked for last, in their order.
-    pub fn tell(&mut self, candidates: Vec<String>, tallies: &[Tally]) {
+    pub fn tell(&mut self, candidates: Vec<String>, tallies: &[PolicyTally]) {
         let before = self.best.as_ref().map(|(score, _)| *score);
         for (((trial, values), toml), tally) in self.asked.drain(..).zip(candidates).zip(tallies) {
-            let tried = Tried { toml, saved: tally.saved().unwrap_or(0.0), rate: rate(tally) };
+            let tried = TriedSettings { toml, saved: tally.saved().unwrap_or(0.0), rate: rate(tally) };
             // Beyond the limit, the less the better, and all are worse than any within.
             let score =
                 if tried.rate <= self.goal.rate { tried.saved } else { -tried.rate / self.goal.rate.max(1e-12) };
@@ -238,16 +237,14 @@ impl Search {
     }
 
     /// The one that saved most within the limit.
-    #[must_use]
-    pub fn best(&self) -> Option<&Tried> {
+    pub fn best(&self) -> Option<&TriedSettings> {
         let within = self.tried.iter().filter(|tried| tried.rate <= self.goal.rate);
         within.max_by(|a, b| a.saved.total_cmp(&b.saved).then(b.rate.total_cmp(&a.rate)))
     }
 
     /// Those that no other beats in both saving and rate, by rate.
-    #[must_use]
-    pub fn frontier(&self) -> Vec<&Tried> {
-        let mut sorted: Vec<&Tried> = self.tried.iter().collect();
+    pub fn frontier(&self) -> Vec<&TriedSettings> {
+        let mut sorted: Vec<&TriedSettings> = self.tried.iter().collect();
         sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate).then(b.saved.total_cmp(&a.saved)));
         let mut most = f64::NEG_INFINITY;
         sorted.retain(|tried| {
@@ -260,8 +257,7 @@ impl Search {
 }
 
 /// The promotion rate that counts.
-#[must_use]
-pub fn rate(tally: &Tally) -> f64 {
+pub fn rate(tally: &PolicyTally) -> f64 {
     tally.rates.at(PERCENTILE).unwrap_or(0.0)
 }
 
@@ -270,9 +266,9 @@ fn toml(policy: &str, values: &[(Setting, f64)]) -> String {
     let mut text = format!("[tuned.{policy}]\n");
     for (setting, value) in values {
         let value = match setting.unit {
-            Unit::Percent => format!("{}%", digits(*value)),
-            Unit::PercentLeft => format!("{}%", digits(100.0 - value)),
-            Unit::Seconds => format!("{:.0}s", value.max(1.0)),
+            SettingUnit::Percent => format!("{}%", digits(*value)),
+            SettingUnit::PercentLeft => format!("{}%", digits(100.0 - value)),
+            SettingUnit::Seconds => format!("{:.0}s", value.max(1.0)),
         };
         text.push_str(&format!("{} = \"{value}\"\n", setting.name));
     }
@@ -304,7 +300,6 @@ pub fn policies(candidates: &[String], costs: RefaultCosts) -> Result<Vec<Named>
 }
 
 /// Whether a host is among those on which candidates are judged; the others tell what to expect.
-#[must_use]
 pub fn is_judge(host: &str) -> bool {
     // FNV-1a: the same everywhere.
     let hash = host
@@ -320,7 +315,7 @@ pub fn is_judge(host: &str) -> bool {
 pub fn run<E: From<TuneError>>(
     search: &mut Search,
     tries: usize,
-    mut replay: impl FnMut(&[String]) -> Result<Vec<Tally>, E>,
+    mut replay: impl FnMut(&[String]) -> Result<Vec<PolicyTally>, E>,
     mut done: impl FnMut(usize),
 ) -> Result<(), E> {
     while search.tried.len() < tries {
@@ -334,7 +329,6 @@ pub fn run<E: From<TuneError>>(
 
 /// The 95 % interval of the share saved by a policy of a replay, from how its hosts differ ([`of_sums`]); `None` for fewer than
 /// three, and for more where a few of them are most of the fleet.
-#[must_use]
 pub fn interval(of: &OfFleet, policy: usize) -> Option<(f64, f64)> {
     let hosts = of.hosts.iter().filter_map(|shares| shares.get(policy));
     let hosts: Vec<(f64, f64)> = hosts.map(|share| (share.gone, share.had)).collect();
@@ -345,12 +339,12 @@ pub fn interval(of: &OfFleet, policy: usize) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replay::Share;
+    use crate::replay::HostShare;
 
     #[test]
     fn what_a_fleet_saves_is_as_sure_as_its_hosts_are_alike() {
         let fleet = |gone: &[f64]| OfFleet {
-            hosts: gone.iter().map(|gone| vec![Share { had: 10.0, gone: *gone }]).collect(),
+            hosts: gone.iter().map(|gone| vec![HostShare { had: 10.0, gone: *gone }]).collect(),
             ..OfFleet::new(1)
         };
         let (low, high) = interval(&fleet(&[1.0, 2.0, 3.0]), 0).unwrap();

@@ -2,10 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use lowtide_fleet::generate::{self, Plan};
+use lowtide_fleet::generate::{self, FleetPlan};
 use lowtide_fleet::replay::{self, Named, OfFleet};
 use lowtide_fleet::store::Fleet;
-use lowtide_fleet::tune::{self, Goal, Search};
+use lowtide_fleet::tune::{self, Search, TuneGoal};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::Replay;
@@ -13,11 +13,19 @@ use lowtide_policy::sim::{self, Simulated};
 
 const COSTS: RefaultCosts = RefaultCosts { swap_s: 10e-6, disk_s: 100e-6 };
 
-fn plan() -> Plan {
-    Plan { hosts: 4, workloads: 8, duration_s: 4.0 * 3600.0, step_s: 2.0, look_s: 5.0, sample: 0, ..Plan::default() }
+fn plan() -> FleetPlan {
+    FleetPlan {
+        hosts: 4,
+        workloads: 8,
+        duration_s: 4.0 * 3600.0,
+        step_s: 2.0,
+        look_s: 5.0,
+        sample: 0,
+        ..FleetPlan::default()
+    }
 }
 
-fn made(plan: &Plan) -> tempfile::TempDir {
+fn made(plan: &FleetPlan) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     generate::fleet(plan, dir.path(), &|_| {}).unwrap();
     dir
@@ -86,7 +94,7 @@ fn a_search_comes_close_to_trying_everything_and_finds_the_same_again() {
     // What half of them keep.
     let mut rates: Vec<f64> = of.tallies.iter().map(tune::rate).collect();
     rates.sort_by(f64::total_cmp);
-    let goal = Goal { rate: rates[rates.len() / 2], costs: COSTS };
+    let goal = TuneGoal { rate: rates[rates.len() / 2], costs: COSTS };
     let searched = |seed: u64| {
         let mut search = Search::new("age", goal, seed).unwrap();
         while search.tried.len() < 64 {

@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use lowtide_fleet::collect::Collector;
-use lowtide_fleet::generate::{self, Plan};
+use lowtide_fleet::generate::{self, FleetPlan};
 use lowtide_fleet::replay::{self, Named, OfFleet};
 use lowtide_fleet::store::{self, Fleet, Reader};
-use lowtide_fleet::telemetry::{self, Batch, Row, VERSION_KEY, columns};
+use lowtide_fleet::telemetry::{self, Batch, TelemetryRow, VERSION_KEY, columns};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_policy::policies::Spec;
-use lowtide_policy::reclaim::returns::Told;
+use lowtide_policy::reclaim::returns::Returned;
 use lowtide_policy::replay::{Minute, Replay};
 use lowtide_policy::sim::Simulated;
-use lowtide_policy::sim::load::{Load, Part, Use};
+use lowtide_policy::sim::load::{AccessPattern, Load, Part};
 use lowtide_policy::sim::simulated::Setup;
 use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
@@ -36,8 +36,8 @@ fn replayed(dir: &Path) -> OfFleet {
     replay::fleet(&Fleet::open(dir).unwrap(), &policies(), None, &|_| true, &mut |_| {})
 }
 
-fn small() -> Plan {
-    Plan { hosts: 3, workloads: 4, duration_s: 3.0 * 3600.0, ..Plan::default() }
+fn small() -> FleetPlan {
+    FleetPlan { hosts: 3, workloads: 4, duration_s: 3.0 * 3600.0, ..FleetPlan::default() }
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -78,7 +78,7 @@ fn workloads_are_told_apart_by_a_label_and_add_up() {
     let of = by("kind");
     assert!(of.labels.len() > 1 && of.labels.keys().all(|kind| !kind.is_empty()), "{:?}", of.labels.keys());
     assert_eq!(of.labels.values().map(|(count, _)| count).sum::<u64>(), of.workloads);
-    let mut sum = vec![lowtide_fleet::tally::Tally::default(); 3];
+    let mut sum = vec![lowtide_fleet::tally::PolicyTally::default(); 3];
     for (_, tallies) in of.labels.values() {
         sum.iter_mut().zip(tallies).for_each(|(sum, tally)| sum.merge(tally));
     }
@@ -177,10 +177,10 @@ fn rows_that_cannot_be_true_and_clocks_set_back_are_counted() {
 #[test]
 fn the_oldest_goes_first_and_the_newest_stays() {
     let dir = tempfile::tempdir().unwrap();
-    let row = |now_s: f64| Row {
+    let row = |now_s: f64| TelemetryRow {
         workload: "a".into(),
         minute: Minute { now_s, lasts_s: 60.0, ..Minute::default() },
-        ..Row::default()
+        ..TelemetryRow::default()
     };
     // Two days, a file each.
     let files = store::write(dir.path(), "x/../y", &[row(86_000.0), row(90_000.0)]).unwrap();
@@ -222,7 +222,7 @@ fn minutes() -> impl Strategy<Value = Minute> {
     (bytes(), bytes(), bytes(), edges(), edges(), [bursts(), bursts()], prop::option::of(0.0..=1.0f64), 1u32..3600)
         .prop_map(|(anon, file, swapped, idle, back, burst, pressure, lasts)| {
             let lasts_s = f64::from(lasts);
-            let told = Told { back: back.map(|back| back.map(|back| back / lasts_s)), used: anon, came: 0.0 };
+            let told = Returned { back: back.map(|back| back.map(|back| back / lasts_s)), used: anon, came: 0.0 };
             let mut with_all = [Some(anon); AGE_EDGES_S.len()];
             with_all[1..].copy_from_slice(&idle);
             let mut of_file = [None; AGE_EDGES_S.len()];
@@ -233,7 +233,7 @@ fn minutes() -> impl Strategy<Value = Minute> {
                 resident: PerKind { anon, file },
                 swapped,
                 idle: [with_all, of_file].into(),
-                told: [told, Told::default()].into(),
+                told: [told, Returned::default()].into(),
                 burst: burst.into(),
                 pressure,
                 floor: 0.0,
@@ -245,9 +245,16 @@ fn minutes() -> impl Strategy<Value = Minute> {
 fn what_comes_into_use_at_once_is_told() {
     // 8 MiB at once every 90 s, and as much that is used all the time; looked at every 5 s.
     let part = |uses, groups| Part::new(Kind::Anon, uses, 2048 / groups, groups);
-    let load = Load::new(1, "x", vec![part(Use::Sweep(90.0), 1), part(Use::Steady(1.0), 32)]);
-    let plan =
-        Plan { hosts: 1, workloads: 1, duration_s: 1800.0, step_s: 1.0, look_s: 5.0, sample: 0, ..Plan::default() };
+    let load = Load::new(1, "x", vec![part(AccessPattern::Sweep(90.0), 1), part(AccessPattern::Steady(1.0), 32)]);
+    let plan = FleetPlan {
+        hosts: 1,
+        workloads: 1,
+        duration_s: 1800.0,
+        step_s: 1.0,
+        look_s: 5.0,
+        sample: 0,
+        ..FleetPlan::default()
+    };
     let mut machine = Simulated::new(Setup { loads: vec![load], ..generate::setup(&plan, 0) });
     let (mut collector, mut bursts) = (Collector::default(), Vec::new());
     while machine.step() {
@@ -266,7 +273,7 @@ fn what_comes_into_use_at_once_is_told() {
 proptest! {
     #[test]
     fn what_is_written_is_read(minutes in prop::collection::vec(minutes(), 1..20)) {
-        let rows: Vec<Row> = minutes.iter().map(|minute| Row { workload: "w".into(), minute: *minute, ..Row::default() }).collect();
+        let rows: Vec<TelemetryRow> = minutes.iter().map(|minute| TelemetryRow { workload: "w".into(), minute: *minute, ..TelemetryRow::default() }).collect();
         let batch = Batch::new(&telemetry::encode(&rows).unwrap()).unwrap();
         prop_assert_eq!(batch.len(), minutes.len());
         prop_assert_eq!(batch.workloads().collect::<Vec<_>>(), ["w"]);
@@ -285,7 +292,7 @@ proptest! {
         fs::write(&path, &bytes).unwrap();
         prop_assert!(Reader::open(&path, true).is_err());
         // A good file, cut or with one byte changed.
-        let row = Row { workload: "w".into(), minute: Minute { now_s: 60.0, lasts_s: 60.0, ..Minute::default() }, ..Row::default() };
+        let row = TelemetryRow { workload: "w".into(), minute: Minute { now_s: 60.0, lasts_s: 60.0, ..Minute::default() }, ..TelemetryRow::default() };
         let good = store::write(dir.path(), "h", &vec![row; 50]).unwrap().remove(0);
         let mut bytes = fs::read(&good).unwrap();
         let at = flip.index(bytes.len());

@@ -39,7 +39,6 @@ pub struct Plan {
 
 impl Plan {
     /// Seconds over which the map counts accesses.
-    #[must_use]
     pub fn map_aggregation_s(&self) -> f64 {
         self.map_sampling_s * MAP_SAMPLES
     }
@@ -47,7 +46,7 @@ impl Plan {
 
 /// What a part did and cost in the last period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Part {
+pub struct PartCost {
     /// Looks per second: pages or regions over the sampling interval.
     pub looks_per_s: f64,
     /// CPU seconds per second.
@@ -56,15 +55,15 @@ pub struct Part {
 
 /// What the governor decides from.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Observation {
+pub struct MonitoringCost {
     /// Seconds since the start.
     pub elapsed_s: f64,
     /// CPU seconds spent since the start, everything together.
     pub spent_s: f64,
     /// The cohort's share of the last period.
-    pub cohort: Part,
+    pub cohort: PartCost,
     /// The map's share of the last period.
-    pub map: Part,
+    pub map: PartCost,
 }
 
 /// Holds the price of monitoring under a cap.
@@ -78,7 +77,6 @@ pub struct Governor {
 
 impl Governor {
     /// `cap`: share of one CPU; `sampling_s`: the wished time between two looks at a page (`--interval`).
-    #[must_use]
     pub fn new(cap: f64, sampling_s: f64) -> Self {
         // What one look costs on the machines lowtide was tried on is 1.5 to 3 microseconds; the first plan assumes 2
         // and the first period corrects it.
@@ -99,13 +97,12 @@ impl Governor {
     }
 
     /// The plan in force.
-    #[must_use]
     pub fn plan(&self) -> Plan {
         self.plan
     }
 
     /// A new plan, if the one in force is off by more than a fifth (a change costs too).
-    pub fn adapt(&mut self, seen: &Observation) -> Option<Plan> {
+    pub fn adapt(&mut self, seen: &MonitoringCost) -> Option<Plan> {
         // Over the cap so far: everything is scaled down until it is paid back.
         let allowed = self.cap * seen.elapsed_s.max(ADVANCE_S);
         let brake = if seen.spent_s > allowed { (allowed / seen.spent_s).max(0.25) } else { 1.0 };
@@ -131,14 +128,13 @@ impl Governor {
     }
 
     /// Whether slow work that costs about `cost_s` may be done now, given what slow work has cost so far.
-    #[must_use]
     pub fn may_spend(&self, elapsed_s: f64, slow_spent_s: f64, cost_s: f64) -> bool {
         slow_spent_s + cost_s <= self.cap * (self.slow_share * elapsed_s).max(ADVANCE_S)
     }
 }
 
 /// Looks per second that a part may do for `cpu_per_s`, at what a look cost in the last period.
-fn affordable(part: &Part, cpu_per_s: f64) -> Option<f64> {
+fn affordable(part: &PartCost, cpu_per_s: f64) -> Option<f64> {
     (part.looks_per_s > 0.0 && part.cpu_per_s > 0.0).then(|| cpu_per_s * part.looks_per_s / part.cpu_per_s)
 }
 
@@ -163,7 +159,7 @@ mod tests {
         let (mut spent, mut half, mut slow) = (0.0, 0.0, 0.0);
         for period in 0..periods {
             let plan = governor.plan();
-            let part = |count: f64, every: f64, cost: f64| Part {
+            let part = |count: f64, every: f64, cost: f64| PartCost {
                 looks_per_s: count / every,
                 cpu_per_s: count / every * cost,
             };
@@ -178,7 +174,7 @@ mod tests {
             if period < periods / 2 {
                 half = spent;
             }
-            governor.adapt(&Observation { elapsed_s: elapsed_s + 5.0, spent_s: spent, cohort, map });
+            governor.adapt(&MonitoringCost { elapsed_s: elapsed_s + 5.0, spent_s: spent, cohort, map });
         }
         ((spent - half) / (f64::from(periods - periods / 2) * 5.0), governor.plan())
     }

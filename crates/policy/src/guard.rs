@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::detect::{Detector, Fared};
 use self::round::Round;
-use crate::machine::{Action, Observation, Policy};
+use crate::machine::{Observation, Policy, WorkloadAction};
 
 pub mod detect;
 pub mod round;
@@ -41,10 +41,10 @@ pub enum Means {
     Pause,
 }
 
-/// Settings.
+/// GuardSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct GuardSettings {
     /// How thrashing is told.
     pub detect: Detect,
     /// What is done about it.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub cycle: Span,
 }
 
-impl Default for Settings {
+impl Default for GuardSettings {
     /// The thresholds of the paper. A favourite that has 85 % of the time runs at most a fifth longer for it.
     fn default() -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl GuardSettings {
     /// Whether one is protected, rather than the others paused.
     fn protects(&self, seen: &Observation) -> bool {
         match self.means {
@@ -102,7 +102,7 @@ pub const LEASE_S: f64 = 5.0;
 /// The policy.
 #[derive(Debug, Clone)]
 pub struct Guard {
-    settings: Settings,
+    settings: GuardSettings,
     detector: Detector,
     round: Option<Round>,
     /// When the last round ended, and how often one began soon after another: what was believed to fit did not.
@@ -115,19 +115,17 @@ const AGAIN_S: f64 = 60.0;
 
 impl Guard {
     /// A guard with these settings.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: GuardSettings) -> Self {
         let detector = Detector::new(settings.clone());
         Self { settings, detector, round: None, ended_s: f64::NEG_INFINITY, strikes: 0 }
     }
 
     /// Who has all that it needs now, if somebody is protected or others are paused.
-    #[must_use]
     pub fn whole(&self) -> Option<TargetId> {
         self.round.as_ref().map(Round::whole)
     }
 
-    fn begin(&mut self, fared: &[Fared], seen: &Observation) -> Vec<Action> {
+    fn begin(&mut self, fared: &[Fared], seen: &Observation) -> Vec<WorkloadAction> {
         let Some(why) = self.detector.begins(fared, seen) else { return Vec::new() };
         let thrashing: Vec<&Fared> = fared.iter().filter(|of| self.detector.thrashes(of)).collect();
         let protects = self.settings.protects(seen);
@@ -141,7 +139,7 @@ impl Guard {
         round.turn(seen.now_s, &why)
     }
 
-    fn go_on(&mut self, fared: &[Fared], seen: &Observation) -> Vec<Action> {
+    fn go_on(&mut self, fared: &[Fared], seen: &Observation) -> Vec<WorkloadAction> {
         let Some(round) = &mut self.round else { return Vec::new() };
         round.see(fared, seen.now_s);
         let over = round.over(seen.now_s).or_else(|| self.detector.ends(round.whole(), fared, seen));
@@ -157,9 +155,9 @@ impl Guard {
 
 impl Policy for Guard {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
         let Some(fared) = self.detector.see(seen) else { return Vec::new() };
         if self.round.is_some() { self.go_on(&fared, seen) } else { self.begin(&fared, seen) }
     }

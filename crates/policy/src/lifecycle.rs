@@ -8,14 +8,14 @@ use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Action, Brake, Observation, Policy, Target};
+use crate::machine::{Brake, Observation, Policy, WorkloadAction, WorkloadState};
 use crate::saved::{self, Resume, Saved, is_past};
-use crate::schemes::Limits;
+use crate::schemes::SchemeLimits;
 
-/// Settings.
+/// LifecycleSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct LifecycleSettings {
     /// A workload with less anonymous memory is not worth it.
     pub floor: Size,
     /// One of which memory was taken before must have grown by so much since.
@@ -30,10 +30,10 @@ pub struct Settings {
     pub prefetch: bool,
 }
 
-impl Default for Settings {
-    /// Android's floor, delta and interval; the limits are those of [`Limits`].
+impl Default for LifecycleSettings {
+    /// Android's floor, delta and interval; the limits are those of [`SchemeLimits`].
     fn default() -> Self {
-        let limits = Limits::default();
+        let limits = SchemeLimits::default();
         Self {
             floor: Size(12 << 20),
             delta: Size(8 << 20),
@@ -81,7 +81,7 @@ impl Resume for State {
 /// The policy.
 #[derive(Debug, Clone)]
 pub struct Lifecycle {
-    settings: Settings,
+    settings: LifecycleSettings,
     states: BTreeMap<TargetId, State>,
     /// Bytes of swap that are left for this turn.
     swap_left: f64,
@@ -90,12 +90,11 @@ pub struct Lifecycle {
 
 impl Lifecycle {
     /// A policy with these settings.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: LifecycleSettings) -> Self {
         Self { settings, states: BTreeMap::new(), swap_left: 0.0, now_s: 0.0 }
     }
 
-    fn one(&mut self, target: &Target, seen: &Observation) -> Option<Action> {
+    fn one(&mut self, target: &WorkloadState, seen: &Observation) -> Option<WorkloadAction> {
         let settings = &self.settings;
         let state = self.states.entry(target.id).or_default();
         let anon = target.resident.anon;
@@ -107,7 +106,7 @@ impl Lifecycle {
             (state.left, state.waits) = (Some(0.0), 1.0);
             let fetch = was && settings.prefetch && target.swapped > 0.0;
             let reason = || "it is in the foreground again".to_owned();
-            return fetch.then(|| Action::Fetch { target: target.id, reason: reason() });
+            return fetch.then(|| WorkloadAction::Fetch { target: target.id, reason: reason() });
         }
         (state.left, state.waits) = match state.left {
             Some(left) => (Some(left.min(anon)), state.waits),
@@ -142,15 +141,15 @@ impl Lifecycle {
         }
         self.swap_left -= anon;
         (state.taken_s, state.asked, state.left) = (Some(seen.now_s), anon, None);
-        Some(Action::PageOut { target: target.id, reason: "it is in the background".to_owned() })
+        Some(WorkloadAction::PageOut { target: target.id, reason: "it is in the background".to_owned() })
     }
 }
 
 impl Policy for Lifecycle {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
         let free = seen.swap_free.unwrap_or(0).saturating_sub(self.settings.swap_free.0);
         (self.swap_left, self.now_s) = (bytes(Size(free)), seen.now_s);
         let actions = seen.targets.iter().filter_map(|target| self.one(target, seen)).collect();
@@ -189,23 +188,23 @@ mod tests {
     const TWO: TargetId = TargetId::Cgroup(2);
 
     fn seen(now_s: f64, background: bool, anon: f64) -> Observation {
-        let target = Target {
+        let target = WorkloadState {
             id: ONE,
             resident: [anon * MIB, 50.0 * MIB].into(),
             swapped: 9.0,
             background,
-            ..Target::default()
+            ..WorkloadState::default()
         };
         Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
     }
 
     fn pages_out(policy: &mut Lifecycle, seen: &Observation) -> bool {
-        matches!(policy.decide(seen).as_slice(), [Action::PageOut { target: ONE, .. }])
+        matches!(policy.decide(seen).as_slice(), [WorkloadAction::PageOut { target: ONE, .. }])
     }
 
     #[test]
     fn what_goes_to_the_background_is_paged_out_once_until_it_has_grown() {
-        let mut policy = Lifecycle::new(Settings::default());
+        let mut policy = Lifecycle::new(LifecycleSettings::default());
         assert!(!pages_out(&mut policy, &seen(0.0, false, 300.0)));
         assert!(pages_out(&mut policy, &seen(1.0, true, 300.0)));
         assert!(!pages_out(&mut policy, &seen(2.0, true, 10.0)));
@@ -221,12 +220,12 @@ mod tests {
 
     #[test]
     fn what_did_not_go_is_tried_again_later_each_time() {
-        let mut policy = Lifecycle::new(Settings::default());
+        let mut policy = Lifecycle::new(LifecycleSettings::default());
         let times: Vec<u32> =
             (0..100).filter(|now_s| pages_out(&mut policy, &seen(f64::from(*now_s), true, 300.0))).collect();
         assert_eq!(times, [0, 20, 60]);
         // Where half of it went each time, it goes on.
-        let mut policy = Lifecycle::new(Settings::default());
+        let mut policy = Lifecycle::new(LifecycleSettings::default());
         let mut anon = 300.0;
         let mut times = Vec::new();
         for now_s in 0..100 {
@@ -236,17 +235,17 @@ mod tests {
         }
         assert_eq!(times, [0, 10, 20, 30, 40]);
         // Several share the swap that there is.
-        let mut policy = Lifecycle::new(Settings::default());
+        let mut policy = Lifecycle::new(LifecycleSettings::default());
         let mut two = seen(0.0, true, 300.0);
-        two.targets.push(Target { id: TWO, ..two.targets[0].clone() });
+        two.targets.push(WorkloadState { id: TWO, ..two.targets[0].clone() });
         two.swap_free = Some(400 << 20);
-        assert!(matches!(policy.decide(&two).as_slice(), [Action::PageOut { target: ONE, .. }]));
+        assert!(matches!(policy.decide(&two).as_slice(), [WorkloadAction::PageOut { target: ONE, .. }]));
         assert_eq!(policy.held(), [(Some(TWO), Brake::Swap)]);
     }
 
     #[test]
     fn little_memory_pressure_and_full_swap_hold_it_back() {
-        let fresh = || Lifecycle::new(Settings::default());
+        let fresh = || Lifecycle::new(LifecycleSettings::default());
         assert!(!pages_out(&mut fresh(), &seen(0.0, true, 11.0)));
         let mut policy = fresh();
         assert!(!pages_out(&mut policy, &Observation { pressure: Some(0.2), ..seen(0.0, true, 300.0) }));
@@ -260,11 +259,14 @@ mod tests {
 
     #[test]
     fn what_was_paged_out_is_fetched_if_that_is_wanted() {
-        let mut policy = Lifecycle::new(Settings { prefetch: true, ..Settings::default() });
+        let mut policy = Lifecycle::new(LifecycleSettings { prefetch: true, ..LifecycleSettings::default() });
         assert!(pages_out(&mut policy, &seen(0.0, true, 300.0)));
-        assert!(matches!(policy.decide(&seen(9.0, false, 20.0)).as_slice(), [Action::Fetch { target: ONE, .. }]));
+        assert!(matches!(
+            policy.decide(&seen(9.0, false, 20.0)).as_slice(),
+            [WorkloadAction::Fetch { target: ONE, .. }]
+        ));
         assert!(policy.decide(&seen(10.0, false, 20.0)).is_empty());
-        let mut not = Lifecycle::new(Settings::default());
+        let mut not = Lifecycle::new(LifecycleSettings::default());
         assert!(pages_out(&mut not, &seen(0.0, true, 300.0)) && not.decide(&seen(9.0, false, 20.0)).is_empty());
     }
 }

@@ -13,7 +13,7 @@ use crate::saved::Saved;
 
 /// A workload that may be acted on as a whole: a cgroup, or a process tree.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Target {
+pub struct WorkloadState {
     /// Which.
     pub id: TargetId,
     /// Bytes in memory.
@@ -56,7 +56,6 @@ pub struct Reclaimed {
 
 impl Observation {
     /// Bytes evicted from a target on request since the last observation.
-    #[must_use]
     pub fn evicted(&self, target: TargetId) -> PerKind<f64> {
         let of = self.reclaimed.iter().filter(|of| of.target == target);
         of.fold(PerKind::default(), |sum, of| sum + of.bytes)
@@ -69,7 +68,7 @@ pub struct Observation {
     /// Seconds since the boot.
     pub now_s: f64,
     /// Workloads, where they are known by their histograms.
-    pub targets: Vec<Target>,
+    pub targets: Vec<WorkloadState>,
     /// What became of requests to reclaim.
     pub reclaimed: Vec<Reclaimed>,
     /// Share of the time since the last observation that some task stalled on memory.
@@ -91,7 +90,6 @@ pub struct Observation {
 }
 
 /// Seconds that a page of each kind costs that is refaulted.
-#[must_use]
 pub fn per_kind(costs: &RefaultCosts) -> PerKind<f64> {
     PerKind { anon: costs.swap_s, file: costs.disk_s }
 }
@@ -111,7 +109,7 @@ pub struct Reclaim {
 
 /// What a policy asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum WorkloadAction {
     /// Reclaim from a workload.
     Reclaim(Reclaim),
     /// Page out a workload's anonymous memory, and deactivate its file memory: it is in the background.
@@ -180,7 +178,6 @@ pub enum Brake {
 
 impl Brake {
     /// Its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Pressure => "pressure",
@@ -223,7 +220,7 @@ pub trait Policy {
 }
 
 /// A policy of workloads.
-pub type WorkloadPolicy = dyn Policy<Frame = Observation, Action = Action>;
+pub type WorkloadPolicy = dyn Policy<Frame = Observation, Action = WorkloadAction>;
 /// A policy of ranges of processes' memory.
 pub type RegionPolicy = dyn Policy<Frame = RegionObservation, Action = RegionAction>;
 

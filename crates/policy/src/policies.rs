@@ -19,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::guard::{self, Guard};
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{
-    Action as WorkloadAction, Observation, Policy, RegionAction, RegionObservation, RegionPolicy, WorkloadPolicy,
+    Observation, Policy, RegionAction, RegionObservation, RegionPolicy, WorkloadAction, WorkloadPolicy,
 };
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
-use crate::schemes::{Limits, Operator};
+use crate::schemes::{Operator, SchemeLimits};
 
 /// A file's policies, by name.
 pub type Policies = BTreeMap<String, Spec>;
@@ -32,17 +32,17 @@ pub type Policies = BTreeMap<String, Spec>;
 #[serde(rename_all = "lowercase")]
 pub enum Spec {
     /// Everything colder than a threshold.
-    Age(age::Settings),
+    Age(age::AgeSettings),
     /// The youngest age of which few pages come back, found from the last hours.
-    Promotion(promotion::Settings),
+    Promotion(promotion::PromotionSettings),
     /// A little at a time, as long as nobody waits for it.
-    Pressure(pressure::Settings),
+    Pressure(pressure::PressureSettings),
     /// The youngest age that is predicted to cost little, found from the last minutes.
-    Auto(auto::Settings),
+    Auto(auto::AutoSettings),
     /// What is in the background.
-    Lifecycle(lifecycle::Settings),
+    Lifecycle(lifecycle::LifecycleSettings),
     /// What thrashes has its memory one after the other.
-    Guard(guard::Settings),
+    Guard(guard::GuardSettings),
     /// Operation schemes.
     Schemes(Schemes),
 }
@@ -70,7 +70,7 @@ pub struct Regions {
     /// The schemes.
     pub schemes: Vec<Scheme>,
     /// Bounds that hold for all of them.
-    pub limits: Limits,
+    pub limits: SchemeLimits,
 }
 
 /// A policy of either kind.
@@ -93,7 +93,6 @@ impl AnyPolicy {
     }
 
     /// The policy of workloads, if it is one.
-    #[must_use]
     pub fn into_workloads(self) -> Option<Box<WorkloadPolicy>> {
         match self {
             Self::Workloads(policy) => Some(policy),
@@ -118,15 +117,14 @@ impl Spec {
     pub const BUILT_IN: [&str; 6] = ["age", "auto", "guard", "lifecycle", "pressure", "promotion"];
 
     /// The policy of that name with its usual settings.
-    #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         Some(match name {
-            "age" => Self::Age(age::Settings::default()),
-            "auto" => Self::Auto(auto::Settings::default()),
-            "guard" => Self::Guard(guard::Settings::default()),
-            "lifecycle" => Self::Lifecycle(lifecycle::Settings::default()),
-            "pressure" => Self::Pressure(pressure::Settings::default()),
-            "promotion" => Self::Promotion(promotion::Settings::default()),
+            "age" => Self::Age(age::AgeSettings::default()),
+            "auto" => Self::Auto(auto::AutoSettings::default()),
+            "guard" => Self::Guard(guard::GuardSettings::default()),
+            "lifecycle" => Self::Lifecycle(lifecycle::LifecycleSettings::default()),
+            "pressure" => Self::Pressure(pressure::PressureSettings::default()),
+            "promotion" => Self::Promotion(promotion::PromotionSettings::default()),
             _ => return None,
         })
     }
@@ -164,7 +162,6 @@ impl Spec {
     }
 
     /// Idle ages that it is bound to know of.
-    #[must_use]
     pub fn ages(&self) -> Vec<Span> {
         match self {
             Self::Age(settings) => [settings.anon, settings.file].into_iter().flatten().collect(),
@@ -176,14 +173,12 @@ impl Spec {
     ///
     /// # Errors
     /// What makes no sense in them.
-    #[must_use]
     pub fn regions(&self) -> Option<Result<Regions, PolicyError>> {
         let Self::Schemes(schemes) = self else { return None };
         Some(schemes.parsed().map(|parsed| Regions { schemes: parsed, limits: schemes.limits() }))
     }
 
     /// Whether it looks at regions rather than histograms.
-    #[must_use]
     pub fn wants_regions(&self) -> bool {
         matches!(self, Self::Schemes(_))
     }
@@ -209,9 +204,9 @@ impl Schemes {
         Ok(schemes)
     }
 
-    fn limits(&self) -> Limits {
-        let usual = Limits::default();
-        Limits {
+    fn limits(&self) -> SchemeLimits {
+        let usual = SchemeLimits::default();
+        SchemeLimits {
             slowdown: self.slowdown.map_or(usual.slowdown, |share| share.0),
             refault_s: self.refault.map_or(usual.refault_s, |span| span.0.as_secs_f64()),
             pressure: self.pressure.map_or(usual.pressure, |share| share.0),

@@ -19,7 +19,7 @@ use lowtide_model::target::TargetId;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{Action, Brake, Observation, Policy, Reclaim, Target};
+use crate::machine::{Brake, Observation, Policy, Reclaim, WorkloadAction, WorkloadState};
 use crate::saved::{self, Resume, Saved};
 use brakes::{Brakes, Held, Whole};
 pub use threshold::Terms;
@@ -41,7 +41,7 @@ pub trait Rule {
     type Past: Resume;
 
     /// Looks at a target of what is seen, as it does at every turn, and says what of it shall go.
-    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want>;
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want>;
 }
 
 /// A rule whose ages follow from what would come back.
@@ -82,12 +82,11 @@ pub struct Reclaimer<R: Rule> {
 
 impl<R: Rule> Reclaimer<R> {
     /// A policy that holds this rule under these brakes.
-    #[must_use]
     pub fn new(rule: R, brakes: Brakes) -> Self {
         Self { rule, brakes, whole: Whole::default(), targets: BTreeMap::new(), now_s: 0.0 }
     }
 
-    fn reclaim(&mut self, target: &Target, seen: &Observation) -> Option<Reclaim> {
+    fn reclaim(&mut self, target: &WorkloadState, seen: &Observation) -> Option<Reclaim> {
         let state = self.targets.entry(target.id).or_default();
         state.seen_s = seen.now_s;
         let want = self.rule.want(&mut state.past, target, seen);
@@ -107,13 +106,13 @@ impl<R: Rule> Reclaimer<R> {
 
 impl<R: Rule> Policy for Reclaimer<R> {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
         self.whole.begin(&self.brakes, seen);
         self.now_s = seen.now_s;
         let orders = seen.targets.iter().filter_map(|target| self.reclaim(target, seen));
-        let actions = orders.map(Action::Reclaim).collect();
+        let actions = orders.map(WorkloadAction::Reclaim).collect();
         // A clock that was set back must not keep what is gone.
         self.targets.retain(|_, state| (seen.now_s - state.seen_s).abs() < FORGET_S);
         actions

@@ -15,10 +15,10 @@ use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::Span;
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
-use crate::machine::{Brake, Observation, Target, per_kind};
+use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::policies::{PolicyError, Spec};
 use crate::reclaim::brakes::{Brakes, Held};
-use crate::reclaim::returns::Told;
+use crate::reclaim::returns::Returned;
 use crate::reclaim::threshold::Chosen;
 use crate::reclaim::{Chooses, age};
 
@@ -42,7 +42,7 @@ pub struct Minute {
     /// Bytes that had been idle for at least as long as each edge, mean; `None` = not known.
     pub idle: PerKind<[Option<f64>; EDGES]>,
     /// What would have come back, and what was used.
-    pub told: PerKind<Told>,
+    pub told: PerKind<Returned>,
     /// What came into use again at once after having been idle for each of [`BURSTS`], mean over its bytes; `None` = not known.
     pub burst: PerKind<[Option<f64>; BURSTS.len()]>,
     /// Share of the time that some task stalled on memory.
@@ -77,7 +77,7 @@ pub struct Effect {
 
 /// What is remembered of a workload.
 #[derive(Debug, Clone, Default)]
-pub struct Past {
+pub struct ReplayState {
     from_s: Option<f64>,
     chosen: Chosen,
     held: Held,
@@ -137,7 +137,7 @@ const OLDEST_S: f64 = AGE_EDGES_S[EDGES - 1] as f64;
 
 /// How a policy chooses.
 enum Rule {
-    Age(age::Settings),
+    Age(age::AgeSettings),
     Chooses(Box<dyn Chooses + Send + Sync>),
 }
 
@@ -179,13 +179,12 @@ impl Replay {
     }
 
     /// Seconds of the time lost for what comes back.
-    #[must_use]
     pub fn lost_s(&self, back: PerKind<f64>) -> f64 {
         back.zip(per_kind(&self.costs)).map(|(bytes, cost_s)| bytes / PAGE_BYTES * cost_s).total()
     }
 
     /// One minute of a workload. Minutes are to come in their order.
-    pub fn minute(&self, past: &mut Past, minute: &Minute) -> Effect {
+    pub fn minute(&self, past: &mut ReplayState, minute: &Minute) -> Effect {
         let from_s = *past.from_s.get_or_insert(minute.now_s - minute.lasts_s);
         let (older_s, every_s) = match &self.rule {
             Rule::Age(settings) => (
@@ -243,22 +242,22 @@ impl Replay {
             && minute.now_s - from_s > rule.terms().warm_up_s + 0.05
             && minute.told.iter().any(|(_, told)| told.back.iter().any(Option::is_some))
         {
-            let told = minute.told.zip(back).map(|(told, back)| Told { came: told.came.max(back), ..told });
+            let told = minute.told.zip(back).map(|(told, back)| Returned { came: told.came.max(back), ..told });
             past.chosen.add(rule.as_ref(), &told, minute.now_s, &self.costs);
         }
         Effect { older_s, gone, back, held: past.held.by }
     }
 
     /// Bytes that may be gone at most after a step that ended now; `None` = no more than are.
-    fn most(&self, past: &mut Past, minute: &Minute, (now_s, step_s): (f64, f64)) -> Option<f64> {
+    fn most(&self, past: &mut ReplayState, minute: &Minute, (now_s, step_s): (f64, f64)) -> Option<f64> {
         // Nobody recorded the pressure of what comes back.
         let rates = past.back.map(|pages| pages * PAGE_BYTES / step_s);
-        let target = Target {
+        let target = WorkloadState {
             resident: minute.resident,
             floor: minute.floor,
             pressure: Some(minute.pressure.unwrap_or(0.0) + self.lost_s(rates)),
             refaults: past.back,
-            ..Target::default()
+            ..WorkloadState::default()
         };
         let seen = Observation { now_s, costs: self.costs, ..Observation::default() };
         let most = past.held.most(&self.brakes, &target, &seen);

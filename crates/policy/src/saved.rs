@@ -34,7 +34,6 @@ pub fn save(kept: &impl Resume) -> Value {
 }
 
 /// From a file; `None` where it makes no sense.
-#[must_use]
 pub fn restore<K: Resume>(value: &Value, now_s: f64) -> Option<K> {
     let mut kept: K = serde_json::from_value(value.clone()).ok()?;
     kept.resume(now_s).then_some(kept)

@@ -14,7 +14,7 @@ use crate::machine::{Block, Candidate, Order, Policy, RegionAction, RegionObserv
 
 /// Bounds that hold for all schemes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct SchemeLimits {
     /// Share of the time that the target may lose to pages that come back.
     pub slowdown: f64,
     /// Seconds that one page takes to come back.
@@ -25,7 +25,7 @@ pub struct Limits {
     pub swap_free: u64,
 }
 
-impl Default for Limits {
+impl Default for SchemeLimits {
     /// One percent, at 10 µs a page, which is about what zram takes; `doctor --calibrate` measures it. Stalled for a tenth of
     /// the time is our own choice of where to stop.
     fn default() -> Self {
@@ -61,15 +61,14 @@ struct State {
 /// Carries out schemes.
 #[derive(Debug, Clone)]
 pub struct Operator {
-    limits: Limits,
+    limits: SchemeLimits,
     states: Vec<State>,
     last_s: f64,
 }
 
 impl Operator {
     /// An operator of these schemes.
-    #[must_use]
-    pub fn new(schemes: &[Scheme], limits: Limits, seed: u64) -> Self {
+    pub fn new(schemes: &[Scheme], limits: SchemeLimits, seed: u64) -> Self {
         let state = |(index, scheme): (usize, &Scheme)| State {
             scheme: scheme.clone(),
             blocks: Blocks::new(
@@ -96,7 +95,6 @@ impl Operator {
     }
 
     /// Pages that came back so far, by scheme.
-    #[must_use]
     pub fn returned(&self) -> Vec<u64> {
         self.states.iter().map(|state| state.returned).collect()
     }
@@ -107,7 +105,6 @@ impl Operator {
     }
 
     /// What shall be done now.
-    #[must_use]
     pub fn orders(&mut self, seen: &RegionObservation) -> Vec<Order> {
         let elapsed_s = (seen.now_s - self.last_s).max(0.0);
         self.last_s = seen.now_s;
@@ -162,7 +159,7 @@ fn age_s(scheme: &Scheme) -> f64 {
 
 impl State {
     /// Bites grow as long as what comes back costs less than it may, and shrink when it costs more.
-    fn adapt(&mut self, back: f64, elapsed_s: f64, limits: &Limits) {
+    fn adapt(&mut self, back: f64, elapsed_s: f64, limits: &SchemeLimits) {
         if elapsed_s <= 0.0 {
             return;
         }
@@ -173,7 +170,7 @@ impl State {
     }
 
     /// Whether the scheme is active at all, by its interval, its watermarks and the limits.
-    fn may_act(&mut self, seen: &RegionObservation, limits: &Limits) -> bool {
+    fn may_act(&mut self, seen: &RegionObservation, limits: &SchemeLimits) -> bool {
         let now_s = seen.now_s;
         if let (Some(marks), Some(free)) = (self.scheme.watermarks, seen.free)
             && self.looked_s.is_none_or(|looked| now_s - looked >= marks.every.0.as_secs_f64())

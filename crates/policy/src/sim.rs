@@ -21,16 +21,15 @@ pub mod scenario;
 pub mod simulated;
 pub mod watch;
 
-pub use faults::Faults;
-pub use outcome::{Outcome, Sample, WorkloadOutcome};
+pub use faults::InjectedFaults;
+pub use outcome::{MachineSample, Outcome, WorkloadOutcome};
 pub use scenario::Scenario;
 pub use simulated::Simulated;
 
-use crate::machine::{Action, Observation, Policy, WorkloadPolicy, turn};
+use crate::machine::{Observation, Policy, WorkloadAction, WorkloadPolicy, turn};
 use crate::policies::AnyPolicy;
 
 /// Runs a machine to its end under a policy, or under none.
-#[must_use]
 pub fn run(mut machine: Simulated, mut policy: Option<AnyPolicy>) -> Outcome {
     while machine.step() {
         if let Some(policy) = policy.as_mut().filter(|_| machine.is_due()) {
@@ -41,7 +40,6 @@ pub fn run(mut machine: Simulated, mut policy: Option<AnyPolicy>) -> Outcome {
 }
 
 /// Runs a machine to its end under a policy that may have run before.
-#[must_use]
 pub fn under(mut machine: Simulated, policy: &mut WorkloadPolicy) -> Outcome {
     while machine.step() {
         if machine.is_due() {
@@ -67,7 +65,7 @@ impl Simulated {
     /// A turn of a policy of workloads.
     pub fn workload_turn<P>(&mut self, policy: &mut P)
     where
-        P: Policy<Frame = Observation, Action = Action> + ?Sized,
+        P: Policy<Frame = Observation, Action = WorkloadAction> + ?Sized,
     {
         if let Some(frame) = self.observe() {
             turn(policy, &frame, self);

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use lowtide_fleet::replay::{OfFleet, Trouble};
-use lowtide_fleet::tally::{Quantiles, Tally};
-use lowtide_fleet::tune::{self, Search, Tried};
+use lowtide_fleet::tally::{PolicyTally, Quantiles};
+use lowtide_fleet::tune::{self, Search, TriedSettings};
 use lowtide_model::units::human_bytes;
 use serde::Serialize;
 
@@ -126,7 +126,7 @@ fn float(sum: u128) -> f64 {
 }
 
 impl Policy {
-    fn new(name: &str, tally: &Tally, interval: Option<(f64, f64)>, lasts_s: f64, money: Money) -> Self {
+    fn new(name: &str, tally: &PolicyTally, interval: Option<(f64, f64)>, lasts_s: f64, money: Money) -> Self {
         // Means over the time of the whole, so that hosts and workloads that were not always there count for what they were.
         let ms = (1e3 * lasts_s).max(1.0);
         let mean = |sum: u128| float(sum) / ms;
@@ -198,7 +198,7 @@ impl Replayed {
     #[must_use]
     pub fn by(mut self, label: Option<&str>, of: &OfFleet, money: Money) -> Self {
         let names: Vec<String> = self.policies.iter().map(|policy| policy.policy.clone()).collect();
-        let value = |(value, (workloads, tallies)): (&String, &(u64, Vec<Tally>))| {
+        let value = |(value, (workloads, tallies)): (&String, &(u64, Vec<PolicyTally>))| {
             // Hosts were drawn anew for all of them together only.
             let policies =
                 names.iter().zip(tallies).map(|(name, tally)| Policy::new(name, tally, None, of.lasts_s(), money));
@@ -256,8 +256,8 @@ struct Candidate {
     toml: String,
 }
 
-impl From<&Tried> for Candidate {
-    fn from(tried: &Tried) -> Self {
+impl From<&TriedSettings> for Candidate {
+    fn from(tried: &TriedSettings) -> Self {
         Self { saved_percent: 100.0 * tried.saved, rate_p98_percent: 100.0 * tried.rate, toml: tried.toml.clone() }
     }
 }
@@ -265,7 +265,7 @@ impl From<&Tried> for Candidate {
 impl Tuned {
     /// From a search that has come to its end.
     #[must_use]
-    pub fn new(search: &Search, best: &Tried, rate: f64, held_out: bool) -> Self {
+    pub fn new(search: &Search, best: &TriedSettings, rate: f64, held_out: bool) -> Self {
         Self {
             toml: best.toml.clone(),
             rate_limit_percent: 100.0 * rate,

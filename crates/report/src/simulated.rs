@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use lowtide_model::units::human_bytes;
-use lowtide_policy::sim::{Outcome, Sample};
+use lowtide_policy::sim::{MachineSample, Outcome};
 use serde::Serialize;
 
 use super::draw::axis::{Frame, MARKS, byte_ticks, count_ticks, time_ticks};
@@ -131,7 +131,7 @@ fn over_time(
     page: Page,
     title: &str,
     runs: &[Run],
-    get: fn(&Sample) -> f64,
+    get: fn(&MachineSample) -> f64,
     rules: fn(f64, u32) -> Vec<(f64, String)>,
 ) -> Scene {
     let mut scene = Scene::new(page, format!("{title} over time, a line for each policy."));

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lowtide_engine::failure::{Failure, code};
-use lowtide_fleet::generate::{self, Plan};
+use lowtide_fleet::generate::{self, FleetPlan};
 use lowtide_fleet::replay::{self, Named, OfFleet, OfHost};
 use lowtide_fleet::store::{self, Fleet};
-use lowtide_fleet::tally::Tally;
-use lowtide_fleet::tune::{self, Goal, Search};
+use lowtide_fleet::tally::PolicyTally;
+use lowtide_fleet::tune::{self, Search, TuneGoal};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::{Share, Span};
 use lowtide_policy::policies::Policies;
@@ -208,7 +208,7 @@ fn check_rows(of: &OfFleet) -> anyhow::Result<()> {
 
 fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     let counting = &args.counting;
-    let goal = Goal { rate: args.rate.0, costs: counting.costs() };
+    let goal = TuneGoal { rate: args.rate.0, costs: counting.costs() };
     let mut search =
         Search::new(&args.policy, goal, args.seed).map_err(|error| usage(format!("fleet tune: {error}")))?;
     let fleet = counting.fleet()?;
@@ -216,7 +216,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     let split = fleet.len() >= tune::ENOUGH_HOSTS;
     let judge = |host: &str| !split || tune::is_judge(host);
     let bar = progress(args.tries, "candidates");
-    let replay = |candidates: &[String]| -> anyhow::Result<Vec<Tally>> {
+    let replay = |candidates: &[String]| -> anyhow::Result<Vec<PolicyTally>> {
         let of = replay::fleet(&fleet, &tune::policies(candidates, goal.costs)?, None, &judge, &mut |_| {});
         check_rows(&of)?;
         Ok(of.tallies)
@@ -314,12 +314,12 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 fn generate(args: &GenerateArgs) -> anyhow::Result<()> {
-    let plan = Plan {
+    let plan = FleetPlan {
         hosts: args.hosts,
         workloads: args.workloads,
         duration_s: args.duration.0.as_secs_f64(),
         seed: args.seed,
-        ..Plan::default()
+        ..FleetPlan::default()
     };
     let bar = progress(usize::try_from(args.hosts)?, "hosts");
     let rows = generate::fleet(&plan, &args.dir, &|_| bar.inc(1))?;

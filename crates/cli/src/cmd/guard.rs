@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lowtide_kernel::root::Kernel;
 use lowtide_model::units::Span;
-use lowtide_policy::guard::{Detect, Means, Settings};
+use lowtide_policy::guard::{Detect, GuardSettings, Means};
 use lowtide_policy::policies::Spec;
 
 use super::agent::work;
@@ -66,7 +66,7 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
 }
 
 fn config(args: &GuardArgs) -> Config {
-    let settings = Settings { detect: args.detect, means: args.means, ..Settings::default() };
+    let settings = GuardSettings { detect: args.detect, means: args.means, ..GuardSettings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
     let workload = |cgroup| WorkloadRule {

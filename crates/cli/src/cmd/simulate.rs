@@ -10,7 +10,7 @@ use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
-use lowtide_policy::sim::{self, Faults, Scenario, Simulated, replay};
+use lowtide_policy::sim::{self, InjectedFaults, Scenario, Simulated, replay};
 use lowtide_record::Record;
 use lowtide_report::simulated::{NOTHING, Run, write};
 use serde::de::DeserializeOwned;
@@ -143,7 +143,7 @@ fn recorded(args: &SimulateArgs, dir: &Path) -> anyhow::Result<(String, Setup)> 
         loads: vec![load],
         turn_s: 1.0,
         monitors: Monitors::default(),
-        faults: Faults::default(),
+        faults: InjectedFaults::default(),
         spare: 0.0,
     };
     Ok((name, setup))

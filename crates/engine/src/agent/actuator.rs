@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use lowtide_kernel::{sys, zram};
 use lowtide_model::target::TargetId;
-use lowtide_policy::machine::{Action, Actuator, Reclaim, Reclaimed};
+use lowtide_policy::machine::{Actuator, Reclaim, Reclaimed, WorkloadAction};
 
 use super::Sinks;
 use super::address::AddressReclaim;
@@ -27,16 +27,16 @@ pub(super) struct Hands<'a> {
     pub reclaimed: Vec<Reclaimed>,
 }
 
-impl Actuator<Action> for Hands<'_> {
-    fn carry_out(&mut self, actions: Vec<Action>) {
+impl Actuator<WorkloadAction> for Hands<'_> {
+    fn carry_out(&mut self, actions: Vec<WorkloadAction>) {
         for action in actions {
             match &action {
-                Action::Reclaim(wanted) => self.take(wanted),
-                Action::PageOut { target, reason } => self.turn_over(*target, true, reason),
-                Action::Fetch { target, reason } => self.turn_over(*target, false, reason),
-                Action::Protect { target, reason, .. }
-                | Action::Pause { target, reason, .. }
-                | Action::Release { target, reason } => self.grant(*target, &action, reason),
+                WorkloadAction::Reclaim(wanted) => self.take(wanted),
+                WorkloadAction::PageOut { target, reason } => self.turn_over(*target, true, reason),
+                WorkloadAction::Fetch { target, reason } => self.turn_over(*target, false, reason),
+                WorkloadAction::Protect { target, reason, .. }
+                | WorkloadAction::Pause { target, reason, .. }
+                | WorkloadAction::Release { target, reason } => self.grant(*target, &action, reason),
             }
         }
         // Last: what is granted again must not be taken back because the turn before took long.
@@ -65,7 +65,7 @@ impl Hands<'_> {
     }
 
     /// Has one protected, or paused, or be as it was.
-    fn grant(&mut self, id: TargetId, action: &Action, reason: &str) {
+    fn grant(&mut self, id: TargetId, action: &WorkloadAction, reason: &str) {
         let Some(workload) = self.workloads.all().get(&id) else { return };
         if let Some(granted) = self.granting.act(workload, action, self.now_s) {
             self.sinks.publish(self.now_s, &Event::Granted(workload, &granted, reason));

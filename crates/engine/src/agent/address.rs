@@ -25,7 +25,7 @@ use lowtide_model::units::{Share, Size, Span, float, integer};
 use lowtide_model::{PAGE, WINDOWS_S};
 use lowtide_policy::machine::{Done, Reclaim, Reclaimed, RegionObservation, turn};
 use lowtide_policy::policies::Regions;
-use lowtide_policy::schemes::{Limits, Operator};
+use lowtide_policy::schemes::{Operator, SchemeLimits};
 
 use self::schemes::{Advised, WorkloadSchemes};
 use self::site::Site;
@@ -384,13 +384,13 @@ impl Walk {
 fn brake(kernel: &Kernel, stop_file: &Path) -> Brake {
     let (start, stop) = (Instant::now(), stop_file.to_path_buf());
     let stopped = move || start.elapsed() > STEP || is_there(&stop);
-    Brake::new(kernel, PRESSURE_FILE, Limits::default().pressure, stopped)
+    Brake::new(kernel, PRESSURE_FILE, SchemeLimits::default().pressure, stopped)
 }
 
 fn operator(side: usize, seed: u64) -> Operator {
     // Half of what a policy's brakes allow, as a rule: searching must not be what they hold it for.
-    let usual = Limits::default();
-    let limits = Limits { slowdown: 0.5 * usual.slowdown, ..usual };
+    let usual = SchemeLimits::default();
+    let limits = SchemeLimits { slowdown: 0.5 * usual.slowdown, ..usual };
     Operator::new(&[scheme(side, 1.0, 0.0)], limits, seed ^ side as u64)
 }
 

@@ -9,7 +9,7 @@ use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
 use lowtide_model::target::TargetId;
-use lowtide_policy::machine::Target;
+use lowtide_policy::machine::WorkloadState;
 use serde::{Deserialize, Serialize};
 
 use lowtide_model::units::float;
@@ -179,7 +179,7 @@ impl Background {
     }
 
     /// Processes that hints were given about, as targets; those that have ended are forgotten.
-    pub fn trees(&mut self) -> Vec<Target> {
+    pub fn trees(&mut self) -> Vec<WorkloadState> {
         let kernel = self.kernel.clone();
         let mut targets = Vec::new();
         if self.trees.is_empty() {
@@ -188,7 +188,7 @@ impl Background {
         let parents = parents(&kernel);
         self.trees.retain(|id, tree| {
             let Some(pids) = pids_of(&kernel, tree.root, &parents) else { return false };
-            let mut target = Target { id: *id, background: tree.background, ..Target::default() };
+            let mut target = WorkloadState { id: *id, background: tree.background, ..WorkloadState::default() };
             for status in pids.iter().filter_map(|pid| proc::status(&kernel, *pid).ok()) {
                 target.resident.anon += float(status.rss_anon);
                 target.resident.file += float(status.rss_file);

@@ -8,7 +8,7 @@ use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signal as Received, Signals};
 use lowtide_model::target::TargetId;
-use lowtide_policy::machine::{Brake, Observation, Reclaimed, Target, WorkloadPolicy, turn};
+use lowtide_policy::machine::{Brake, Observation, Reclaimed, WorkloadPolicy, WorkloadState, turn};
 use lowtide_policy::policies::Spec;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -351,9 +351,9 @@ impl Agent {
         stopped
     }
 
-    fn publish_observation(&mut self, observation: &Observation, processes: &[Target], is: (bool, bool)) {
-        let named = |target: &Target| Some((self.background.name(target.id)?, target.clone()));
-        let processes: Vec<(String, Target)> = processes.iter().filter_map(named).collect();
+    fn publish_observation(&mut self, observation: &Observation, processes: &[WorkloadState], is: (bool, bool)) {
+        let named = |target: &WorkloadState| Some((self.background.name(target.id)?, target.clone()));
+        let processes: Vec<(String, WorkloadState)> = processes.iter().filter_map(named).collect();
         // Both of one time, so that neither ever falls.
         let (cpu_s, evicting_s) = (sys::own_cpu_s() - self.cpu_at_start_s, self.reclaim.cpu_s);
         let observed = Observed {
@@ -371,7 +371,7 @@ impl Agent {
     }
 
     /// The life cycle's turn: all workloads, and the processes that hints were given about.
-    fn background_turn(&mut self, observation: &mut Observation, processes: Vec<Target>) {
+    fn background_turn(&mut self, observation: &mut Observation, processes: Vec<WorkloadState>) {
         let Some(mut group) = self.lifecycle.take() else { return };
         let all = self.workloads.all();
         for target in &mut observation.targets {

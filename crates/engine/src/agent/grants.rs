@@ -10,7 +10,7 @@ use lowtide_kernel::grant::Grants;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::target::TargetId;
-use lowtide_policy::machine::Action;
+use lowtide_policy::machine::WorkloadAction;
 use rustix::fs::OFlags;
 use rustix::mm::MlockAllFlags;
 
@@ -102,10 +102,10 @@ impl Granting {
     }
 
     /// Carries out one action on a workload; what is new, or could not be done.
-    pub fn act(&mut self, workload: &Workload, action: &Action, now_s: f64) -> Option<Granted> {
+    pub fn act(&mut self, workload: &Workload, action: &WorkloadAction, now_s: f64) -> Option<Granted> {
         let (deed, wanted) = match action {
-            Action::Protect { bytes, .. } => (Deed::Protect, *bytes * PROTECTED),
-            Action::Pause { .. } => (Deed::Pause, 0.0),
+            WorkloadAction::Protect { bytes, .. } => (Deed::Protect, *bytes * PROTECTED),
+            WorkloadAction::Pause { .. } => (Deed::Pause, 0.0),
             _ => (Deed::Release, 0.0),
         };
         let id = workload.id();
@@ -117,12 +117,12 @@ impl Granting {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
         let bytes = wanted.max(0.0) as u64;
         let done: anyhow::Result<bool> = match action {
-            Action::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
+            WorkloadAction::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
                 // Who was paused before runs now.
                 let waited = grants.of(id).1 && grants.release(id);
                 Ok(grants.protect(&workload.cgroup, bytes, now_s + lasts_s)? || waited)
             }),
-            Action::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
+            WorkloadAction::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
                 let protected = grants.of(id).0 > 0 && grants.release(id);
                 let new = grants.pause(id, (&workload.cgroup, workload.process), now_s + lasts_s)?;
                 if let Some(why) = grants.stopped(id).filter(|_| new) {

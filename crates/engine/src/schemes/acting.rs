@@ -6,7 +6,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_model::meta::SchemeUse;
 use lowtide_model::scheme::{Action, Scheme};
 use lowtide_policy::machine::{Actuator, Candidate, RegionAction, RegionObservation, turn};
-use lowtide_policy::schemes::{Limits, Operator};
+use lowtide_policy::schemes::{Operator, SchemeLimits};
 
 use super::means::{Means, guarded};
 use super::worker::{Job, Report, Turn, Worker};
@@ -92,7 +92,7 @@ impl Acting {
     /// Begins. Threads are made here, so signals must be blocked by then.
     #[must_use]
     pub fn new(kernel: &Kernel, plan: SchemePlan, pressure_file: &str, seed: u64) -> Self {
-        let limits = Limits::default();
+        let limits = SchemeLimits::default();
         let own: Vec<Scheme> = plan.own().map(|index| plan.schemes[index].clone()).collect();
         let uses = plan.schemes.iter().zip(&plan.means).map(|(scheme, means)| SchemeUse {
             scheme: scheme.clone(),

@@ -5,7 +5,7 @@ use lowtide_model::cohort::AgeBin;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
-use lowtide_policy::machine::Target;
+use lowtide_policy::machine::WorkloadState;
 
 use super::Workload;
 
@@ -17,14 +17,14 @@ pub(super) fn target(
     system_s: Option<f64>,
     machine: [Option<f64>; 2],
     now_s: f64,
-) -> Target {
+) -> WorkloadState {
     let elapsed_s = now_s - workload.observed_s;
     let before = (!workload.observed_s.is_nan()).then_some(&workload.now);
     let stalled = |of: fn(&Vitals) -> Option<f64>| share(of(vitals)? - of(before?)?, elapsed_s);
     let back =
         |kind: Kind| before.map_or(0.0, |before| float(vitals.refaults[kind].saturating_sub(before.refaults[kind])));
     let swapped = float(vitals.swapped);
-    Target {
+    WorkloadState {
         id,
         resident: vitals.resident.map(float),
         swapped,
@@ -48,7 +48,7 @@ pub(super) fn target(
         stored: workload.kept_of(vitals),
         metric: workload.metric,
         priority: workload.priority,
-        ..Target::default()
+        ..WorkloadState::default()
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use lowtide_model::target::TargetId;
 
-use super::{Detect, Settings};
-use crate::machine::{Observation, Target, per_kind};
+use super::{Detect, GuardSettings};
+use crate::machine::{Observation, WorkloadState, per_kind};
 
 /// How a workload fared since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +41,7 @@ const APART_S: f64 = 30.0;
 /// Tells when it begins and when it is over.
 #[derive(Debug, Clone)]
 pub struct Detector {
-    settings: Settings,
+    settings: GuardSettings,
     last_s: Option<f64>,
     /// Since when it looks as if it began; as if it was over.
     begins_s: Option<f64>,
@@ -52,8 +52,7 @@ pub struct Detector {
 
 impl Detector {
     /// One with these thresholds.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: GuardSettings) -> Self {
         Self { settings, last_s: None, begins_s: None, ends_s: None, rates: BTreeMap::new() }
     }
 
@@ -73,7 +72,7 @@ impl Detector {
         self.rates.retain(|id, _| seen.targets.iter().any(|target| target.id == *id));
         // Pages come back in bursts: one that waits for what it asked for before asks for nothing meanwhile.
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
-        let smoothed = |target: &Target| {
+        let smoothed = |target: &WorkloadState| {
             let rates = self.rates.entry(target.id).or_default();
             let explained =
                 target.refaults.zip(per_kind(&seen.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
@@ -87,7 +86,6 @@ impl Detector {
     }
 
     /// Whether a workload is one of those that thrash.
-    #[must_use]
     pub fn thrashes(&self, of: &Fared) -> bool {
         match self.settings.detect {
             Detect::Auto => of.lost >= self.settings.lost.0,
@@ -163,7 +161,6 @@ impl Detector {
 const LONGER: f64 = 10.0;
 
 /// Memory that those who thrash have among them: they fill it, as that is why they thrash. A little is always on its way.
-#[must_use]
 pub fn room(of: &[&Fared]) -> f64 {
     0.95 * of.iter().map(|of| of.resident).sum::<f64>()
 }
@@ -173,7 +170,7 @@ pub(super) fn count(count: usize) -> f64 {
     count as f64
 }
 
-fn fared(target: &Target, [stalled, explained]: [f64; 2], faults: f64) -> Fared {
+fn fared(target: &WorkloadState, [stalled, explained]: [f64; 2], faults: f64) -> Fared {
     let resident = target.resident.total();
     let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
     Fared {

@@ -9,8 +9,8 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 
 use super::detect::{CALM, Fared, count, room};
-use super::{LEASE_S, Settings};
-use crate::machine::{Action, Observation, Reclaim};
+use super::{GuardSettings, LEASE_S};
+use crate::machine::{Observation, Reclaim, WorkloadAction};
 
 /// A turn of one that is not the favourite is no shorter, seconds, once its memory has come.
 const SHORTEST_S: f64 = 3.0;
@@ -81,13 +81,12 @@ pub struct Round {
 
 impl Round {
     /// A round of these; `None` if none of them fits.
-    #[must_use]
     pub fn new(
         thrashing: &[&Fared],
         protects: bool,
         strikes: u32,
         seen: &Observation,
-        settings: &Settings,
+        settings: &GuardSettings,
     ) -> Option<Self> {
         let (now_s, costs) = (seen.now_s, seen.costs);
         let mut round = Self {
@@ -118,7 +117,6 @@ impl Round {
     }
 
     /// Who has all that it needs now.
-    #[must_use]
     pub fn whole(&self) -> TargetId {
         self.whole
     }
@@ -192,7 +190,6 @@ impl Round {
     }
 
     /// Why there is nothing to be shared any more; `None` while there is.
-    #[must_use]
     pub fn over(&self, now_s: f64) -> Option<String> {
         let needs: f64 = self.members.values().map(|of| of.need).sum();
         if self.members.len() < 2 {
@@ -209,15 +206,13 @@ impl Round {
     }
 
     /// Takes back whatever was granted.
-    #[must_use]
-    pub fn end(&self, why: &str) -> Vec<Action> {
+    pub fn end(&self, why: &str) -> Vec<WorkloadAction> {
         let all = self.members.keys().chain((!self.members.contains_key(&self.whole)).then_some(&self.whole));
-        all.map(|id| Action::Release { target: *id, reason: why.to_owned() }).collect()
+        all.map(|id| WorkloadAction::Release { target: *id, reason: why.to_owned() }).collect()
     }
 
     /// Grants for longer what was granted, or gives the turn to the next.
-    #[must_use]
-    pub fn go_on(&mut self, now_s: f64) -> Vec<Action> {
+    pub fn go_on(&mut self, now_s: f64) -> Vec<WorkloadAction> {
         let fits = self.members.get(&self.whole).is_some_and(|of| of.need <= self.room);
         let goes_on = fits && (self.turn_s..self.turn_ends_s).contains(&now_s);
         if goes_on {
@@ -241,8 +236,7 @@ impl Round {
     }
 
     /// Begins the turn of whoever is to be whole.
-    #[must_use]
-    pub fn turn(&mut self, now_s: f64, why: &str) -> Vec<Action> {
+    pub fn turn(&mut self, now_s: f64, why: &str) -> Vec<WorkloadAction> {
         self.fill();
         let others = self.members.len().saturating_sub(1 + self.beside.len());
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
@@ -291,28 +285,28 @@ impl Round {
         id == self.whole || self.beside.contains(&id)
     }
 
-    fn grant(&self, why: &str) -> Vec<Action> {
+    fn grant(&self, why: &str) -> Vec<WorkloadAction> {
         let reason = || why.to_owned();
         let mut actions = Vec::new();
         for (id, of) in &self.members {
             actions.push(if self.protects {
                 if self.runs(*id) {
                     let bytes = of.need.min(self.room);
-                    Action::Protect { target: *id, bytes, lasts_s: LEASE_S, reason: reason() }
+                    WorkloadAction::Protect { target: *id, bytes, lasts_s: LEASE_S, reason: reason() }
                 } else {
-                    Action::Release { target: *id, reason: reason() }
+                    WorkloadAction::Release { target: *id, reason: reason() }
                 }
             } else if self.runs(*id) {
-                Action::Release { target: *id, reason: reason() }
+                WorkloadAction::Release { target: *id, reason: reason() }
             } else {
-                Action::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
+                WorkloadAction::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
             });
         }
         actions
     }
 
     /// What runs now gets its memory at once rather than page by page, from those that wait.
-    fn make_room(&self, why: &str) -> Vec<Action> {
+    fn make_room(&self, why: &str) -> Vec<WorkloadAction> {
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
         let lacking: Vec<(TargetId, f64)> =
             run.map(|(id, of)| (*id, of.lacks())).filter(|(_, bytes)| *bytes > 0.0).collect();
@@ -324,10 +318,10 @@ impl Round {
             for (id, of) in wait() {
                 let bytes = (wanted * of.resident / have).min(of.resident - of.floor).max(0.0);
                 let (bytes, older_s) = (PerKind { anon: bytes, file: 0.0 }, PerKind { anon: Some(0.0), file: None });
-                actions.push(Action::Reclaim(Reclaim { target: *id, bytes, older_s, reason: why.to_owned() }));
+                actions.push(WorkloadAction::Reclaim(Reclaim { target: *id, bytes, older_s, reason: why.to_owned() }));
             }
         }
-        let fetch = |(target, _): &(TargetId, f64)| Action::Fetch { target: *target, reason: why.to_owned() };
+        let fetch = |(target, _): &(TargetId, f64)| WorkloadAction::Fetch { target: *target, reason: why.to_owned() };
         actions.extend(lacking.iter().map(fetch));
         actions
     }

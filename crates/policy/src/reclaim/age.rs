@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::brakes::{Brakes, seconds};
 use super::threshold::colder;
 use super::{Rule, Want};
-use crate::machine::{Observation, Target};
+use crate::machine::{Observation, WorkloadState};
 
-/// Settings.
+/// AgeSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct AgeSettings {
     /// Anonymous memory idle for so long goes; `None` = none.
     #[serde(default)]
     pub anon: Option<Span>,
@@ -26,18 +26,18 @@ pub struct Settings {
     pub brakes: Brakes,
 }
 
-impl Default for Settings {
+impl Default for AgeSettings {
     /// WMO's.
     fn default() -> Self {
         Self { anon: Some(seconds(10)), file: Some(seconds(10)), every: seconds(40), brakes: Brakes::default() }
     }
 }
 
-impl Rule for Settings {
+impl Rule for AgeSettings {
     /// When the last round was.
     type Past = Option<f64>;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
         let now_s = seen.now_s;
         // A clock that was set back must not stop it for ever.
         let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));

@@ -11,12 +11,12 @@ use super::brakes::{Brakes, seconds};
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
 use super::{Chooses, Rule, Want};
-use crate::machine::{Observation, Target, per_kind};
+use crate::machine::{Observation, WorkloadState, per_kind};
 
-/// Settings.
+/// AutoSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct AutoSettings {
     /// Share of its time that a workload may lose.
     pub slowdown: Share,
     /// Share of the working set that may come back in a minute; `None` = as much as the time allows.
@@ -29,7 +29,7 @@ pub struct Settings {
     pub brakes: Brakes,
 }
 
-impl Default for Settings {
+impl Default for AutoSettings {
     /// Half of what the brakes allow, so that a prediction that is off by as much still holds.
     fn default() -> Self {
         let brakes = Brakes::default();
@@ -48,7 +48,7 @@ const SLICE_S: f64 = 10.0;
 /// Slices of ten in which the age must have done.
 const PERCENTILE: f64 = 0.9;
 
-impl Chooses for Settings {
+impl Chooses for AutoSettings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: SLICE_S,
@@ -67,10 +67,10 @@ impl Chooses for Settings {
     }
 }
 
-impl Rule for Settings {
+impl Rule for AutoSettings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
         let ages = past.see(self, target, seen);
         older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
     }

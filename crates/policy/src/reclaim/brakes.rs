@@ -7,9 +7,9 @@ use lowtide_model::units::{Share, Size, Span};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Metric, Says};
-use crate::machine::{Brake, Observation, Target, per_kind};
+use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::saved::{Resume, is_past};
-use crate::schemes::Limits;
+use crate::schemes::SchemeLimits;
 
 /// How hard they hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,10 +38,10 @@ pub struct Brakes {
 }
 
 impl Default for Brakes {
-    /// Pressure, slowdown and swap as [`Limits`]. A tenth of a CPU is what compressing some 80 MiB a second takes. What
+    /// Pressure, slowdown and swap as [`SchemeLimits`]. A tenth of a CPU is what compressing some 80 MiB a second takes. What
     /// zram cannot bring below 3/4 it stores as it is, or nearly so.
     fn default() -> Self {
-        let limits = Limits::default();
+        let limits = SchemeLimits::default();
         Self {
             pressure: Share(limits.pressure),
             slowdown: Share(limits.slowdown),
@@ -109,7 +109,7 @@ impl Resume for Held {
 
 impl Held {
     /// Takes in what became of the target, and says what may go of it.
-    pub(crate) fn most(&mut self, brakes: &Brakes, target: &Target, seen: &Observation) -> Most {
+    pub(crate) fn most(&mut self, brakes: &Brakes, target: &WorkloadState, seen: &Observation) -> Most {
         let now_s = seen.now_s;
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
         self.last_s = Some(now_s);

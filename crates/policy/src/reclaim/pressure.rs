@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::{Rule, Want};
-use crate::machine::{Observation, Target};
+use crate::machine::{Observation, WorkloadState};
 use crate::saved::Resume;
 
-/// Settings.
+/// PressureSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct PressureSettings {
     /// Share of the time that some task may stall, on memory or on I/O.
     pub threshold: Share,
     /// Share of what is in memory that goes in one step, where nothing stalls at all.
@@ -24,7 +24,7 @@ pub struct Settings {
     pub brakes: Brakes,
 }
 
-impl Default for Settings {
+impl Default for PressureSettings {
     /// TMO's threshold and interval. Its step of 0.05 % takes hours; this is oomd's `max_probe`.
     fn default() -> Self {
         Self { threshold: Share(0.001), step: Share(0.01), every: seconds(6), brakes: Brakes::default() }
@@ -36,7 +36,7 @@ const RAREST: f64 = 16.0;
 
 /// What it remembers of a target.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Past {
+pub struct PressureState {
     #[serde(skip)]
     last_s: Option<f64>,
     /// Since the last step: seconds, and of them those in which some task stalled.
@@ -48,17 +48,17 @@ pub struct Past {
     rarer: f64,
 }
 
-impl Resume for Past {
+impl Resume for PressureState {
     /// The time to the next step begins anew.
     fn resume(&mut self, _: f64) -> bool {
         (0.0..=2.0 * RAREST).contains(&self.rarer)
     }
 }
 
-impl Rule for Settings {
-    type Past = Past;
+impl Rule for PressureSettings {
+    type Past = PressureState;
 
-    fn want(&self, past: &mut Past, target: &Target, seen: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut PressureState, target: &WorkloadState, seen: &Observation) -> Option<Want> {
         let now_s = seen.now_s;
         let elapsed_s = past.last_s.replace(now_s).map_or(0.0, |last_s| (now_s - last_s).max(0.0));
         let stalls = [target.pressure, target.io_pressure].into_iter().flatten().fold(0.0, f64::max);
@@ -84,7 +84,7 @@ impl Rule for Settings {
 }
 
 /// So many bytes, by kind, as they lie from the oldest on.
-fn oldest(target: &Target, bytes: f64) -> PerKind<f64> {
+fn oldest(target: &WorkloadState, bytes: f64) -> PerKind<f64> {
     let mut bins: Vec<(f64, Kind, f64)> =
         target.ages.iter().map(|bin| (bin.min_s, Kind::of(bin.anon), bin.size.bytes)).collect();
     if bins.is_empty() {

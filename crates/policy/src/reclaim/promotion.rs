@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::brakes::{Brakes, seconds};
 use super::threshold::{Terms, Threshold, colder};
 use super::{Chooses, Rule, Want};
-use crate::machine::{Observation, Target};
+use crate::machine::{Observation, WorkloadState};
 
-/// Settings.
+/// PromotionSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct PromotionSettings {
     /// Share of the working set that may come back in a minute.
     pub limit: Share,
     /// Of the ages that would have done in past minutes, the one that so many of them lie at or below.
@@ -28,7 +28,7 @@ pub struct Settings {
     pub brakes: Brakes,
 }
 
-impl Default for Settings {
+impl Default for PromotionSettings {
     /// The published share and percentile; hours and warm-up of the published order.
     fn default() -> Self {
         Self {
@@ -43,7 +43,7 @@ impl Default for Settings {
 
 const MINUTE_S: f64 = 60.0;
 
-impl Chooses for Settings {
+impl Chooses for PromotionSettings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: MINUTE_S,
@@ -59,7 +59,7 @@ impl Chooses for Settings {
 }
 
 /// Memory of a target that is older than an age for each kind.
-pub(super) fn older(target: &Target, older_s: PerKind<Option<f64>>, why: &str) -> Option<Want> {
+pub(super) fn older(target: &WorkloadState, older_s: PerKind<Option<f64>>, why: &str) -> Option<Want> {
     let bytes = PerKind::from_fn(|kind| colder(target, kind, older_s[kind]));
     let named = PerKind { anon: "anonymous", file: "file" };
     let ages = older_s.iter().filter_map(|(kind, age_s)| Some((named[kind], (*age_s)?)));
@@ -67,10 +67,10 @@ pub(super) fn older(target: &Target, older_s: PerKind<Option<f64>>, why: &str) -
     (!ages.is_empty()).then(|| Want { bytes, older_s, reason: format!("{}: {why}", ages.join(", ")) })
 }
 
-impl Rule for Settings {
+impl Rule for PromotionSettings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &Target, seen: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
         let ages = past.see(self, target, seen);
         older(target, ages, "few such pages come back")
     }

@@ -13,7 +13,7 @@ use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Target;
+use crate::machine::WorkloadState;
 use crate::saved::{Resume, is_past};
 
 /// Windows, in seconds: the upper edges of histograms.
@@ -46,7 +46,7 @@ struct Slice {
 
 /// What a slice told of one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Told {
+pub struct Returned {
     /// Bytes a second that would come back if all went that is older than each window; `None` = not known.
     pub back: [Option<f64>; WINDOWS],
     /// Bytes that were used within the longest window that is known, without what is new.
@@ -88,14 +88,19 @@ impl Resume for Returns {
 
 impl Returns {
     /// When the target was first seen.
-    #[must_use]
     pub fn from_s(&self) -> Option<f64> {
         self.from_s
     }
 
     /// Takes in a look at the target, of whose files so many bytes went on request since the last. At the end of a slice of so
     /// many seconds: what it told, and when it began.
-    pub fn see(&mut self, slice_s: f64, target: &Target, went: f64, now_s: f64) -> Option<(PerKind<Told>, f64)> {
+    pub fn see(
+        &mut self,
+        slice_s: f64,
+        target: &WorkloadState,
+        went: f64,
+        now_s: f64,
+    ) -> Option<(PerKind<Returned>, f64)> {
         self.from_s.get_or_insert(now_s);
         let usable = |slice: &Slice| (0.0..LONGEST * slice_s).contains(&(now_s - slice.from_s));
         let begun = || Slice { from_s: now_s, ..Slice::default() };
@@ -109,7 +114,7 @@ impl Returns {
         told
     }
 
-    fn note_size(&mut self, target: &Target, went: f64, now_s: f64) {
+    fn note_size(&mut self, target: &WorkloadState, went: f64, now_s: f64) {
         // What is paged out is still counted; of files that went nobody else tells, and those that come back are not new.
         self.gone += went - target.refaults.file * PAGE_BYTES;
         let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
@@ -120,12 +125,12 @@ impl Returns {
         }
     }
 
-    fn size(&self, target: &Target) -> PerKind<f64> {
+    fn size(&self, target: &WorkloadState) -> PerKind<f64> {
         target.resident + PerKind { anon: target.swapped, file: self.gone }
     }
 
     /// Adds a look. What is not told of ages says nothing of them.
-    fn add(&self, slice: &mut Slice, target: &Target, now_s: f64) {
+    fn add(&self, slice: &mut Slice, target: &WorkloadState, now_s: f64) {
         let size = self.size(target);
         let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);
         for kind in Kind::ALL {
@@ -151,10 +156,10 @@ impl Returns {
         }
     }
 
-    fn close(&mut self, slice: &Slice, slice_s: f64, now_s: f64) -> PerKind<Told> {
+    fn close(&mut self, slice: &Slice, slice_s: f64, now_s: f64) -> PerKind<Returned> {
         let elapsed_s = now_s - slice.from_s;
         PerKind::from_fn(|kind| {
-            let mut told = Told::default();
+            let mut told = Returned::default();
             for (known, step) in self.steps[kind].iter_mut().zip(slice.steps[kind]) {
                 if step.times > 0 {
                     *known = Some((now_s, step));

@@ -18,48 +18,48 @@ fn bin(anon: bool, min_s: f64, bytes: f64) -> AgeBin {
     AgeBin { anon, min_s, max_s, size: Estimate { bytes, ci95: 0.0 }, first_touched: None }
 }
 
-fn target() -> Target {
+fn target() -> WorkloadState {
     let ages = vec![bin(true, 0.0, 60.0), bin(true, 10.0, 40.0), bin(false, 5.0, 50.0), bin(false, 20.0, 50.0)];
-    Target { id: ONE, resident: PerKind::both(100.0), ages, pressure: Some(0.0), ..Target::default() }
+    WorkloadState { id: ONE, resident: PerKind::both(100.0), ages, pressure: Some(0.0), ..WorkloadState::default() }
 }
 
-fn seen(now_s: f64, target: Target) -> Observation {
+fn seen(now_s: f64, target: WorkloadState) -> Observation {
     Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
 }
 
-fn bytes(actions: &[Action]) -> Vec<[f64; 2]> {
+fn bytes(actions: &[WorkloadAction]) -> Vec<[f64; 2]> {
     let reclaims = actions.iter().filter_map(|action| match action {
-        Action::Reclaim(reclaim) => Some(reclaim.bytes.into()),
+        WorkloadAction::Reclaim(reclaim) => Some(reclaim.bytes.into()),
         _ => None,
     });
     reclaims.collect()
 }
 
 /// Everything colder than ten seconds at every turn.
-fn always(brakes: Brakes) -> Reclaimer<age::Settings> {
-    Reclaimer::new(age::Settings { every: seconds(0), ..age::Settings::default() }, brakes)
+fn always(brakes: Brakes) -> Reclaimer<age::AgeSettings> {
+    Reclaimer::new(age::AgeSettings { every: seconds(0), ..age::AgeSettings::default() }, brakes)
 }
 
 #[test]
 fn what_is_colder_goes_every_so_often() {
-    let mut policy = Reclaimer::new(age::Settings::default(), Brakes::default());
+    let mut policy = Reclaimer::new(age::AgeSettings::default(), Brakes::default());
     assert_eq!(bytes(&policy.decide(&seen(0.0, target()))), [[40.0, 50.0]]);
     assert!(policy.decide(&seen(39.0, target())).is_empty());
     assert_eq!(bytes(&policy.decide(&seen(40.0, target()))), [[40.0, 50.0]]);
     // The clock was set back.
     assert_eq!(bytes(&policy.decide(&seen(3.0, target()))), [[40.0, 50.0]]);
-    let one_side = age::Settings { anon: None, ..age::Settings::default() };
+    let one_side = age::AgeSettings { anon: None, ..age::AgeSettings::default() };
     assert_eq!(bytes(&Reclaimer::new(one_side, Brakes::default()).decide(&seen(0.0, target()))), [[0.0, 50.0]]);
 }
 
 #[test]
 fn floors_quotas_pressure_and_full_swap_hold_it_back() {
     let first = |brakes: Brakes, seen: &Observation| bytes(&always(brakes).decide(seen));
-    let with = |target: Target| first(Brakes::default(), &seen(0.0, target));
-    assert_eq!(with(Target { floor: 170.0, ..target() }), [[0.0, 30.0]], "files first");
-    assert_eq!(with(Target { floor: 120.0, ..target() }), [[30.0, 50.0]]);
-    assert!(with(Target { floor: 300.0, ..target() }).is_empty());
-    assert!(with(Target { pressure: Some(0.2), ..target() }).is_empty());
+    let with = |target: WorkloadState| first(Brakes::default(), &seen(0.0, target));
+    assert_eq!(with(WorkloadState { floor: 170.0, ..target() }), [[0.0, 30.0]], "files first");
+    assert_eq!(with(WorkloadState { floor: 120.0, ..target() }), [[30.0, 50.0]]);
+    assert!(with(WorkloadState { floor: 300.0, ..target() }).is_empty());
+    assert!(with(WorkloadState { pressure: Some(0.2), ..target() }).is_empty());
     assert_eq!(first(Brakes { floor: Size(190), ..Brakes::default() }, &seen(0.0, target())), [[0.0, 10.0]]);
     assert_eq!(first(Brakes { quota: Some(Size(57)), ..Brakes::default() }, &seen(0.0, target())), [[7.0, 50.0]]);
     let held = |brakes: Brakes, seen: &Observation| {
@@ -69,14 +69,17 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
     };
     let pressed = Observation { pressure: Some(0.2), ..seen(0.0, target()) };
     assert_eq!(held(Brakes::default(), &pressed), [(None, Brake::Pressure)]);
-    assert_eq!(held(Brakes::default(), &seen(0.0, Target { floor: 300.0, ..target() })), [(Some(ONE), Brake::Floor)]);
+    assert_eq!(
+        held(Brakes::default(), &seen(0.0, WorkloadState { floor: 300.0, ..target() })),
+        [(Some(ONE), Brake::Floor)]
+    );
     assert_eq!(held(Brakes::default(), &seen(0.0, target())), []);
     assert!(first(Brakes::default(), &pressed).is_empty());
     let full = Observation { swap_free: Some(0), ..seen(0.0, target()) };
     assert_eq!(held(Brakes::default(), &full), [(None, Brake::Swap)]);
     assert_eq!(first(Brakes::default(), &full), [[0.0, 50.0]], "file memory needs no swap");
     // Two targets share the swap that there is.
-    let two = vec![target(), Target { id: TargetId::Cgroup(2), ..target() }];
+    let two = vec![target(), WorkloadState { id: TargetId::Cgroup(2), ..target() }];
     let little = Observation { swap_free: Some(60 + (16 << 20)), targets: two, ..Observation::default() };
     assert_eq!(first(Brakes::default(), &little), [[40.0, 50.0], [20.0, 50.0]]);
 }
@@ -84,7 +87,7 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
 #[test]
 fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| Target { refaults: anon(pages), ..target() };
+    let lost = |pages: f64| WorkloadState { refaults: anon(pages), ..target() };
     // At ten microseconds a page, a thousand of them in a second are the one percent that may be lost.
     let mut acted = |now_s: u32, pages: f64| !policy.decide(&seen(f64::from(now_s), lost(pages))).is_empty();
     assert!(acted(0, 0.0) && acted(1, 900.0));
@@ -107,7 +110,7 @@ fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
 #[test]
 fn memory_that_does_not_compress_is_left() {
     let first = |stored: f64| {
-        let target = Target { swapped: 8.0 * MIB, stored: Some(stored * MIB), ..target() };
+        let target = WorkloadState { swapped: 8.0 * MIB, stored: Some(stored * MIB), ..target() };
         bytes(&always(Brakes::default()).decide(&seen(0.0, target)))
     };
     assert_eq!(first(2.0), [[40.0, 50.0]]);
@@ -146,9 +149,9 @@ fn a_disk_is_written_to_no_more_than_it_may_a_day() {
 
 #[test]
 fn pressure_takes_a_little_as_long_as_nobody_waits() {
-    let settings = pressure::Settings { every: seconds(1), ..pressure::Settings::default() };
+    let settings = pressure::PressureSettings { every: seconds(1), ..pressure::PressureSettings::default() };
     let mut policy = Reclaimer::new(settings.clone(), Brakes::default());
-    let stalled = |share: f64| Target { pressure: Some(share), ..target() };
+    let stalled = |share: f64| WorkloadState { pressure: Some(share), ..target() };
     let mut at = |now_s: f64, share: f64| bytes(&policy.decide(&seen(now_s, stalled(share))));
     assert!(at(0.0, 0.0).is_empty(), "nothing is known of the time before");
     let close = |bytes: Vec<[f64; 2]>, expected: [f64; 2]| {
@@ -160,36 +163,36 @@ fn pressure_takes_a_little_as_long_as_nobody_waits() {
     assert!(at(4.0, 0.0).is_empty(), "rarer now");
     close(at(5.0, 0.0), [0.0, 2.0]);
     // Where pressure cannot be read, nothing would hold it.
-    let blind = Target { pressure: None, ..target() };
+    let blind = WorkloadState { pressure: None, ..target() };
     let mut policy = Reclaimer::new(settings, Brakes::default());
     assert!((0..9).all(|now_s| policy.decide(&seen(f64::from(now_s), blind.clone())).is_empty()));
 }
 
 /// A target of which `used` is in use and `idle` is not, after so many seconds.
-fn grown_old(now_s: f64, used: f64, idle: f64, back: f64) -> Target {
+fn grown_old(now_s: f64, used: f64, idle: f64, back: f64) -> WorkloadState {
     let edges = AGE_EDGES_S.map(f64::from);
     let at = edges.iter().rposition(|edge| *edge <= now_s).unwrap();
     let ages = (0..edges.len()).map(|edge| {
         let bytes = if edge == 0 { used } else { 0.0 } + if edge == at { idle } else { 0.0 };
         bin(true, edges[edge], bytes * MIB)
     });
-    Target {
+    WorkloadState {
         id: ONE,
         resident: anon((used + idle) * MIB),
         ages: ages.collect(),
         refaults: anon(back),
-        ..Target::default()
+        ..WorkloadState::default()
     }
 }
 
 #[test]
 fn ages_that_are_told_of_now_and_then_are_enough() {
-    let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+    let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     let mut acted = Vec::new();
     for now_s in (0..200).step_by(5) {
         let whole = grown_old(f64::from(now_s), 64.0, 448.0, 0.0);
         let ages = if now_s % 30 == 0 { whole.ages } else { Vec::new() };
-        let actions = policy.decide(&seen(f64::from(now_s), Target { ages, ..whole }));
+        let actions = policy.decide(&seen(f64::from(now_s), WorkloadState { ages, ..whole }));
         acted.extend(bytes(&actions).into_iter().map(|[anon, _]| (now_s, anon / MIB)));
     }
     assert!(acted.first().is_some_and(|(now_s, _)| *now_s <= 60), "{acted:?}");
@@ -198,11 +201,11 @@ fn ages_that_are_told_of_now_and_then_are_enough() {
 
 #[test]
 fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_does() {
-    let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+    let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     let mut age_at = |now_s: u32, back: f64| -> Option<f64> {
         let actions = policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, back)));
         actions.into_iter().find_map(|action| match action {
-            Action::Reclaim(reclaim) => reclaim.older_s.anon,
+            WorkloadAction::Reclaim(reclaim) => reclaim.older_s.anon,
             _ => None,
         })
     };
@@ -223,8 +226,12 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
         let look = |now_s: u32| {
             let bins = [(0.0, 1.0), (1.0, 1.0), (2.0, 3.0), (5.0, 5.0)];
             let ages = bins.map(|(from_s, lasts_s)| bin(false, from_s, lasts_s * NEW)).into();
-            let target =
-                Target { id: ONE, resident: PerKind { anon: 0.0, file: 10.0 * NEW }, ages, ..Target::default() };
+            let target = WorkloadState {
+                id: ONE,
+                resident: PerKind { anon: 0.0, file: 10.0 * NEW },
+                ages,
+                ..WorkloadState::default()
+            };
             returns.see(60.0, &target, if now_s > 0 { told_of * NEW } else { 0.0 }, f64::from(now_s))
         };
         let (told, _) = (0..=120).filter_map(look).last().unwrap();
@@ -244,10 +251,10 @@ fn reborn(old: &WorkloadPolicy, now_s: f64, mut new: Box<WorkloadPolicy>) -> Box
 
 #[test]
 fn what_was_learnt_and_what_holds_outlives_a_restart() {
-    let fresh = || Reclaimer::new(auto::Settings::default(), Brakes::default());
-    let age = |policy: &mut WorkloadPolicy, now_s: f64, target: Target| {
+    let fresh = || Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
+    let age = |policy: &mut WorkloadPolicy, now_s: f64, target: WorkloadState| {
         policy.decide(&seen(now_s, target)).into_iter().find_map(|action| match action {
-            Action::Reclaim(reclaim) => reclaim.older_s.anon,
+            WorkloadAction::Reclaim(reclaim) => reclaim.older_s.anon,
             _ => None,
         })
     };
@@ -260,7 +267,7 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     assert_eq!(age(&mut fresh(), 106.0, old()), None, "a new one has to observe first");
     // A pause of ten seconds goes on; a restart that took longer has it behind it.
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| Target { refaults: anon(pages), ..target() };
+    let lost = |pages: f64| WorkloadState { refaults: anon(pages), ..target() };
     policy.decide(&seen(500.0, target()));
     assert!(policy.decide(&seen(501.0, lost(1200.0))).is_empty());
     let next = |now_s: f64| reborn(&policy, now_s, Box::new(always(Brakes::default())));
@@ -268,7 +275,7 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     assert!(!next(504.0).decide(&seen(512.0, target())).is_empty());
     assert!(!next(522.0).decide(&seen(522.5, target())).is_empty());
     // What comes every so often is waited for anew.
-    let slow = || Reclaimer::new(age::Settings::default(), Brakes::default());
+    let slow = || Reclaimer::new(age::AgeSettings::default(), Brakes::default());
     let mut policy = slow();
     assert!(!policy.decide(&seen(0.0, target())).is_empty());
     let mut policy = reborn(&policy, 601.0, Box::new(slow()));
@@ -277,14 +284,14 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
 
 #[test]
 fn what_makes_no_sense_is_not_taken_up() {
-    let mut policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+    let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     (0..100)
         .for_each(|now_s| drop(policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)))));
     let good = policy.save();
     let restored = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut bad = good.clone();
         bad.targets.values_mut().for_each(change);
-        Reclaimer::new(auto::Settings::default(), Brakes::default()).restore(&bad, 99.0)
+        Reclaimer::new(auto::AutoSettings::default(), Brakes::default()).restore(&bad, 99.0)
     };
     assert_eq!(restored(&|_| {}), 1);
     for (path, wrong) in [
@@ -313,7 +320,7 @@ fn what_makes_no_sense_is_not_taken_up() {
 fn a_workload_that_fares_worse_is_left_alone_for_longer_each_time() {
     let mut policy = always(Brakes::default());
     let mut acted = |now_s: u32, value: f64, took: bool| {
-        let target = Target { metric: Some(value), ..target() };
+        let target = WorkloadState { metric: Some(value), ..target() };
         let reclaimed =
             if took { vec![Reclaimed { target: ONE, bytes: anon(4096.0), cpu_s: 0.0 }] } else { Vec::new() };
         !policy.decide(&Observation { reclaimed, ..seen(f64::from(now_s), target) }).is_empty()

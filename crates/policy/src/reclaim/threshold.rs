@@ -13,8 +13,8 @@ use lowtide_model::kind::{Kind, PerKind};
 use serde::{Deserialize, Serialize};
 
 use super::Chooses;
-use super::returns::{Returns, Told, WINDOWS};
-use crate::machine::{Observation, Target};
+use super::returns::{Returned, Returns, WINDOWS};
+use crate::machine::{Observation, WorkloadState};
 use crate::saved::{Resume, is_past};
 
 /// How ages are chosen.
@@ -63,7 +63,7 @@ impl Resume for Chosen {
 
 impl Chosen {
     /// Takes in what a slice told that ended now.
-    pub(crate) fn add(&mut self, rule: &dyn Chooses, told: &PerKind<Told>, now_s: f64, costs: &RefaultCosts) {
+    pub(crate) fn add(&mut self, rule: &dyn Chooses, told: &PerKind<Returned>, now_s: f64, costs: &RefaultCosts) {
         let terms = rule.terms();
         let best = PerKind::from_fn(|kind| {
             let told = &told[kind];
@@ -147,7 +147,12 @@ impl Resume for Threshold {
 
 impl Threshold {
     /// Takes in a look at a target of what is seen; ages that are in use from now on.
-    pub(super) fn see(&mut self, rule: &dyn Chooses, target: &Target, seen: &Observation) -> PerKind<Option<f64>> {
+    pub(super) fn see(
+        &mut self,
+        rule: &dyn Chooses,
+        target: &WorkloadState,
+        seen: &Observation,
+    ) -> PerKind<Option<f64>> {
         let terms = rule.terms();
         let now_s = seen.now_s;
         let told = self.returns.see(terms.slice_s, target, seen.evicted(target.id).file, now_s);
@@ -162,7 +167,7 @@ impl Threshold {
 }
 
 /// Bytes of a kind that have been idle for at least so long.
-pub(super) fn colder(target: &Target, kind: Kind, age_s: Option<f64>) -> f64 {
+pub(super) fn colder(target: &WorkloadState, kind: Kind, age_s: Option<f64>) -> f64 {
     let bins = target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
     age_s.map_or(0.0, |age_s| bins.filter(|bin| bin.min_s >= age_s).map(|bin| bin.size.bytes).sum())
 }

@@ -14,13 +14,13 @@ fn policy(toml: &str) -> Result<Replay, String> {
 fn minute(number: u32) -> Minute {
     let idle = AGE_EDGES_S.map(|edge| Some((100.0 - f64::from(edge).min(60.0)) * MIB));
     let back = std::array::from_fn(|at| Some(MIB / f64::from(AGE_EDGES_S[at + 1])));
-    let told = Told { back, used: 60.0 * MIB, came: 0.0 };
+    let told = Returned { back, used: 60.0 * MIB, came: 0.0 };
     Minute {
         now_s: 60.0 * f64::from(number + 1),
         lasts_s: 60.0,
         resident: PerKind { anon: 100.0 * MIB, file: 0.0 },
         idle: PerKind { anon: idle, file: [Some(0.0); EDGES] },
-        told: PerKind { anon: told, file: Told::default() },
+        told: PerKind { anon: told, file: Returned::default() },
         pressure: Some(0.0),
         ..Minute::default()
     }
@@ -32,23 +32,23 @@ fn close(a: f64, b: f64) {
 
 #[test]
 fn what_is_older_is_gone_on_average_between_two_rounds() {
-    let mut past = Past::default();
+    let mut past = ReplayState::default();
     let always = policy("[x.age]\nanon = '10s'\nevery = '1ms'").unwrap();
     let effect = always.minute(&mut past, &minute(0));
     assert_eq!(effect.older_s, PerKind { anon: Some(10.0), file: None });
     assert!((effect.gone.anon / MIB - 90.0).abs() < 0.01 && (effect.back.anon / MIB - 0.1).abs() < 1e-3, "{effect:?}");
     // From 10 to 50 seconds on average: 70 MiB.
     let now_and_then = policy("[x.age]\nanon = '10s'\nevery = '40s'").unwrap();
-    close(now_and_then.minute(&mut Past::default(), &minute(0)).gone.anon / MIB, 70.0);
+    close(now_and_then.minute(&mut ReplayState::default(), &minute(0)).gone.anon / MIB, 70.0);
     // What was paged out already is gone, too.
     let swapped = Minute { swapped: 7.0 * MIB, ..minute(0) };
-    close(now_and_then.minute(&mut Past::default(), &swapped).gone.anon / MIB, 77.0);
+    close(now_and_then.minute(&mut ReplayState::default(), &swapped).gone.anon / MIB, 77.0);
 }
 
 #[test]
 fn an_age_is_found_once_it_is_warm_and_only_from_what_was_before() {
     let promotion = policy("[x.promotion]\nlimit = '5%'\nwarm_up = '2m'").unwrap();
-    let mut past = Past::default();
+    let mut past = ReplayState::default();
     let ages: Vec<Option<f64>> = (0..6).map(|at| promotion.minute(&mut past, &minute(at)).older_s.anon).collect();
     // 5 % of 60 MiB a minute are 51 KiB a second: what is older than 20 s.
     assert_eq!(ages, [None, None, None, Some(20.0), Some(20.0), Some(20.0)]);
@@ -57,14 +57,14 @@ fn an_age_is_found_once_it_is_warm_and_only_from_what_was_before() {
 #[test]
 fn brakes_hold_as_on_a_machine() {
     let age = policy("[x.age]\nanon = '10s'\nevery = '1ms'\nbrakes = { floor = '40M' }").unwrap();
-    let mut past = Past::default();
+    let mut past = ReplayState::default();
     close(age.minute(&mut past, &minute(0)).gone.anon / MIB, 60.0);
     let pressed = age.minute(&mut past, &Minute { pressure: Some(0.5), ..minute(1) });
     assert_eq!(pressed.held, Some(Brake::Pressure));
     // Of what was gone, what has not been used in that minute.
     close(pressed.gone.anon / MIB, 40.0);
     // Of one that comes under pressure before anything is gone, nothing goes.
-    let first = age.minute(&mut Past::default(), &Minute { pressure: Some(0.5), ..minute(0) });
+    let first = age.minute(&mut ReplayState::default(), &Minute { pressure: Some(0.5), ..minute(0) });
     assert_eq!(first.gone, PerKind::default());
 }
 
@@ -74,7 +74,7 @@ fn what_comes_back_comes_as_much_at_once_as_was_recorded() {
     let run = |burst: f64, slowdown: &str| {
         let age =
             policy(&format!("[x.age]\nanon = '10s'\nevery = '1ms'\nbrakes = {{ slowdown = '{slowdown}' }}")).unwrap();
-        let mut past = Past::default();
+        let mut past = ReplayState::default();
         let minute = |at| Minute { burst: PerKind::both([Some(burst * MIB); BURSTS.len()]), ..minute(at) };
         (0..20).map(|at| age.minute(&mut past, &minute(at))).collect::<Vec<_>>()
     };
@@ -130,13 +130,13 @@ proptest! {
         idle in histogram(), back in histogram(), young in 1u32..120, older in 0u32..60, every in 1u32..100, floor in 0.0..1e9f64,
     ) {
         // So little that no brake holds.
-        let told = Told { back: std::array::from_fn(|at| back[at + 1].map(|back| 1e-5 * back)), used: 1e8, came: 0.0 };
+        let told = Returned { back: std::array::from_fn(|at| back[at + 1].map(|back| 1e-5 * back)), used: 1e8, came: 0.0 };
         let most = idle.iter().flatten().copied().fold(0.0, f64::max);
-        let minute = Minute { resident: [most, 0.0].into(), idle: [idle, [None; EDGES]].into(), told: PerKind { anon: told, file: Told::default() }, floor, ..minute(0) };
+        let minute = Minute { resident: [most, 0.0].into(), idle: [idle, [None; EDGES]].into(), told: PerKind { anon: told, file: Returned::default() }, floor, ..minute(0) };
         let at = |age: u32| {
             let age = age.min(120);
             let replay = policy(&format!("[x.age]\nanon = '{age}s'\nfile = '120s'\nevery = '{every}s'\nbrakes = {{ pressure = '100%' }}"));
-            replay.unwrap().minute(&mut Past::default(), &minute)
+            replay.unwrap().minute(&mut ReplayState::default(), &minute)
         };
         let (first, second) = (at(young), at(young + older));
         prop_assert!(first.gone.anon <= (most - floor).max(0.0) + 1e-3 && first.gone.anon >= 0.0);

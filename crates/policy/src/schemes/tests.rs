@@ -107,7 +107,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let mut process = Process::new(hot);
-        let mut operator = Operator::new(&prcl(), Limits::default(), seed);
+        let mut operator = Operator::new(&prcl(), SchemeLimits::default(), seed);
         run(&mut process, &mut operator, 200, |_| {});
         let (cold, hot) = (process.bytes(|at| !process.hot[at]), process.bytes(|at| process.hot[at]));
         prop_assert!(cold <= WORTH / (1.0 - WORTH) * hot + 512.0 * 1024.0, "{cold} of idle memory is left, {hot} in use");
@@ -119,7 +119,7 @@ proptest! {
     fn quotas_hold_in_every_interval(hot in proptest::collection::vec(any::<bool>(), 64..1000), mib in 1u64..20) {
         let text = format!("[[scheme]]\naction='pageout'\nage={{min='2s'}}\nquota={{size='{mib}M',every='3s'}}");
         let mut process = Process::new(hot);
-        let mut operator = Operator::new(&file::parse(&text).unwrap(), Limits::default(), 1);
+        let mut operator = Operator::new(&file::parse(&text).unwrap(), SchemeLimits::default(), 1);
         let bytes = run(&mut process, &mut operator, 30, |_| {});
         // Intervals begin with the second at which they are looked at.
         for interval in bytes.chunks(3) {
@@ -130,7 +130,7 @@ proptest! {
     #[test]
     fn nothing_is_taken_under_pressure_or_without_swap(pressed: bool, seed in any::<u64>()) {
         let mut process = Process::new(vec![false; 500]);
-        let mut operator = Operator::new(&prcl(), Limits::default(), seed);
+        let mut operator = Operator::new(&prcl(), SchemeLimits::default(), seed);
         let bytes = run(&mut process, &mut operator, 20, |seen| {
             if pressed { seen.pressure = Some(0.2) } else { seen.swap_free = Some(1 << 20) }
         });
@@ -141,7 +141,7 @@ proptest! {
 #[test]
 fn a_process_that_uses_all_of_its_memory_is_left_alone() {
     let mut process = Process::new(vec![true; 1000]);
-    let mut operator = Operator::new(&prcl(), Limits::default(), 1);
+    let mut operator = Operator::new(&prcl(), SchemeLimits::default(), 1);
     run(&mut process, &mut operator, 60, |_| {});
     assert_eq!(process.faults, 0);
 }
@@ -150,21 +150,21 @@ fn a_process_that_uses_all_of_its_memory_is_left_alone() {
 #[test]
 fn a_mistaken_monitor_costs_little() {
     let mut process = Process::new(vec![true; 4000]);
-    let mut operator = Operator::new(&prcl(), Limits::default(), 1);
+    let mut operator = Operator::new(&prcl(), SchemeLimits::default(), 1);
     let lie = |seen: &mut RegionObservation| {
         for candidate in &mut seen.candidates {
             (candidate.idle, candidate.access_rate) = (candidate.resident, 0.0);
         }
     };
     run(&mut process, &mut operator, 60, lie);
-    let lost_s = process.faults as f64 * Limits::default().refault_s;
+    let lost_s = process.faults as f64 * SchemeLimits::default().refault_s;
     assert!(lost_s < 0.03 * 60.0, "{lost_s} s lost in 60");
 }
 
 #[test]
 fn watermarks_begin_below_mid_and_end_above_high() {
     let text = "[[scheme]]\naction='pageout'\nwatermarks={every='1s',high='50%',mid='30%',low='5%'}";
-    let mut operator = Operator::new(&file::parse(text).unwrap(), Limits::default(), 1);
+    let mut operator = Operator::new(&file::parse(text).unwrap(), SchemeLimits::default(), 1);
     let mut active = |now_s: f64, free: f64| {
         let process = Process::new(vec![false; 4000]);
         let seen = RegionObservation {
@@ -185,7 +185,7 @@ fn watermarks_begin_below_mid_and_end_above_high() {
 #[test]
 fn colder_and_older_regions_go_first() {
     let text = "[[scheme]]\naction='pageout'\naccess={max='10%'}\nquota={size='1M'}";
-    let mut operator = Operator::new(&file::parse(text).unwrap(), Limits::default(), 1);
+    let mut operator = Operator::new(&file::parse(text).unwrap(), SchemeLimits::default(), 1);
     let region = |at: u64, access_rate: f64, age_s: f64| Candidate {
         pid: 1,
         start: at << 30,
@@ -203,7 +203,7 @@ fn colder_and_older_regions_go_first() {
 
 #[test]
 fn huge_pages_are_made_once_of_what_is_in_use() {
-    let mut operator = Operator::new(&builtin::named("ethp-tuned").unwrap(), Limits::default(), 1);
+    let mut operator = Operator::new(&builtin::named("ethp-tuned").unwrap(), SchemeLimits::default(), 1);
     let mut made = 0;
     for second in 1..=8 {
         let region = |access_rate: f64, start: u64| Candidate {

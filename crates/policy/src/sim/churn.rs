@@ -2,11 +2,11 @@
 
 use lowtide_model::kind::Kind;
 
-use super::load::{Load, Part, Use};
+use super::load::{AccessPattern, Load, Part};
 use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::{Setup, Simulated};
-use super::{Faults, under};
+use super::{InjectedFaults, under};
 use crate::machine::WorkloadPolicy;
 use crate::saved::Saved;
 
@@ -67,7 +67,7 @@ impl Churn {
 
 /// A small one: a part in use, one that is used now and then, one that is idle.
 fn load(id: u64) -> Load {
-    let uses = [Use::Steady(2.0), Use::Steady(60.0), Use::Idle];
+    let uses = [AccessPattern::Steady(2.0), AccessPattern::Steady(60.0), AccessPattern::Idle];
     Load::new(id, "some", uses.into_iter().map(|uses| Part::new(Kind::Anon, uses, 1024, 1)).collect())
 }
 
@@ -83,7 +83,7 @@ fn setup(seed: u64, from_s: f64, turn_s: f64, loads: Vec<Load>) -> Setup {
         loads,
         turn_s,
         monitors: Monitors::default(),
-        faults: Faults::default(),
+        faults: InjectedFaults::default(),
         spare: 0.0,
     }
 }

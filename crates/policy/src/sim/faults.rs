@@ -4,12 +4,12 @@ use lowtide_model::random::Random;
 use lowtide_model::units::{Share, Span};
 use serde::Deserialize;
 
-use crate::machine::{Action, Done, Observation, Order, Reclaimed, RegionObservation};
+use crate::machine::{Done, Observation, Order, Reclaimed, RegionObservation, WorkloadAction};
 
 /// How often what goes wrong. Nothing does, unless asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Faults {
+pub struct InjectedFaults {
     /// Observations that cannot be made.
     pub unreadable: Option<Share>,
     /// Observations that are the one before, with a new time.
@@ -40,7 +40,7 @@ pub(super) struct Sensed {
 /// An action of either kind.
 #[derive(Debug, Clone)]
 pub(super) enum Ask {
-    Workload(Action),
+    Workload(WorkloadAction),
     Region(Order),
 }
 
@@ -55,10 +55,10 @@ pub(super) enum Fate {
     Lied,
 }
 
-/// Faults as they happen.
+/// InjectedFaults as they happen.
 #[derive(Debug, Clone)]
 pub(super) struct Misfortune {
-    faults: Faults,
+    faults: InjectedFaults,
     random: Random,
     last: Option<Sensed>,
     /// What came of actions, while nothing could be seen.
@@ -70,7 +70,7 @@ pub(super) struct Misfortune {
 }
 
 impl Misfortune {
-    pub(super) fn new(faults: Faults, seed: u64) -> Self {
+    pub(super) fn new(faults: InjectedFaults, seed: u64) -> Self {
         let random = Random::new(seed ^ 0xfa17);
         Self { faults, random, last: None, done: vec![], reclaimed: vec![], off_s: 0.0, late: vec![] }
     }

@@ -15,7 +15,7 @@ pub(super) const PART_BYTES: u64 = 1 << 42;
 
 /// When the groups of a part are used.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Use {
+pub enum AccessPattern {
     /// Each group by itself, at random, so many seconds apart on average.
     Steady(f64),
     /// All groups one after the other, over and over; seconds for one sweep.
@@ -34,7 +34,7 @@ pub struct Part {
     /// What backs it.
     pub kind: Kind,
     /// When its groups are used.
-    pub uses: Use,
+    pub uses: AccessPattern,
     /// Pages of a group.
     pub group_pages: u32,
     /// Groups.
@@ -57,8 +57,7 @@ pub struct Part {
 
 impl Part {
     /// A part that is there all the time.
-    #[must_use]
-    pub fn new(kind: Kind, uses: Use, group_pages: u32, groups: u32) -> Self {
+    pub fn new(kind: Kind, uses: AccessPattern, group_pages: u32, groups: u32) -> Self {
         let never = f64::INFINITY;
         Self {
             kind,
@@ -85,7 +84,7 @@ impl Part {
     /// When a group is used for the first time, which allocates it.
     fn first_s(&self, group: u32) -> f64 {
         match &self.uses {
-            Use::Trace(times) => first(times.get(group as usize)),
+            AccessPattern::Trace(times) => first(times.get(group as usize)),
             _ => self.from_s + self.grow_s * f64::from(group) / f64::from(self.groups.max(1)),
         }
     }
@@ -94,16 +93,16 @@ impl Part {
     fn next_s(&self, group: u32, now_s: f64, random: &mut Random) -> f64 {
         let exponential = |mean_s: f64, random: &mut Random| -mean_s * (1.0 - random.chance()).ln();
         let next_s = match &self.uses {
-            Use::Steady(every_s) => now_s + exponential(*every_s, random),
-            Use::Zipf(every_s) => now_s + exponential(every_s * f64::from(group + 1), random),
-            Use::Sweep(period_s) => {
+            AccessPattern::Steady(every_s) => now_s + exponential(*every_s, random),
+            AccessPattern::Zipf(every_s) => now_s + exponential(every_s * f64::from(group + 1), random),
+            AccessPattern::Sweep(period_s) => {
                 let phase = self.from_s + period_s * f64::from(group) / f64::from(self.groups.max(1));
                 let next_s = phase + (((now_s - phase) / period_s).floor() + 1.0) * period_s;
                 // Rounding must not stop it.
                 if next_s > now_s { next_s } else { next_s + period_s }
             }
-            Use::Idle => f64::INFINITY,
-            Use::Trace(times) => times.get(group as usize).map_or(f64::INFINITY, |times| {
+            AccessPattern::Idle => f64::INFINITY,
+            AccessPattern::Trace(times) => times.get(group as usize).map_or(f64::INFINITY, |times| {
                 times.get(times.partition_point(|time| *time <= now_s)).copied().unwrap_or(f64::INFINITY)
             }),
         };
@@ -130,7 +129,7 @@ pub struct Group {
 
 /// What a workload asked of the machine: bounds of its memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
+pub struct MemoryLimits {
     /// memory.max: beyond it, it reclaims from itself, and is killed if that does not help.
     pub max: f64,
     /// memory.high: beyond it, it reclaims from itself.
@@ -141,7 +140,7 @@ pub struct Limits {
     pub min: f64,
 }
 
-impl Default for Limits {
+impl Default for MemoryLimits {
     fn default() -> Self {
         Self { max: f64::INFINITY, high: f64::INFINITY, low: 0.0, min: 0.0 }
     }
@@ -181,7 +180,7 @@ pub struct Load {
     /// CPUs that it uses while it runs.
     pub cpus: f64,
     /// Bounds of its memory.
-    pub limits: Limits,
+    pub limits: MemoryLimits,
     /// Policies must leave it alone.
     pub protected: bool,
     /// Machine's clock: when it starts and ends.
@@ -230,7 +229,6 @@ pub(super) struct Used {
 
 impl Load {
     /// A workload that has not run yet.
-    #[must_use]
     pub fn new(id: u64, name: impl Into<String>, mut parts: Vec<Part>) -> Self {
         let mut first = 0;
         for part in &mut parts {
@@ -244,7 +242,7 @@ impl Load {
             pid: u32::try_from(id % (1 << 22)).unwrap_or(0) + 1,
             name: name.into(),
             cpus: 1.0,
-            limits: Limits::default(),
+            limits: MemoryLimits::default(),
             protected: false,
             start_s: 0.0,
             stop_s: f64::INFINITY,
@@ -266,13 +264,11 @@ impl Load {
     }
 
     /// Whether it runs at that time.
-    #[must_use]
     pub fn runs(&self, now_s: f64) -> bool {
         !self.gone && self.done_s.is_none() && (self.start_s..self.stop_s).contains(&now_s)
     }
 
     /// Whether it waits for its turn at that time.
-    #[must_use]
     pub fn is_paused(&self, now_s: f64) -> bool {
         now_s < self.paused_until_s
     }
@@ -284,7 +280,6 @@ impl Load {
     }
 
     /// Whether it is in the background at that time.
-    #[must_use]
     pub fn is_background(&self, now_s: f64) -> bool {
         self.foreground.is_some_and(|foreground| !foreground.holds(now_s - self.start_s))
     }
@@ -312,7 +307,6 @@ impl Load {
     }
 
     /// Bytes in memory.
-    #[must_use]
     pub fn bytes(&self) -> f64 {
         float(self.resident.total()) * PAGE_F
     }
@@ -330,7 +324,6 @@ impl Load {
     }
 
     /// First byte of a group, and one past its last.
-    #[must_use]
     pub fn range_of(&self, part: usize, group: usize) -> (u64, u64) {
         let at = (group - self.parts[part].first) as u64;
         let bytes = u64::from(self.parts[part].group_pages) * lowtide_model::PAGE;
@@ -339,7 +332,6 @@ impl Load {
     }
 
     /// The part and group that hold an address.
-    #[must_use]
     pub fn group_at(&self, address: u64) -> Option<(usize, usize)> {
         let part = usize::try_from(address.checked_sub(BASE)? / PART_BYTES).ok()?;
         let of = self.parts.get(part)?;

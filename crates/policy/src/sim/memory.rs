@@ -56,7 +56,6 @@ pub struct Taken {
 
 impl Taken {
     /// Pages of both kinds.
-    #[must_use]
     pub fn all(&self) -> u64 {
         self.pages.total()
     }
@@ -70,19 +69,16 @@ impl Taken {
 
 impl Memory {
     /// Bytes that nothing is in. Below zero, there must be reclaim.
-    #[must_use]
     pub fn free(&self) -> f64 {
         self.total - pages_f(self.resident) * PAGE_F - self.stored
     }
 
     /// Bytes to be reclaimed so that enough is free again; 0 while there is enough.
-    #[must_use]
     pub fn short(&self) -> f64 {
         if self.free() < LOW * self.total { HIGH * self.total - self.free() } else { 0.0 }
     }
 
     /// Pages of swap that nothing is in.
-    #[must_use]
     pub fn swap_free(&self) -> u64 {
         self.swap.capacity - self.swap.used
     }

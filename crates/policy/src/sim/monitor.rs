@@ -9,7 +9,7 @@ use lowtide_model::units::float;
 use serde::Deserialize;
 
 use super::load::{BASE, Load, PAGE_F, PART_BYTES};
-use crate::machine::{Candidate, Target};
+use crate::machine::{Candidate, WorkloadState};
 
 /// Which monitors there are, and how closely they look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -39,7 +39,7 @@ pub(super) fn target(
     pressure: Option<f64>,
     monitors: &Monitors,
     random: &mut Random,
-) -> Target {
+) -> WorkloadState {
     let mut bytes = PerKind::both([0.0; AGE_EDGES_S.len()]);
     for (_, part, group) in load.each().filter(|(_, _, group)| group.resident > 0) {
         let idle_s = now_s - group.last_s;
@@ -68,7 +68,7 @@ pub(super) fn target(
     let floor = load.limits.low.max(load.limits.min);
     let anon = load.each().filter(|(_, part, _)| part.kind == Kind::Anon);
     let stored = anon.map(|(_, part, group)| f64::from(group.out) * PAGE_F / part.ratio).sum();
-    Target {
+    WorkloadState {
         id: load.id,
         resident,
         swapped,
@@ -77,7 +77,7 @@ pub(super) fn target(
         pressure,
         stored: Some(stored),
         background: load.is_background(now_s),
-        ..Target::default()
+        ..WorkloadState::default()
     }
 }
 

@@ -38,7 +38,6 @@ pub struct WorkloadOutcome {
 
 impl WorkloadOutcome {
     /// Time lost, as a share of the time that it ran.
-    #[must_use]
     pub fn slowdown(&self) -> f64 {
         let ran_s = self.runtime_s - self.waited_s;
         if ran_s > 0.0 { self.waited_s / ran_s } else { 0.0 }
@@ -47,7 +46,7 @@ impl WorkloadOutcome {
 
 /// The machine's state, mean since the point before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Sample {
+pub struct MachineSample {
     /// Seconds since the start.
     pub t_s: f64,
     /// Bytes of workloads in memory.
@@ -70,7 +69,7 @@ pub struct Outcome {
     /// Each workload's run.
     pub workloads: Vec<WorkloadOutcome>,
     /// The machine over time.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MachineSample>,
     /// Bytes of workloads in memory, mean.
     pub resident_bytes: f64,
     /// Bytes that were taken and not back, mean.
@@ -85,13 +84,11 @@ pub struct Outcome {
 
 impl Outcome {
     /// Bytes that are free on average because something was taken: without what keeps it.
-    #[must_use]
     pub fn net_bytes(&self) -> f64 {
         self.out_bytes.total() - self.stored_bytes
     }
 
     /// Time lost by all workloads, as a share of the time that they ran.
-    #[must_use]
     pub fn slowdown(&self) -> f64 {
         let sum = |get: fn(&WorkloadOutcome) -> f64| self.workloads.iter().map(get).sum::<f64>();
         let (runtime_s, waited_s) = (sum(|load| load.runtime_s), sum(|load| load.waited_s));
@@ -99,7 +96,6 @@ impl Outcome {
     }
 
     /// How often workloads were killed.
-    #[must_use]
     pub fn killed(&self) -> usize {
         self.workloads.iter().map(|load| load.kills).sum()
     }
@@ -117,12 +113,12 @@ struct Sums {
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     sums: Vec<Sums>,
-    samples: Vec<Sample>,
+    samples: Vec<MachineSample>,
     every_s: f64,
     now_s: f64,
     /// Sums since the last sample, of all time, and the time of the last sample.
-    since: Sample,
-    whole: Sample,
+    since: MachineSample,
+    whole: MachineSample,
     out: PerKind<f64>,
     last_s: f64,
     cpu_s: f64,
@@ -135,8 +131,8 @@ impl Recorder {
             samples: Vec::new(),
             every_s: duration_s / SAMPLES,
             now_s: 0.0,
-            since: Sample::default(),
-            whole: Sample::default(),
+            since: MachineSample::default(),
+            whole: MachineSample::default(),
             out: PerKind::default(),
             last_s: 0.0,
             cpu_s: 0.0,
@@ -199,7 +195,7 @@ impl Recorder {
         self.last_s = self.now_s;
         self.whole.resident_bytes += since.resident_bytes;
         self.whole.stored_bytes += since.stored_bytes;
-        self.samples.push(Sample {
+        self.samples.push(MachineSample {
             t_s: self.now_s,
             resident_bytes: since.resident_bytes / elapsed_s,
             out_bytes: since.out_bytes / elapsed_s,

@@ -7,7 +7,7 @@ use lowtide_model::episode::{Episode, PageKind};
 use lowtide_model::kind::Kind;
 use lowtide_model::stats;
 
-use super::load::{Load, Part, Use};
+use super::load::{AccessPattern, Load, Part};
 
 /// Seconds between two uses of memory that was used in every tick of the recording.
 const AT_ONCE_S: f64 = 1.0;
@@ -15,7 +15,6 @@ const AT_ONCE_S: f64 = 1.0;
 /// A workload that does what was recorded. Of watched pages, each stands for those that it was drawn from, and is used
 /// when it was used. From histograms alone, memory comes and goes with its size and is used as regularly as they allow. `None`
 /// where neither is there.
-#[must_use]
 pub fn load(id: u64, name: &str, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Load> {
     let parts = if episodes.is_empty() { regular(ages)? } else { traces(episodes, tick_s) };
     (!parts.is_empty()).then(|| Load::new(id, name, parts))
@@ -47,7 +46,7 @@ fn traces(episodes: &[Episode], tick_s: f64) -> Vec<Part> {
         let until_s = page.last().map_or(0.0, |row| row.end_s);
         let weight = page[0].weight_bytes;
         let from_s = times.first().copied().unwrap_or(0.0);
-        let uses = Use::Trace(vec![times]);
+        let uses = AccessPattern::Trace(vec![times]);
         let mut part = Part::new(Kind::of(page[0].kind == PageKind::Anon), uses, pages(weight), 1);
         // Another page takes its place in the sample then.
         (part.from_s, part.until_s) = (from_s, until_s + tick_s);
@@ -158,7 +157,7 @@ fn part(kind: Kind, layer: &Layer, (share, every_s): Rhythm) -> Option<Part> {
     let all = pages(layer.bytes * share);
     let groups = all.min(GROUPS);
     // In turn rather than at random: the histograms tell how long ago, and not by chance.
-    let uses = every_s.map_or(Use::Idle, Use::Sweep);
+    let uses = every_s.map_or(AccessPattern::Idle, AccessPattern::Sweep);
     let part = Part::new(kind, uses, all.checked_div(groups)?, groups);
     Some(Part { from_s: layer.from_s, until_s: layer.until_s, ..part })
 }

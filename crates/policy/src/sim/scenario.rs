@@ -8,8 +8,8 @@ use lowtide_model::kind::Kind;
 use lowtide_model::units::{Size, Span};
 use serde::Deserialize;
 
-use super::faults::Faults;
-use super::load::{Foreground, Limits, Load, Part, Use};
+use super::faults::InjectedFaults;
+use super::load::{AccessPattern, Foreground, Load, MemoryLimits, Part};
 use super::memory::{EVICT_S, Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
@@ -36,7 +36,7 @@ pub struct Scenario {
     pub monitors: Monitors,
     /// What goes wrong.
     #[serde(default)]
-    pub faults: Faults,
+    pub faults: InjectedFaults,
     /// What runs on it.
     #[serde(default, rename = "workload")]
     pub workloads: Vec<WorkloadSpec>,
@@ -104,7 +104,7 @@ pub struct WorkloadSpec {
     /// When they end.
     #[serde(default)]
     pub stop: Option<Span>,
-    /// Limits and protections, by the names of their files.
+    /// MemoryLimits and protections, by the names of their files.
     #[serde(default)]
     pub max: Option<Size>,
     /// See above.
@@ -150,7 +150,7 @@ pub struct PartSpec {
     pub file: bool,
     /// How it is used.
     #[serde(rename = "use", default = "steady")]
-    pub uses: UseSpec,
+    pub uses: PatternSpec,
     /// How often: see there.
     #[serde(default = "second")]
     pub every: Span,
@@ -177,7 +177,7 @@ pub struct PartSpec {
 /// How memory is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum UseSpec {
+pub enum PatternSpec {
     /// At random, every group `every` so often on average.
     Steady,
     /// One group after the other; a sweep takes `every`.
@@ -200,8 +200,8 @@ fn evicting() -> Span {
     Span(Duration::from_secs_f64(EVICT_S))
 }
 
-fn steady() -> UseSpec {
-    UseSpec::Steady
+fn steady() -> PatternSpec {
+    PatternSpec::Steady
 }
 
 fn one() -> u32 {
@@ -298,7 +298,7 @@ impl WorkloadSpec {
         });
         load.start_s = self.start.map_or(0.0, seconds);
         load.stop_s = self.stop.map_or(f64::INFINITY, seconds);
-        load.limits = Limits {
+        load.limits = MemoryLimits {
             max: self.max.map_or(f64::INFINITY, bytes),
             high: self.high.map_or(f64::INFINITY, bytes),
             low: self.low.map_or(0.0, bytes),
@@ -327,10 +327,10 @@ impl PartSpec {
         }
         let every_s = seconds(self.every);
         let uses = match self.uses {
-            UseSpec::Steady => Use::Steady(every_s),
-            UseSpec::Sweep => Use::Sweep(every_s),
-            UseSpec::Zipf => Use::Zipf(every_s),
-            UseSpec::Idle => Use::Idle,
+            PatternSpec::Steady => AccessPattern::Steady(every_s),
+            PatternSpec::Sweep => AccessPattern::Sweep(every_s),
+            PatternSpec::Zipf => AccessPattern::Zipf(every_s),
+            PatternSpec::Idle => AccessPattern::Idle,
         };
         Ok(Part {
             ratio: self.ratio,

@@ -6,7 +6,7 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::random::Random;
 use lowtide_model::target::TargetId;
 
-use super::faults::{Faults, Misfortune};
+use super::faults::{InjectedFaults, Misfortune};
 use super::load::{Load, PAGE_F, Used};
 use super::memory::{Lru, Memory, Taken, pages_f, pages_of};
 use super::monitor::Monitors;
@@ -38,7 +38,7 @@ pub struct Setup {
     /// What the policy sees.
     pub monitors: Monitors,
     /// What goes wrong.
-    pub faults: Faults,
+    pub faults: InjectedFaults,
     /// While less bytes than this are free or a file's, whoever is in the background for longest is killed, as Android does
     /// by its `minfree` levels; 0 = nobody.
     pub spare: f64,
@@ -78,7 +78,6 @@ pub struct Simulated {
 
 impl Simulated {
     /// A machine that is about to start.
-    #[must_use]
     pub fn new(mut setup: Setup) -> Self {
         let loads = std::mem::take(&mut setup.loads);
         Self {
@@ -106,26 +105,22 @@ impl Simulated {
     }
 
     /// The same at another time of its clock, at which it goes on until the end that was set.
-    #[must_use]
     pub fn from(mut self, now_s: f64) -> Self {
         (self.now_s, self.turn_s) = (now_s, now_s);
         self
     }
 
     /// Seconds since the start.
-    #[must_use]
     pub fn now_s(&self) -> f64 {
         self.now_s
     }
 
     /// Workloads as they are.
-    #[must_use]
     pub fn loads(&self) -> &[Load] {
         &self.loads
     }
 
     /// Memory as it is.
-    #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -324,7 +319,6 @@ impl Simulated {
     }
 
     /// Whether a policy may have its turn.
-    #[must_use]
     pub fn is_due(&self) -> bool {
         self.now_s + 1e-9 >= self.turn_s + self.setup.turn_s
     }
@@ -335,7 +329,6 @@ impl Simulated {
     }
 
     /// What happened.
-    #[must_use]
     pub fn outcome(self) -> Outcome {
         self.recorder.outcome(&self.loads)
     }

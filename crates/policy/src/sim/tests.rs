@@ -3,15 +3,15 @@ use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::scheme::Action as Advice;
 use lowtide_model::units::Span;
 
-use super::load::{Foreground, Limits, Load, Part, Use};
+use super::load::{AccessPattern, Foreground, Load, MemoryLimits, Part};
 use super::memory::{Memory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 use super::*;
-use crate::machine::{Action, Actuator, Policy, RegionAction, RegionPolicy, WorkloadPolicy};
+use crate::machine::{Actuator, Policy, RegionAction, RegionPolicy, WorkloadAction, WorkloadPolicy};
 use crate::policies::AnyPolicy;
 use crate::reclaim::Reclaimer;
-use crate::reclaim::age::Settings;
+use crate::reclaim::age::AgeSettings;
 use crate::reclaim::brakes::Brakes;
 
 const MIB: f64 = 1_048_576.0;
@@ -31,24 +31,27 @@ fn setup(memory: Memory, loads: Vec<Load>, duration_s: f64) -> Setup {
         loads,
         turn_s: 1.0,
         monitors: Monitors::default(),
-        faults: Faults::default(),
+        faults: InjectedFaults::default(),
         spare: 0.0,
     }
 }
 
 /// So many MiB in groups of 1 MiB.
-fn part(mib: u32, uses: Use) -> Part {
+fn part(mib: u32, uses: AccessPattern) -> Part {
     Part::new(Kind::Anon, uses, 256, mib)
 }
 
 fn age(seconds: f64) -> AnyPolicy {
     let span = Some(Span(std::time::Duration::from_secs_f64(seconds)));
-    AnyPolicy::workloads(Reclaimer::new(Settings { anon: span, file: span, ..Settings::default() }, Brakes::default()))
+    AnyPolicy::workloads(Reclaimer::new(
+        AgeSettings { anon: span, file: span, ..AgeSettings::default() },
+        Brakes::default(),
+    ))
 }
 
 #[test]
 fn left_alone_with_enough_memory_nothing_happens() {
-    let load = Load::new(1, "web", vec![part(100, Use::Steady(2.0)), part(300, Use::Idle)]);
+    let load = Load::new(1, "web", vec![part(100, AccessPattern::Steady(2.0)), part(300, AccessPattern::Idle)]);
     let outcome = run(Simulated::new(setup(memory(1000.0, 0), vec![load], 60.0)), None);
     assert_eq!((outcome.refaults, outcome.out_bytes, outcome.killed()), (PerKind::default(), PerKind::default(), 0));
     assert_eq!(outcome.workloads[0].slowdown(), 0.0);
@@ -57,7 +60,7 @@ fn left_alone_with_enough_memory_nothing_happens() {
 
 #[test]
 fn what_is_idle_goes_and_what_is_used_stays() {
-    let load = Load::new(1, "web", vec![part(100, Use::Sweep(2.0)), part(300, Use::Idle)]);
+    let load = Load::new(1, "web", vec![part(100, AccessPattern::Sweep(2.0)), part(300, AccessPattern::Idle)]);
     let outcome = run(Simulated::new(setup(memory(1000.0, 1000), vec![load], 600.0)), Some(age(10.0)));
     assert_eq!(outcome.refaults, PerKind::default());
     let gone = 300.0 * MIB;
@@ -69,7 +72,8 @@ fn what_is_idle_goes_and_what_is_used_stays() {
 
 #[test]
 fn a_part_that_comes_again_is_there_each_time_and_gone_between() {
-    let mut batch = Part { from_s: 10.0, grow_s: 5.0, until_s: 40.0, again_s: 100.0, ..part(50, Use::Sweep(5.0)) };
+    let mut batch =
+        Part { from_s: 10.0, grow_s: 5.0, until_s: 40.0, again_s: 100.0, ..part(50, AccessPattern::Sweep(5.0)) };
     batch.idle_after_s = 30.0;
     let mut machine = Simulated::new(setup(memory(1000.0, 0), vec![Load::new(1, "batch", vec![batch])], 1000.0));
     let mut there = Vec::new();
@@ -85,7 +89,7 @@ fn a_part_that_comes_again_is_there_each_time_and_gone_between() {
 
 #[test]
 fn a_sweep_longer_than_the_age_costs_what_its_pages_cost() {
-    let load = Load::new(1, "scan", vec![part(200, Use::Sweep(60.0))]);
+    let load = Load::new(1, "scan", vec![part(200, AccessPattern::Sweep(60.0))]);
     let mut setup = setup(memory(1000.0, 1000), vec![load], 1200.0);
     setup.memory.swap.in_s = 1e-3;
     let outcome = run(Simulated::new(setup), Some(age(10.0)));
@@ -99,8 +103,8 @@ fn a_sweep_longer_than_the_age_costs_what_its_pages_cost() {
 #[test]
 fn a_limit_is_kept_and_without_swap_it_kills() {
     let bounded = |swap_mib| {
-        let mut load = Load::new(1, "big", vec![part(200, Use::Idle), part(50, Use::Steady(1.0))]);
-        load.limits = Limits { max: 100.0 * MIB, ..Limits::default() };
+        let mut load = Load::new(1, "big", vec![part(200, AccessPattern::Idle), part(50, AccessPattern::Steady(1.0))]);
+        load.limits = MemoryLimits { max: 100.0 * MIB, ..MemoryLimits::default() };
         run(Simulated::new(setup(memory(1000.0, swap_mib), vec![load], 60.0)), None)
     };
     let kept = bounded(500);
@@ -110,10 +114,10 @@ fn a_limit_is_kept_and_without_swap_it_kills() {
 
 #[test]
 fn protection_is_the_last_to_be_taken() {
-    let mut safe = Load::new(1, "safe", vec![part(200, Use::Idle)]);
+    let mut safe = Load::new(1, "safe", vec![part(200, AccessPattern::Idle)]);
     safe.limits.low = 200.0 * MIB;
-    let other = Load::new(2, "other", vec![part(300, Use::Idle)]);
-    let mut late = Load::new(3, "late", vec![part(250, Use::Steady(5.0))]);
+    let other = Load::new(2, "other", vec![part(300, AccessPattern::Idle)]);
+    let mut late = Load::new(3, "late", vec![part(250, AccessPattern::Steady(5.0))]);
     late.start_s = 10.0;
     let outcome = run(Simulated::new(setup(memory(600.0, 1000), vec![safe, other, late], 60.0)), None);
     assert_eq!(outcome.workloads[0].out_bytes.anon, 0.0);
@@ -123,9 +127,9 @@ fn protection_is_the_last_to_be_taken() {
 
 #[test]
 fn the_same_seed_gives_the_same_machine() {
-    let faults = Faults { vanish: Some(Span(std::time::Duration::from_secs(50))), ..Faults::default() };
+    let faults = InjectedFaults { vanish: Some(Span(std::time::Duration::from_secs(50))), ..InjectedFaults::default() };
     let once = || {
-        let loads = (1..6).map(|id| Load::new(id, "web", vec![part(50, Use::Zipf(1.0))])).collect();
+        let loads = (1..6).map(|id| Load::new(id, "web", vec![part(50, AccessPattern::Zipf(1.0))])).collect();
         run(Simulated::new(Setup { faults, ..setup(memory(1000.0, 500), loads, 300.0) }), Some(age(5.0)))
     };
     assert_eq!(once(), once());
@@ -133,7 +137,7 @@ fn the_same_seed_gives_the_same_machine() {
 
 #[test]
 fn starved_of_cpu_everyone_runs_slower_and_waits_no_longer() {
-    let loads = (1..=16).map(|id| Load::new(id, "web", vec![part(10, Use::Steady(1.0))])).collect();
+    let loads = (1..=16).map(|id| Load::new(id, "web", vec![part(10, AccessPattern::Steady(1.0))])).collect();
     let outcome = run(Simulated::new(setup(memory(1000.0, 0), loads, 100.0)), None);
     // Sixteen on eight CPUs.
     assert!((outcome.workloads[0].runtime_s - 50.0).abs() < 1.0, "{:?}", outcome.workloads[0]);
@@ -148,9 +152,9 @@ mod phone;
 
 #[test]
 fn a_process_id_that_was_given_to_another_is_not_acted_on() {
-    let mut first = Load::new(1, "first", vec![part(64, Use::Idle)]);
+    let mut first = Load::new(1, "first", vec![part(64, AccessPattern::Idle)]);
     first.stop_s = 20.0;
-    let mut second = Load::new(2, "second", vec![part(64, Use::Idle)]);
+    let mut second = Load::new(2, "second", vec![part(64, AccessPattern::Idle)]);
     (second.start_s, second.pid) = (20.0, first.pid);
     second.protected = true;
     let mut machine = Simulated::new(setup(memory(1000.0, 1000), vec![first, second], 60.0));

@@ -30,7 +30,6 @@ pub struct Watch {
 
 impl Watch {
     /// A cohort of at most so many pages, that looks once in so many seconds.
-    #[must_use]
     pub fn new(limit: u64, seed: u64, tick_s: f64) -> Self {
         Self {
             cohort: Cohort::new(tick_s),

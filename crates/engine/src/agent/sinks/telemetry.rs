@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowtide_fleet::collect::Collector;
 use lowtide_fleet::store;
-use lowtide_fleet::telemetry::Row;
+use lowtide_fleet::telemetry::TelemetryRow;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::{Size, Span};
 use lowtide_policy::machine::Observation;
@@ -90,7 +90,7 @@ impl Described {
 
 /// Who writes, beside the loop.
 struct Writer {
-    rows: SyncSender<Vec<Row>>,
+    rows: SyncSender<Vec<TelemetryRow>>,
     troubles: Receiver<String>,
     thread: JoinHandle<()>,
 }
@@ -99,7 +99,7 @@ impl Writer {
     /// Starts it: with the first rows and not before, as a thread takes over which signals are held back, and the loop holds
     /// them back by then.
     fn start(settings: &Settings) -> std::io::Result<Self> {
-        let (rows, receiver) = sync_channel::<Vec<Row>>(1);
+        let (rows, receiver) = sync_channel::<Vec<TelemetryRow>>(1);
         let (trouble, troubles) = sync_channel(16);
         let of = settings.clone();
         let host = settings.host.clone().unwrap_or_else(own_name);
@@ -123,7 +123,7 @@ pub struct Telemetry {
     collector: Collector,
     /// Whose rows may still come: one that has gone tells of its last minute after it.
     known: BTreeMap<TargetId, Described>,
-    rows: Vec<Row>,
+    rows: Vec<TelemetryRow>,
     written_s: Option<f64>,
     writer: Option<Writer>,
     said: Option<String>,
@@ -178,7 +178,7 @@ impl Telemetry {
         }
     }
 
-    fn add(&mut self, rows: Vec<(TargetId, Row)>, from_unix_s: f64) {
+    fn add(&mut self, rows: Vec<(TargetId, TelemetryRow)>, from_unix_s: f64) {
         for (id, mut row) in rows {
             let Some(known) = self.known.get(&id) else { continue };
             (row.workload, row.policy, row.labels) =

@@ -8,7 +8,8 @@ use lowtide_model::target::TargetId;
 
 use super::Simulated;
 use crate::machine::{
-    Action, Actuator, Block, Done, Observation, Order, Reclaim, Reclaimed, RegionAction, RegionObservation, Target,
+    Actuator, Block, Done, Observation, Order, Reclaim, Reclaimed, RegionAction, RegionObservation, WorkloadAction,
+    WorkloadState,
 };
 use crate::sim::faults::Fate;
 use crate::sim::faults::{Ask, Sensed};
@@ -174,7 +175,7 @@ impl Simulated {
                 let pressure = Some(stalled(*waited_s));
                 let target = target(load, self.now_s, pressure, &monitors, &mut self.random);
                 let stored = target.stored.filter(|_| self.memory.swap.zram);
-                workloads.targets.push(Target { refaults, stored, stalled: pressure, ..target });
+                workloads.targets.push(WorkloadState { refaults, stored, stalled: pressure, ..target });
             }
             if monitors.regions > 0 {
                 candidates(load, self.now_s, &monitors, &mut self.random, &mut regions.candidates);
@@ -206,7 +207,7 @@ impl Simulated {
                 let blocks = order.ranges.iter().map(|range| (order.pid, range.0, went(range).unwrap_or(0)));
                 self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
             }
-            Ask::Workload(Action::Reclaim(Reclaim { target, bytes, .. })) => {
+            Ask::Workload(WorkloadAction::Reclaim(Reclaim { target, bytes, .. })) => {
                 self.reclaimed.push(Reclaimed { target, bytes, cpu_s: 0.0 });
             }
             Ask::Workload(_) => {}
@@ -219,12 +220,14 @@ impl Simulated {
                 let done = self.advise(&order, share);
                 self.done.push(done);
             }
-            Ask::Workload(Action::Reclaim(reclaim)) => self.reclaim(&reclaim, share),
-            Ask::Workload(Action::PageOut { target, .. }) => self.page_out_anon(target, share),
-            Ask::Workload(Action::Fetch { target, .. }) => self.fetch(target, share),
-            Ask::Workload(Action::Protect { target, bytes, lasts_s, .. }) => self.grant(target, Some(bytes), lasts_s),
-            Ask::Workload(Action::Pause { target, lasts_s, .. }) => self.grant(target, None, lasts_s),
-            Ask::Workload(Action::Release { target, .. }) => {
+            Ask::Workload(WorkloadAction::Reclaim(reclaim)) => self.reclaim(&reclaim, share),
+            Ask::Workload(WorkloadAction::PageOut { target, .. }) => self.page_out_anon(target, share),
+            Ask::Workload(WorkloadAction::Fetch { target, .. }) => self.fetch(target, share),
+            Ask::Workload(WorkloadAction::Protect { target, bytes, lasts_s, .. }) => {
+                self.grant(target, Some(bytes), lasts_s)
+            }
+            Ask::Workload(WorkloadAction::Pause { target, lasts_s, .. }) => self.grant(target, None, lasts_s),
+            Ask::Workload(WorkloadAction::Release { target, .. }) => {
                 self.grant(target, Some(0.0), 0.0);
                 self.grant(target, None, 0.0);
             }
@@ -232,8 +235,8 @@ impl Simulated {
     }
 }
 
-impl Actuator<Action> for Simulated {
-    fn carry_out(&mut self, actions: Vec<Action>) {
+impl Actuator<WorkloadAction> for Simulated {
+    fn carry_out(&mut self, actions: Vec<WorkloadAction>) {
         self.obey(actions.into_iter().map(Ask::Workload).collect());
     }
 }

@@ -7,11 +7,11 @@ use proptest::test_runner::RngSeed;
 
 use super::laws::{conserved, machines};
 use super::*;
-use crate::guard::{Guard, LEASE_S, Means, Settings};
+use crate::guard::{Guard, GuardSettings, LEASE_S, Means};
 use crate::machine::Observation;
 
 /// A program that is done after so many seconds of running.
-fn program(id: u64, mib: u32, uses: Use, work_s: f64) -> Load {
+fn program(id: u64, mib: u32, uses: AccessPattern, work_s: f64) -> Load {
     let mut load = Load::new(id, format!("program {id}"), vec![part(mib, uses)]);
     load.work_s = work_s;
     load
@@ -46,7 +46,7 @@ impl Finished {
 
 fn finish(setup: &Setup, means: Option<Means>) -> Finished {
     let mut machine = Simulated::new(setup.clone());
-    let mut guard = means.map(|means| Guard::new(Settings { means, ..Settings::default() }));
+    let mut guard = means.map(|means| Guard::new(GuardSettings { means, ..GuardSettings::default() }));
     let mut minutes = Vec::new();
     while machine.loads().iter().any(|load| load.done_s.is_none() && !load.gone) && machine.step() {
         if let Some(guard) = guard.as_mut().filter(|_| machine.is_due()) {
@@ -63,7 +63,8 @@ fn finish(setup: &Setup, means: Option<Means>) -> Finished {
 #[test]
 fn two_that_do_not_fit_have_it_one_after_the_other() {
     for on_disk in [true, false] {
-        let programs = vec![program(1, 300, Use::Sweep(0.6), 100.0), program(2, 300, Use::Sweep(0.5), 100.0)];
+        let programs =
+            vec![program(1, 300, AccessPattern::Sweep(0.6), 100.0), program(2, 300, AccessPattern::Sweep(0.5), 100.0)];
         let setup = short_of_memory(programs, 0.35, on_disk);
         let [nothing, pause, protect] =
             [None, Some(Means::Pause), Some(Means::Protect)].map(|means| finish(&setup, means));
@@ -80,11 +81,11 @@ fn two_that_do_not_fit_have_it_one_after_the_other() {
 fn idle_memory_that_is_paged_out_and_files_that_are_read_are_no_thrashing() {
     for on_disk in [false, true] {
         let service = |id| {
-            let file = Part { kind: Kind::File, ..part(60, Use::Sweep(45.0)) };
-            Load::new(id, "service", vec![part(100, Use::Idle), part(40, Use::Sweep(1.0)), file])
+            let file = Part { kind: Kind::File, ..part(60, AccessPattern::Sweep(45.0)) };
+            Load::new(id, "service", vec![part(100, AccessPattern::Idle), part(40, AccessPattern::Sweep(1.0)), file])
         };
         let setup = Setup { duration_s: 900.0, ..short_of_memory((1..6).map(service).collect(), 0.3, on_disk) };
-        let (mut machine, mut guard) = (Simulated::new(setup), Guard::new(Settings::default()));
+        let (mut machine, mut guard) = (Simulated::new(setup), Guard::new(GuardSettings::default()));
         while machine.step() {
             if machine.is_due() {
                 machine.workload_turn(&mut guard);
@@ -104,9 +105,9 @@ struct Leases {
 
 impl Policy for Leases {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
         let actions = self.guard.decide(seen);
         let there: f64 = seen.targets.iter().map(|of| of.resident.total()).sum();
         let mut wrong = self.wrong.lock().unwrap();
@@ -114,15 +115,15 @@ impl Policy for Leases {
         let mut waiting = 0;
         for action in &actions {
             let (target, lasts_s) = match action {
-                Action::Protect { target, bytes, lasts_s, .. } => {
+                WorkloadAction::Protect { target, bytes, lasts_s, .. } => {
                     protected += bytes;
                     (*target, *lasts_s)
                 }
-                Action::Pause { target, lasts_s, .. } => {
+                WorkloadAction::Pause { target, lasts_s, .. } => {
                     waiting += 1;
                     (*target, *lasts_s)
                 }
-                Action::Reclaim(reclaim) => {
+                WorkloadAction::Reclaim(reclaim) => {
                     let of = seen.targets.iter().find(|of| of.id == reclaim.target);
                     let left = of.map_or(0.0, |of| of.resident.total() - of.floor);
                     if reclaim.bytes.total() > left.max(0.0) + 1.0 {
@@ -130,10 +131,10 @@ impl Policy for Leases {
                     }
                     (reclaim.target, 0.0)
                 }
-                Action::Fetch { target, .. } => (*target, 0.0),
+                WorkloadAction::Fetch { target, .. } => (*target, 0.0),
                 // What is over may be taken back from who has gone.
-                Action::Release { .. } => continue,
-                Action::PageOut { .. } => panic!("{action:?}"),
+                WorkloadAction::Release { .. } => continue,
+                WorkloadAction::PageOut { .. } => panic!("{action:?}"),
             };
             if !seen.targets.iter().any(|of| of.id == target) || lasts_s > LEASE_S {
                 wrong.push(format!("{} s: {action:?}", seen.now_s));
@@ -151,9 +152,9 @@ impl Policy for Leases {
 
 fn mixes() -> impl Strategy<Value = (Vec<Load>, f64, bool)> {
     let uses = prop_oneof![
-        (0.5f64..4.0).prop_map(Use::Sweep),
-        (0.2f64..3.0).prop_map(Use::Steady),
-        (0.05f64..0.5).prop_map(Use::Zipf),
+        (0.5f64..4.0).prop_map(AccessPattern::Sweep),
+        (0.2f64..3.0).prop_map(AccessPattern::Steady),
+        (0.05f64..0.5).prop_map(AccessPattern::Zipf),
     ];
     let one = (60u32..300, uses, 40.0f64..120.0);
     (prop::collection::vec(one, 2..5), 0.2f64..0.5, any::<bool>()).prop_map(|(all, shortage, on_disk)| {
@@ -170,7 +171,7 @@ proptest! {
     fn all_that_is_granted_is_a_lease(machine in machines(120.0), protects: bool) {
         let means = if protects { Means::Protect } else { Means::Pause };
         let wrong = Arc::new(Mutex::new(Vec::new()));
-        let guard = Guard::new(Settings { means, ..Settings::default() });
+        let guard = Guard::new(GuardSettings { means, ..GuardSettings::default() });
         let mut policy = Leases { guard, wrong: wrong.clone() };
         let mut simulated = Simulated::new(machine);
         while simulated.step() {

@@ -192,7 +192,7 @@ proptest! {
     #[test]
     fn the_last_life_comes_to_the_same_end(seed: u64, hot in 8u32..64, idle in 32u32..256, every_s in 0.3f64..1.0) {
         for name in NAMES {
-            let mut load = Load::new(1, "web", vec![part(hot, Use::Sweep(every_s)), part(idle, Use::Idle)]);
+            let mut load = Load::new(1, "web", vec![part(hot, AccessPattern::Sweep(every_s)), part(idle, AccessPattern::Idle)]);
             if name == "lifecycle" {
                 load.foreground = Some(Foreground { from_s: 0.0, lasts_s: 20.0, every_s: 1e9 });
             }
@@ -211,7 +211,7 @@ proptest! {
     /// cost, by what comes back while nobody looks, is less than it may cost at most.
     #[test]
     fn death_does_not_make_it_dearer(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
-        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(Kind::Anon, Use::Steady(every_s), 256, groups)]);
+        let load = Load::new(1, "web", vec![part(32, AccessPattern::Sweep(0.5)), Part::new(Kind::Anon, AccessPattern::Steady(every_s), 256, groups)]);
         let mut machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![load], 1200.0) };
         machine.memory.swap.in_s = 20e-6;
         for name in ["auto", "age"] {
@@ -228,9 +228,9 @@ proptest! {
 fn death_does_not_fill_a_day_anew() {
     let a_day = 4 << 30;
     let make = || -> Box<WorkloadPolicy> {
-        Box::new(Reclaimer::new(Settings::default(), Brakes { writes: Some(Size(a_day)), ..Brakes::default() }))
+        Box::new(Reclaimer::new(AgeSettings::default(), Brakes { writes: Some(Size(a_day)), ..Brakes::default() }))
     };
-    let part = Part { grow_s: 3000.0, ..part(2000, Use::Idle) };
+    let part = Part { grow_s: 3000.0, ..part(2000, AccessPattern::Idle) };
     let mut machine = setup(memory(4000.0, 4000), vec![Load::new(1, "web", vec![part])], 3600.0);
     machine.memory.swap.zram = false;
     for often in [0.0, 0.02, 0.2] {

@@ -11,7 +11,7 @@ use super::*;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Observation, RegionObservation};
 use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
-use crate::schemes::{Limits as SchemeLimits, Operator};
+use crate::schemes::{Operator, SchemeLimits};
 
 /// Holds every decision of a policy against what it saw.
 pub(super) struct Checked<P: ?Sized> {
@@ -72,18 +72,21 @@ impl Policy for Checked<RegionPolicy> {
 
 impl Policy for Checked<WorkloadPolicy> {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
     /// The quota of reclaim is for each target.
-    fn decide(&mut self, frame: &Observation) -> Vec<Action> {
+    fn decide(&mut self, frame: &Observation) -> Vec<WorkloadAction> {
         let actions = self.policy.decide(frame);
         let (mut bytes, mut most) = (0.0, 0.0f64);
         for action in &actions {
             let wrong = |what: &str| self.wrong.lock().unwrap().push(format!("{} s: {what}", frame.now_s));
             match action {
                 // The guard has laws of its own: it acts where there is pressure.
-                Action::Fetch { .. } | Action::Protect { .. } | Action::Pause { .. } | Action::Release { .. } => {}
-                Action::PageOut { target, .. } => {
+                WorkloadAction::Fetch { .. }
+                | WorkloadAction::Protect { .. }
+                | WorkloadAction::Pause { .. }
+                | WorkloadAction::Release { .. } => {}
+                WorkloadAction::PageOut { target, .. } => {
                     let target = frame.targets.iter().find(|of| of.id == *target);
                     bytes += target.map_or(0.0, |target| target.resident.anon);
                     if target.is_some_and(|target| target.resident.file < target.floor - 1.0) {
@@ -96,7 +99,7 @@ impl Policy for Checked<WorkloadPolicy> {
                         wrong("a target under pressure");
                     }
                 }
-                Action::Reclaim(reclaim) => {
+                WorkloadAction::Reclaim(reclaim) => {
                     let asked = reclaim.bytes.total();
                     (bytes, most) = (bytes + asked, most.max(asked));
                     let Some(target) = frame.targets.iter().find(|target| target.id == reclaim.target) else {
@@ -147,21 +150,22 @@ pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, AnyP
     let quota = quota.map(Size);
     let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
     let brakes = Brakes { quota, ..Brakes::default() };
-    let age = age::Settings { every: seconds(1), ..age::Settings::default() };
+    let age = age::AgeSettings { every: seconds(1), ..age::AgeSettings::default() };
     // Hours of warm-up and of little steps are no part of what is tried.
-    let promotion = promotion::Settings { warm_up: seconds(60), ..promotion::Settings::default() };
-    let pressure = pressure::Settings { every: seconds(5), step: Share(0.02), ..pressure::Settings::default() };
+    let promotion = promotion::PromotionSettings { warm_up: seconds(60), ..promotion::PromotionSettings::default() };
+    let pressure =
+        pressure::PressureSettings { every: seconds(5), step: Share(0.02), ..pressure::PressureSettings::default() };
     vec![
         ("schemes", AnyPolicy::regions(Operator::new(&schemes, SchemeLimits::default(), seed))),
         ("age", AnyPolicy::workloads(Reclaimer::new(age, brakes.clone()))),
         ("promotion", AnyPolicy::workloads(Reclaimer::new(promotion, brakes.clone()))),
         ("pressure", AnyPolicy::workloads(Reclaimer::new(pressure, brakes.clone()))),
-        ("auto", AnyPolicy::workloads(Reclaimer::new(auto::Settings::default(), brakes))),
+        ("auto", AnyPolicy::workloads(Reclaimer::new(auto::AutoSettings::default(), brakes))),
         (
             "lifecycle",
-            AnyPolicy::workloads(Lifecycle::new(lifecycle::Settings {
+            AnyPolicy::workloads(Lifecycle::new(lifecycle::LifecycleSettings {
                 floor: Size(1 << 20),
-                ..lifecycle::Settings::default()
+                ..lifecycle::LifecycleSettings::default()
             })),
         ),
     ]
@@ -189,12 +193,12 @@ pub(super) fn conserved(machine: &Simulated) {
     assert!(memory.swap.used <= memory.swap.capacity);
 }
 
-fn uses() -> impl Strategy<Value = Use> {
+fn uses() -> impl Strategy<Value = AccessPattern> {
     prop_oneof![
-        (0.5f64..60.0).prop_map(Use::Steady),
-        (2.0f64..90.0).prop_map(Use::Sweep),
-        (0.5f64..5.0).prop_map(Use::Zipf),
-        Just(Use::Idle),
+        (0.5f64..60.0).prop_map(AccessPattern::Steady),
+        (2.0f64..90.0).prop_map(AccessPattern::Sweep),
+        (0.5f64..5.0).prop_map(AccessPattern::Zipf),
+        Just(AccessPattern::Idle),
     ]
 }
 
@@ -226,11 +230,11 @@ fn load() -> impl Strategy<Value = Load> {
     )
 }
 
-fn faults() -> impl Strategy<Value = Faults> {
+fn faults() -> impl Strategy<Value = InjectedFaults> {
     let share = || prop::option::of((0.0f64..0.5).prop_map(Share));
     let span = || prop::option::of((5u64..100).prop_map(|s| Span(std::time::Duration::from_secs(s))));
     (share(), share(), share(), share(), share(), share(), span(), span(), span()).prop_map(
-        |(unreadable, stale, fail, partial, late, lie, vanish, clock, swap_fills)| Faults {
+        |(unreadable, stale, fail, partial, late, lie, vanish, clock, swap_fills)| InjectedFaults {
             unreadable,
             stale,
             fail,
@@ -294,7 +298,7 @@ proptest! {
     fn stowing_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 8.0f64..20.0) {
         let machine = Setup { spare: 0.0, ..phone(apps, mib, total_mib, u64::from(apps * mib), lasts_s) };
         let nothing = run(Simulated::new(machine.clone()), None);
-        let policy = Box::new(Lifecycle::new(lifecycle::Settings::default()));
+        let policy = Box::new(Lifecycle::new(lifecycle::LifecycleSettings::default()));
         let stowed = run(Simulated::new(machine), Some(AnyPolicy::Workloads(policy)));
         prop_assert!(stowed.killed() <= nothing.killed(), "{} instead of {}", stowed.killed(), nothing.killed());
         let allowed = nothing.slowdown() + 0.03;
@@ -306,7 +310,7 @@ proptest! {
     #[test]
     fn policies_converge(seed: u64, hot in 8u32..64, idle in 8u32..256, every_s in 0.3f64..1.0) {
         for (name, policy) in policies(None, seed) {
-            let mut load = Load::new(1, "web", vec![part(hot, Use::Sweep(every_s)), part(idle, Use::Idle)]);
+            let mut load = Load::new(1, "web", vec![part(hot, AccessPattern::Sweep(every_s)), part(idle, AccessPattern::Idle)]);
             if name == "lifecycle" {
                 // It acts on what is in the background only.
                 load.foreground = Some(Foreground { from_s: 0.0, lasts_s: 20.0, every_s: 1e9 });
@@ -337,7 +341,7 @@ proptest! {
     /// back at once.
     #[test]
     fn schemes_keep_their_price(seed: u64, every_s in 2.0f64..30.0, groups in 1024u32..2048) {
-        let load = Load::new(1, "web", vec![Part::new(Kind::Anon, Use::Steady(every_s), 256, groups)]);
+        let load = Load::new(1, "web", vec![Part::new(Kind::Anon, AccessPattern::Steady(every_s), 256, groups)]);
         let monitors = Monitors { regions: 40, ..Monitors::default() };
         let mut machine = Setup { seed, monitors, ..setup(memory(4000.0, 4000), vec![load], 600.0) };
         machine.memory.swap.in_s = 10e-6;
@@ -360,9 +364,9 @@ struct Minutes {
 
 impl Policy for Minutes {
     type Frame = Observation;
-    type Action = Action;
+    type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<Action> {
+    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
         for target in &seen.targets {
             self.back += target.refaults.anon * 4096.0;
             if seen.now_s - self.from_s >= 60.0 {
@@ -387,10 +391,10 @@ proptest! {
     /// Of a hundred minutes, at most one has more coming back than the promotion limit allows, and memory that is idle goes.
     #[test]
     fn promotion_keeps_its_limit(seed: u64, every_s in 1.0f64..40.0, zipf_s in 0.5f64..4.0, idle in 16u32..256) {
-        let parts = vec![part(64, Use::Steady(every_s)), part(128, Use::Zipf(zipf_s)), part(idle, Use::Idle)];
+        let parts = vec![part(64, AccessPattern::Steady(every_s)), part(128, AccessPattern::Zipf(zipf_s)), part(idle, AccessPattern::Idle)];
         let machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![Load::new(1, "web", parts)], 2.0 * 3600.0) };
         let warm_up = Span(std::time::Duration::from_secs(300));
-        let settings = promotion::Settings { warm_up, ..promotion::Settings::default() };
+        let settings = promotion::PromotionSettings { warm_up, ..promotion::PromotionSettings::default() };
         let limit = settings.limit.0;
         let policy = Box::new(Reclaimer::new(settings, Brakes::default()));
         let counts = Arc::new(Mutex::new((0, 0)));
@@ -406,10 +410,10 @@ proptest! {
     /// Auto loses no more than its brakes allow, however memory is used.
     #[test]
     fn auto_keeps_its_price(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
-        let load = Load::new(1, "web", vec![part(32, Use::Sweep(0.5)), Part::new(Kind::Anon, Use::Steady(every_s), 256, groups)]);
+        let load = Load::new(1, "web", vec![part(32, AccessPattern::Sweep(0.5)), Part::new(Kind::Anon, AccessPattern::Steady(every_s), 256, groups)]);
         let mut machine = Setup { seed, ..setup(memory(4000.0, 4000), vec![load], 1200.0) };
         machine.memory.swap.in_s = 20e-6;
-        let policy = Reclaimer::new(auto::Settings::default(), Brakes::default());
+        let policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
         let outcome = run(Simulated::new(machine), Some(AnyPolicy::workloads(policy)));
         let slowdown = outcome.workloads[0].slowdown();
         prop_assert!(slowdown < 0.005, "{} of 0.005 allowed", slowdown);

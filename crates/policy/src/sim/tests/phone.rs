@@ -6,8 +6,8 @@ use crate::lifecycle::{self, Lifecycle};
 /// Apps that come to the foreground in turn, on a phone that has not enough memory for all: it uses a third of what it holds.
 pub(super) fn phone(apps: u32, mib: u32, total_mib: f64, swap_mib: u64, lasts_s: f64) -> Setup {
     let loads = (0..apps).map(|id| {
-        let file = Part { kind: Kind::File, ..part(mib / 4, Use::Sweep(lasts_s)) };
-        let anon = [part(mib / 3, Use::Sweep(1.0)), part(mib - mib / 3, Use::Idle)];
+        let file = Part { kind: Kind::File, ..part(mib / 4, AccessPattern::Sweep(lasts_s)) };
+        let anon = [part(mib / 3, AccessPattern::Sweep(1.0)), part(mib - mib / 3, AccessPattern::Idle)];
         let mut app = Load::new(u64::from(id) + 1, format!("app {id}"), [anon.to_vec(), vec![file]].concat());
         let from_s = lasts_s * f64::from(id);
         app.foreground = Some(Foreground { from_s, lasts_s, every_s: lasts_s * f64::from(apps) });
@@ -21,7 +21,7 @@ pub(super) fn phone(apps: u32, mib: u32, total_mib: f64, swap_mib: u64, lasts_s:
 fn what_is_stowed_in_the_background_need_not_be_killed() {
     let both = |swap_mib| {
         let phone = || Simulated::new(phone(8, 170, 1024.0, swap_mib, 6.0));
-        let policy = Lifecycle::new(lifecycle::Settings::default());
+        let policy = Lifecycle::new(lifecycle::LifecycleSettings::default());
         (run(phone(), None), run(phone(), Some(AnyPolicy::workloads(policy))))
     };
     // Swap is short: who is stowed is one less to be killed.

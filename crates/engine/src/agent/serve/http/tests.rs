@@ -14,7 +14,7 @@ use crate::failure::code;
 fn view() -> LiveView {
     let mut view = LiveView::new(&Kernel::default(), AgentMetrics::default(), RefaultCosts::default(), (0.0, 1000.0));
     let process =
-        lowtide_policy::machine::Target { id: 7.into(), resident: [4096.0, 0.0].into(), ..Default::default() };
+        lowtide_policy::machine::WorkloadState { id: 7.into(), resident: [4096.0, 0.0].into(), ..Default::default() };
     let observation = lowtide_policy::machine::Observation { now_s: 2.0, ..Default::default() };
     let observed = Observed {
         observation: &observation,
