@@ -22,11 +22,12 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::Serialize;
 
-use crate::agent::sampling::Sampling;
+use crate::agent::sampling::{Sampling, SamplingConfig};
 use crate::agent::sinks::history::{History, Kind, Shown, Track};
 use crate::calibration;
 use crate::failure::{Failure, code};
 use crate::scheduler::{Reason, Task};
+use crate::source::Choice;
 use crate::workloads::{By, Rules, Workload, WorkloadRule, Workloads};
 
 /// Cgroups are observed so often, seconds.
@@ -166,12 +167,17 @@ impl<'a> Recommender<'a> {
         let rules: Vec<WorkloadRule> = options.cgroups.iter().map(rule).collect();
         let rules = Rules::new(kernel, &rules, &[])
             .map_err(|error| Failure::new(code::USAGE, format!("--watch: {error}; give a path or a pattern")))?;
-        let windows = WINDOWS_S.into_iter().filter(|window| *window >= 5).collect();
+        let sampling = SamplingConfig {
+            monitor: Choice::Auto,
+            schemes: BTreeMap::new(),
+            windows_s: WINDOWS_S.into_iter().filter(|window| *window >= 5).collect(),
+            every_s: OBSERVE_S,
+        };
         let now_s = kernel.boot_s();
         Ok(Self {
             kernel: kernel.clone(),
             workloads: Workloads::new(kernel, rules, calibration::load()),
-            sampling: Sampling::new(kernel, BTreeMap::new(), windows),
+            sampling: Sampling::new(kernel, sampling),
             history: History::default(),
             needs: options.state.as_deref().map(load).transpose()?.unwrap_or_default(),
             kills: BTreeMap::new(),

@@ -231,6 +231,12 @@ fn refusal(entry: &Entry, kernel: &Kernel, error: &Error) -> Failure {
     Failure::new(code, format!("--monitor {}: {why}; use --monitor auto for the next best", entry.name))
 }
 
+/// Why a source of this name cannot serve, for people.
+pub(crate) fn why_not(name: &str, kernel: &Kernel, error: &Error) -> String {
+    let entry = SOURCES.iter().find(|entry| entry.name == name);
+    entry.map_or_else(|| error.to_string(), |entry| (entry.why_not)(kernel, error))
+}
+
 /// A source that was asked for by name must be able to serve before anything is started.
 ///
 /// # Errors

@@ -65,6 +65,8 @@ pub struct Workload {
     system_s: Option<f64>,
     /// Idle ages when they were last sampled.
     pub ages: Vec<AgeBin>,
+    /// Which source sampled them; empty while none has.
+    pub sampled_by: &'static str,
     /// They were sampled since they were last acted on: old ones would be acted on twice.
     are_ages_new: bool,
     /// Its huge pages, where its policy makes them.
@@ -99,6 +101,7 @@ impl Workload {
             now: Vitals::default(),
             system_s: None,
             ages: Vec::new(),
+            sampled_by: "",
             are_ages_new: false,
             huge: None,
             measure: None,
@@ -138,9 +141,9 @@ impl Workload {
         }
     }
 
-    /// Sets idle ages that were just sampled.
-    pub fn set_ages(&mut self, ages: Vec<AgeBin>) {
-        (self.ages, self.are_ages_new) = (ages, true);
+    /// Sets idle ages that a source just sampled.
+    pub fn set_ages(&mut self, source: &'static str, ages: Vec<AgeBin>) {
+        (self.ages, self.sampled_by, self.are_ages_new) = (ages, source, true);
     }
 
     /// Reclaim was done between these two readings: it is not others' doing.

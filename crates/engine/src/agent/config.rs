@@ -11,12 +11,15 @@ use lowtide_model::scheme::Scheme;
 use lowtide_model::units::Span;
 use lowtide_policy::machine::WorkloadPolicy;
 use lowtide_policy::policies::{Policies, Regions, Spec};
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::metric::Measure;
+use super::sampling::SamplingConfig;
 use super::serve::listen::{Listen, Serve};
 use super::sinks::telemetry;
 use crate::failure::{self, Failure, code};
+use crate::source::Choice;
 use crate::workloads::{By, NONE, Rules, WorkloadRule};
 
 /// The file.
@@ -27,6 +30,9 @@ pub struct Config {
     pub every: Span,
     /// Idle ages that are told apart; policies choose among them.
     pub ages: Vec<Span>,
+    /// What samples them: `auto`, or one source by its name.
+    #[serde(deserialize_with = "monitor")]
+    pub monitor: Choice,
     /// Cgroups that are left alone, with all that is below them.
     pub exclude: Vec<String>,
     /// Nothing is taken while this file is there.
@@ -74,6 +80,7 @@ impl Default for Config {
         Self {
             every: seconds(5),
             ages: vec![seconds(10), seconds(30)],
+            monitor: Choice::Auto,
             exclude: Vec::new(),
             stop_file: "/run/lowtide/stop".into(),
             // Gone with the boot, as what is in it is of no use after that; and no disk is woken for it.
@@ -86,6 +93,17 @@ impl Default for Config {
             telemetry: None,
         }
     }
+}
+
+/// Sources that sample several cgroups at a time.
+const MONITORS: [&str; 4] = ["auto", "damon", "mglru", "smaps"];
+
+fn monitor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let known = MONITORS.contains(&name.as_str()).then(|| name.parse().ok()).flatten();
+    known.ok_or_else(|| {
+        D::Error::custom(format!("there is no monitor \"{name}\" here; there are {}", MONITORS.join(", ")))
+    })
 }
 
 impl Config {
@@ -219,6 +237,17 @@ impl Config {
     #[must_use]
     pub fn guards(&self) -> bool {
         self.guard_names().next().is_some()
+    }
+
+    /// What is to be sampled.
+    #[must_use]
+    pub fn sampling(&self) -> SamplingConfig {
+        SamplingConfig {
+            monitor: self.monitor,
+            schemes: self.schemes(),
+            windows_s: self.windows_s(),
+            every_s: self.every.0.as_secs_f64(),
+        }
     }
 
     /// Idle ages in whole seconds.

@@ -127,7 +127,7 @@ impl Agent {
             kernel: kernel.clone(),
             file: None,
             workloads: Workloads::new(kernel, config.rules(kernel)?, measured),
-            sampling: Sampling::new(kernel, config.schemes(), config.windows_s()),
+            sampling: Sampling::new(kernel, config.sampling()),
             groups: BTreeMap::new(),
             lifecycle: None,
             background: Background::new(kernel, None),
@@ -250,7 +250,7 @@ impl Agent {
                     self.sinks.publish(now_s, &Event::Note("another listen takes effect at the next start only"));
                 }
                 self.workloads.set_rules(rules);
-                self.sampling.set(config.schemes(), config.windows_s());
+                self.sampling.set(config.sampling());
                 self.reclaim = CgroupReclaim::new(&self.kernel, config.stop_file.clone(), self.dry_run);
                 self.sinks.set_telemetry(now_s, config.telemetry.as_ref());
                 self.config = config;
@@ -285,8 +285,8 @@ impl Agent {
     }
 
     /// CPU seconds of measuring and deciding so far.
-    fn measuring_cpu_s(&self) -> f64 {
-        sys::own_cpu_s() - self.reclaim.cpu_s
+    fn measuring_cpu_s(&mut self) -> f64 {
+        sys::own_cpu_s() - self.reclaim.cpu_s + self.sampling.kernel_cpu_s()
     }
 
     /// Observes the workloads.

@@ -1,51 +1,109 @@
-//! Which source samples which workload: generations where the kernel ages cgroups, else accessed bits.
+//! Which source samples which workload: the cohort where DAMON is free, else generations where the kernel ages cgroups, else
+//! accessed bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::monitor::Target;
+use lowtide_kernel::monitor::cohorts::Cohorts;
 use lowtide_kernel::monitor::mglru::{GenerationRound, MglruMonitor};
-use lowtide_kernel::root::Kernel;
+use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::generations::CgroupUse;
+use lowtide_model::units::float;
 use lowtide_policy::policies::Regions;
 
 use super::address::AddressReclaim;
+use crate::source::{Choice, why_not};
 use crate::workloads::Workloads;
+
+/// Pages that DAMON checks for all cohorts together, once a second: about 0.7 % of a CPU.
+const PAGES: f64 = 4000.0;
+/// Workloads that have a cohort, at most: 500 pages each estimate a share of a quarter to within a seventh of it. With more
+/// of them, generations are the better estimate.
+const COHORTS: usize = 8;
+/// A workload with a larger share of page cache that no process maps is left to generations, where DAMON cannot sample that.
+const CACHE_SHARE: f64 = 0.1;
+/// One that has a cohort keeps it up to this share.
+const CACHE_SHARE_KEPT: f64 = 0.2;
+
+/// What the configuration says of sampling.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SamplingConfig {
+    /// Which sources may be used.
+    pub monitor: Choice,
+    /// Schemes of policies that work on regions, by the policy's name.
+    pub schemes: BTreeMap<String, Regions>,
+    /// Idle ages that are told apart, seconds.
+    pub windows_s: Vec<u32>,
+    /// Seconds between two turns: ages of a cohort are no more often new.
+    pub every_s: f64,
+}
 
 /// Samples the idle ages of workloads.
 #[derive(Debug)]
 pub struct Sampling {
     kernel: Kernel,
-    /// Schemes of policies that work on regions, by the policy's name.
-    schemes: BTreeMap<String, Regions>,
-    windows_s: Vec<u32>,
+    config: SamplingConfig,
+    cohorts: Option<Cohorts>,
+    /// When the cohorts' ages are to be passed on next, seconds.
+    cohorts_due_s: f64,
     generations: Option<MglruMonitor>,
     /// Where there are no generations, or nothing that evicts from a cgroup.
     address: Option<AddressReclaim>,
 }
 
+/// The workloads that need ages, by what samples them.
+#[derive(Debug, Default)]
+struct Division {
+    cohort: Vec<Cgroup>,
+    generations: Vec<Cgroup>,
+    address: Vec<(Cgroup, Option<Regions>)>,
+}
+
+impl Division {
+    /// Notes which source samples which workload.
+    fn describe(&self, workloads: &mut Workloads) {
+        let by_address = self.address.iter().map(|(cgroup, _)| cgroup);
+        let sources = [("damon", self.cohort.iter().collect::<Vec<_>>()), ("mglru", self.generations.iter().collect())];
+        let sources = sources.into_iter().chain([("smaps", by_address.collect())]);
+        let mut notes = Vec::new();
+        for (source, cgroups) in sources {
+            for workload in cgroups.iter().filter_map(|cgroup| workloads.all().get(&cgroup.inode)) {
+                notes.push(format!("{}: idle ages are sampled by {source}", workload.path));
+            }
+        }
+        notes.into_iter().for_each(|note| workloads.note(note));
+    }
+}
+
 impl Sampling {
     /// Nothing is sampled yet.
     #[must_use]
-    pub fn new(kernel: &Kernel, schemes: BTreeMap<String, Regions>, windows_s: Vec<u32>) -> Self {
-        Self { kernel: kernel.clone(), schemes, windows_s, generations: None, address: None }
+    pub fn new(kernel: &Kernel, config: SamplingConfig) -> Self {
+        let kernel = kernel.clone();
+        Self { kernel, config, cohorts: None, cohorts_due_s: 0.0, generations: None, address: None }
     }
 
-    /// Goes on by other settings; what they leave as it was is kept.
-    pub fn set(&mut self, schemes: BTreeMap<String, Regions>, windows_s: Vec<u32>) {
-        if windows_s != self.windows_s {
+    /// Goes on by another configuration; what it leaves as it was is kept.
+    pub fn set(&mut self, config: SamplingConfig) {
+        if config.windows_s != self.config.windows_s {
             self.address = None;
         }
-        (self.schemes, self.windows_s, self.generations) = (schemes, windows_s, None);
+        (self.config, self.generations) = (config, None);
     }
 
-    /// When idle ages are to be sampled next, seconds; never where they cannot be.
+    /// When there is something to sample next, seconds; never where nothing can be.
     #[must_use]
     pub fn next_due_s(&self) -> f64 {
-        let generations_s = self.generations.as_ref().map_or(f64::INFINITY, MglruMonitor::due_s);
-        self.address.as_ref().map_or(generations_s, |address| address.due_s().min(generations_s))
+        let due_s = [
+            self.cohorts.as_ref().map(Cohorts::due_s),
+            self.generations.as_ref().map(MglruMonitor::due_s),
+            self.address.as_ref().map(AddressReclaim::due_s),
+        ];
+        due_s.into_iter().flatten().fold(f64::INFINITY, f64::min)
     }
 
     /// The workloads whose memory is searched by its addresses.
@@ -53,17 +111,47 @@ impl Sampling {
         self.address.as_mut()
     }
 
-    /// Samples idle ages, where it is time. Whose are new.
+    /// CPU seconds that kernel threads have spent on sampling.
+    pub fn kernel_cpu_s(&mut self) -> f64 {
+        self.cohorts.as_mut().map_or(0.0, Cohorts::kdamond_s)
+    }
+
+    /// Samples idle ages, where it is time. True if some are new.
     pub fn read(&mut self, now_s: f64, workloads: &mut Workloads) -> bool {
-        let all = self.read_generations(now_s, workloads);
+        let by_cohort = self.read_cohorts(now_s, workloads);
+        let by_generations = self.read_generations(now_s, workloads);
         let some = self.address.as_mut().map(|address| address.sample(now_s)).unwrap_or_default();
-        let are_new = all || !some.is_empty();
+        let are_new = by_cohort || by_generations || !some.is_empty();
         for (id, ages) in some {
             match (ages, workloads.get_mut(id)) {
-                (Ok(ages), Some(workload)) => workload.set_ages(ages),
+                (Ok(ages), Some(workload)) => workload.set_ages("smaps", ages),
                 (Err(error), Some(_)) if !error.is_gone() => workloads.note(format!("idle ages: {error}")),
                 _ => {}
             }
+        }
+        are_new
+    }
+
+    fn read_cohorts(&mut self, now_s: f64, workloads: &mut Workloads) -> bool {
+        let Some(cohorts) = self.cohorts.as_mut().filter(|cohorts| now_s >= cohorts.due_s()) else { return false };
+        if let Err(error) = cohorts.step(now_s) {
+            // Taken again at the next search, unless somebody else is faster.
+            self.cohorts = None;
+            workloads.note(format!("DAMON samples no more: {error}"));
+            return false;
+        }
+        if now_s < self.cohorts_due_s {
+            return false;
+        }
+        let mut are_new = false;
+        for (_, workload) in workloads.iter_mut() {
+            if let Some(picture) = cohorts.picture(workload.cgroup.inode) {
+                workload.set_ages("damon", coarse(&picture.ages, &self.config.windows_s));
+                are_new = true;
+            }
+        }
+        if are_new {
+            self.cohorts_due_s = now_s + self.config.every_s;
         }
         are_new
     }
@@ -75,12 +163,14 @@ impl Sampling {
             Ok(Some(round)) => {
                 let mut ages = by_path(&round);
                 for (_, workload) in workloads.iter_mut() {
-                    workload.set_ages(ages.remove(workload.path.as_str()).unwrap_or_default());
+                    if let Some(ages) = ages.remove(workload.path.as_str()) {
+                        workload.set_ages("mglru", ages);
+                    }
                 }
                 true
             }
             Err(error) => {
-                // Opened anew at the next search: to try at once would be to try without end.
+                // Opened again at the next search: to try at once would be to try without end.
                 self.generations = None;
                 workloads.note(format!("idle ages could not be sampled: {error}"));
                 false
@@ -90,38 +180,106 @@ impl Sampling {
 
     /// Samples the workloads that need it, now that the table was searched.
     pub fn follow(&mut self, now_s: f64, workloads: &mut Workloads) {
-        let aged = workloads.all().values().filter(|workload| workloads.rules().needs_ages(&workload.policy));
-        let of = |workload: &crate::workloads::Workload| {
-            (workload.cgroup.clone(), self.schemes.get(&workload.policy).cloned())
-        };
-        let aged: Vec<(Cgroup, Option<Regions>)> = aged.map(of).collect();
-        let by_address =
-            |(cgroup, schemes): &(Cgroup, Option<Regions>)| cgroup.version == Version::V1 || schemes.is_some();
-        let (mut by_address, by_cgroup): (Vec<_>, Vec<_>) = aged.into_iter().partition(by_address);
-        let by_cgroup: Vec<Cgroup> = by_cgroup.into_iter().map(|(cgroup, _)| cgroup).collect();
-        if let Some(monitor) = &mut self.generations {
-            let ids: BTreeSet<u64> = by_cgroup.iter().map(|cgroup| cgroup.inode).collect();
-            let paths = workloads.all().values().filter(|workload| ids.contains(&workload.cgroup.inode));
-            monitor.follow(paths.map(|workload| workload.path.clone()).collect());
-        } else if !by_cgroup.is_empty() {
-            let target = Target { cgroups: by_cgroup.clone(), ..Target::default() };
-            match MglruMonitor::new(&self.kernel, &target, &self.windows_s) {
-                Ok(monitor) => self.generations = Some(monitor),
-                Err(error) => {
-                    workloads.note(format!("no generations: {error}; idle ages are sampled by accessed bits"));
-                    by_address.extend(by_cgroup.into_iter().map(|cgroup| (cgroup, None)));
-                }
-            }
+        let mut division = self.divide(workloads);
+        if let Err(error) = self.follow_by_cohort(&division.cohort) {
+            self.cohorts = None;
+            workloads.note(format!("no cohort: {}", why_not("damon", &self.kernel, &error)));
+            division.generations.append(&mut division.cohort);
         }
-        if by_address.is_empty() {
+        if let Err(why) = self.follow_by_generations(&division.generations, workloads) {
+            workloads.note(format!("no generations: {why}; idle ages are sampled by accessed bits"));
+            division.address.extend(division.generations.drain(..).map(|cgroup| (cgroup, None)));
+        }
+        division.describe(workloads);
+        if division.address.is_empty() {
             self.address = None;
             return;
         }
-        let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, &self.windows_s));
-        if let Err(error) = address.follow(&by_address, now_s) {
+        let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, &self.config.windows_s));
+        if let Err(error) = address.follow(&division.address, now_s) {
             workloads.note(format!("idle ages are not known: {error}"));
         }
     }
+
+    /// Which source is the best for which workload. Version 1 evicts by address only, and so do schemes.
+    fn divide(&self, workloads: &Workloads) -> Division {
+        let mut division = Division::default();
+        let mut large = Vec::new();
+        let samples_cache = Cohorts::samples_cache(&self.kernel);
+        for workload in workloads.all().values().filter(|workload| workloads.rules().needs_ages(&workload.policy)) {
+            let (cgroup, schemes) = (workload.cgroup.clone(), self.config.schemes.get(&workload.policy).cloned());
+            if cgroup.version == Version::V1 || schemes.is_some() || self.only_smaps() {
+                division.address.push((cgroup, schemes));
+                continue;
+            }
+            let had = self.cohorts.as_ref().is_some_and(|cohorts| cohorts.follows(cgroup.inode));
+            let most = if had { CACHE_SHARE_KEPT } else { CACHE_SHARE };
+            match cgroup.charges(&self.kernel) {
+                Ok(charges) if self.config.monitor.admits("damon") => {
+                    let cache = float(charges.file.saturating_sub(charges.mapped_file));
+                    let all = float(charges.anon + charges.file);
+                    let fits = samples_cache || cache <= most * all || !self.config.monitor.admits("mglru");
+                    large.push((fits, all, cgroup));
+                }
+                _ => division.generations.push(cgroup),
+            }
+        }
+        large.sort_by(|(one, a, _), (other, b, _)| other.cmp(one).then(b.total_cmp(a)));
+        for (at, (fits, _, cgroup)) in large.into_iter().enumerate() {
+            let to = if fits && at < COHORTS { &mut division.cohort } else { &mut division.generations };
+            to.push(cgroup);
+        }
+        division
+    }
+
+    fn only_smaps(&self) -> bool {
+        self.config.monitor == Choice::Named("smaps")
+    }
+
+    /// Takes DAMON if it is needed, and gives it back where it is not.
+    fn follow_by_cohort(&mut self, cgroups: &[Cgroup]) -> Result<()> {
+        if cgroups.is_empty() {
+            self.cohorts = None;
+            return Ok(());
+        }
+        if self.cohorts.is_none() {
+            let journal = Journal::open(self.kernel.clone(), &undo::folder())?;
+            self.cohorts = Some(Cohorts::take(&self.kernel, &journal)?);
+        }
+        let Some(cohorts) = &mut self.cohorts else { return Ok(()) };
+        cohorts.follow(cgroups, PAGES / float(cgroups.len()))
+    }
+
+    fn follow_by_generations(&mut self, cgroups: &[Cgroup], workloads: &Workloads) -> Result<()> {
+        if cgroups.is_empty() {
+            self.generations = None;
+        } else if let Some(monitor) = &mut self.generations {
+            let ids: BTreeSet<u64> = cgroups.iter().map(|cgroup| cgroup.inode).collect();
+            let paths = workloads.all().values().filter(|workload| ids.contains(&workload.cgroup.inode));
+            monitor.follow(paths.map(|workload| workload.path.clone()).collect());
+        } else {
+            let target = Target { cgroups: cgroups.to_vec(), ..Target::default() };
+            self.generations = Some(MglruMonitor::new(&self.kernel, &target, &self.config.windows_s)?);
+        }
+        Ok(())
+    }
+}
+
+/// The same histogram with the configured ages as edges, and no others.
+fn coarse(ages: &[AgeBin], windows_s: &[u32]) -> Vec<AgeBin> {
+    let is_edge = |edge_s: f64| windows_s.iter().any(|window| f64::from(*window).total_cmp(&edge_s).is_eq());
+    let mut bins: Vec<AgeBin> = Vec::new();
+    for bin in ages {
+        match bins.last_mut().filter(|last| last.anon == bin.anon && !last.max_s.is_some_and(is_edge)) {
+            Some(last) => {
+                last.max_s = bin.max_s;
+                last.size.bytes += bin.size.bytes;
+                last.size.ci95 = last.size.ci95.hypot(bin.size.ci95);
+            }
+            None => bins.push(AgeBin { first_touched: None, ..*bin }),
+        }
+    }
+    bins
 }
 
 /// Histograms of idle ages by the cgroup's path, nodes taken together.
@@ -162,6 +320,36 @@ fn by_path(round: &GenerationRound) -> BTreeMap<&str, Vec<AgeBin>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages_of_a_cohort_have_the_configured_edges_only() {
+        let bin = |anon, min_s, max_s, bytes| AgeBin {
+            anon,
+            min_s,
+            max_s,
+            size: Estimate { bytes, ci95: bytes },
+            first_touched: Some(0.0),
+        };
+        let fine = [
+            bin(true, 0.0, Some(1.0), 3.0),
+            bin(true, 1.0, Some(10.0), 4.0),
+            bin(true, 10.0, Some(20.0), 1.0),
+            bin(true, 20.0, None, 2.0),
+            bin(false, 0.0, Some(10.0), 5.0),
+            bin(false, 10.0, None, 6.0),
+        ];
+        let coarse: Vec<_> = coarse(&fine, &[10, 30])
+            .iter()
+            .map(|bin| (bin.anon, bin.min_s, bin.max_s, bin.size.bytes, bin.size.ci95))
+            .collect();
+        let expected = [
+            (true, 0.0, Some(10.0), 7.0, 5.0),
+            (true, 10.0, None, 3.0, 5_f64.sqrt()),
+            (false, 0.0, Some(10.0), 5.0, 5.0),
+            (false, 10.0, None, 6.0, 6.0),
+        ];
+        assert_eq!(coarse, expected);
+    }
 
     #[test]
     fn nodes_are_taken_together_and_only_windows_known_of_all() {

@@ -27,6 +27,25 @@ const LITTLE_S: f64 = 20.0;
 /// Page cache that no process maps is searched for only when there is so much of it (bytes, and share of the target).
 const CACHE_WORTH: (f64, f64) = (4_194_304.0, 0.02);
 
+/// One-page regions for these frames, ascending.
+pub(super) fn setup(frames: &[u64], sampling_s: f64) -> KdamondSetup {
+    let sampling = Duration::from_secs_f64(sampling_s);
+    KdamondSetup {
+        operations: Operations::Paddr,
+        sampling,
+        aggregation: sampling,
+        update: Duration::from_secs(3600),
+        // As many regions as there are: nothing is merged (a merged region would exceed the size limit, which is
+        // the mean size) and nothing is split (a page is the smallest region).
+        min_regions: frames.len(),
+        max_regions: frames.len() * 2 + 16,
+        pids: Vec::new(),
+        goal: None,
+        schemes: Vec::new(),
+        ranges: frames.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
+    }
+}
+
 /// The cohort of one target.
 #[derive(Debug)]
 pub struct CohortMonitor {
@@ -221,28 +240,25 @@ impl CohortMonitor {
         self.wish.is_some()
     }
 
-    /// What DAMON shall be told now, if anything.
+    /// What DAMON is to sample next, if that has changed.
     pub fn take_wish(&mut self, now_s: f64) -> Option<KdamondSetup> {
-        let frames = self.wish.take()?;
+        self.take_frames(now_s).then(|| setup(&self.told, self.sampling_s))
+    }
+
+    /// Adopts the frames that were found last. True if there were new ones to adopt.
+    pub fn take_frames(&mut self, now_s: f64) -> bool {
+        let Some(frames) = self.wish.take() else { return false };
         self.new = frames.iter().copied().filter(|frame| self.told.binary_search(frame).is_err()).collect();
         (self.new_from_s, self.told_s, self.stale) = (f64::INFINITY, now_s, false);
         self.told = frames;
-        let setup = KdamondSetup {
-            operations: Operations::Paddr,
-            sampling: Duration::from_secs_f64(self.sampling_s),
-            aggregation: Duration::from_secs_f64(self.sampling_s),
-            update: Duration::from_secs(3600),
-            // As many regions as there are: nothing is merged (a merged region would exceed the size limit, which is
-            // the mean size) and nothing is split (a page is the smallest region).
-            min_regions: self.told.len(),
-            max_regions: self.told.len() * 2 + 16,
-            pids: Vec::new(),
-            goal: None,
-            schemes: Vec::new(),
-            ranges: self.told.iter().map(|frame| (frame * PAGE, (frame + 1) * PAGE)).collect(),
-        };
         self.on = true;
-        Some(setup)
+        true
+    }
+
+    /// The frames that are sampled, ascending.
+    #[must_use]
+    pub fn frames(&self) -> &[u64] {
+        &self.told
     }
 
     /// DAMON has taken what it was told.

@@ -2,6 +2,7 @@
 
 pub mod bitmap;
 pub mod cohort;
+pub mod cohorts;
 pub mod damon;
 pub mod find;
 mod looker;

@@ -1,0 +1,244 @@
+//! Cohorts of several cgroups on one kdamond: a sample of each one's pages, all checked once a second.
+//!
+//! What serves one target with cohort and map is [`super::damon`]. An agent needs idle ages of several targets, and no map.
+
+use std::collections::BTreeMap;
+
+use lowtide_model::cohort::Picture;
+use lowtide_model::units::float;
+
+use super::Target;
+use super::cohort::{CohortMonitor, setup};
+use super::find::Frames;
+use super::snapshots::split_snapshot;
+use super::teller::Teller;
+use crate::cgroup::Cgroup;
+use crate::damon::{Damon, Operations};
+use crate::proc;
+use crate::root::{Error, Kernel, Result};
+use crate::trace::{Trace, TraceEvent};
+use crate::undo::Journal;
+
+/// Bytes of each CPU's trace buffer: two snapshots of 8,000 pages at about 56 bytes an event.
+const TRACE_BUFFER: usize = 1024 * 1024;
+/// Seconds between two samples of a page.
+const SAMPLING_S: f64 = 1.0;
+/// Seconds between two reads of the trace: it holds more than two samples of every page.
+const READ_S: f64 = 2.0;
+/// Seconds between two walks over the targets, and how many of them pass between two searches for page cache.
+const WALK_S: f64 = 5.0;
+const SEARCH_EVERY: u64 = 3;
+
+/// A snapshot ends where DAMON traced nothing for so long, nanoseconds.
+const GAP_NS: u64 = 400_000_000;
+
+/// One cgroup's cohort.
+#[derive(Debug)]
+struct Member {
+    cgroup: Cgroup,
+    cohort: CohortMonitor,
+    target: Target,
+}
+
+/// The cohorts, by the inode of the cgroup.
+#[derive(Debug)]
+pub struct Cohorts {
+    kernel: Kernel,
+    members: BTreeMap<u64, Member>,
+    trace: Trace,
+    teller: Teller,
+    /// The kdamond's thread, once it runs.
+    kdamond: Option<u32>,
+    /// A commit to DAMON has not been answered yet.
+    busy: bool,
+    /// Members joined or left since the last commit.
+    changed: bool,
+    pending: Vec<TraceEvent>,
+    sampled_s: Option<f64>,
+    walked_s: f64,
+    walks: u64,
+    /// CPU seconds of the kdamond.
+    kdamond_s: f64,
+}
+
+impl Cohorts {
+    /// Takes DAMON; nothing is sampled yet.
+    ///
+    /// # Errors
+    /// If DAMON is missing, or held by someone else.
+    pub fn take(kernel: &Kernel, journal: &Journal) -> Result<Self> {
+        Frames::open(kernel)?;
+        let damon = Damon::take(kernel, journal, 1)?;
+        if !damon.operations(0)?.contains(&Operations::Paddr) {
+            let why = "this kernel's DAMON has no paddr (CONFIG_DAMON_PADDR)";
+            return Err(Error::missing("set up the cohort with", "DAMON", why));
+        }
+        let trace = Trace::open(kernel, journal, TRACE_BUFFER)?;
+        Ok(Self {
+            kernel: kernel.clone(),
+            members: BTreeMap::new(),
+            trace,
+            teller: Teller::new(damon),
+            kdamond: None,
+            busy: false,
+            changed: false,
+            pending: Vec::new(),
+            sampled_s: None,
+            walked_s: f64::NEG_INFINITY,
+            walks: 0,
+            kdamond_s: 0.0,
+        })
+    }
+
+    /// Samples these cgroups from now on, at most so many pages of each. What is known of those that stay is kept.
+    ///
+    /// # Errors
+    /// If the kernel's files on page frames cannot be opened.
+    pub fn follow(&mut self, cgroups: &[Cgroup], pages_each: f64) -> Result<()> {
+        let before = self.members.len();
+        self.members.retain(|inode, _| cgroups.iter().any(|cgroup| cgroup.inode == *inode));
+        self.changed |= self.members.len() != before;
+        for cgroup in cgroups {
+            if let Some(member) = self.members.get_mut(&cgroup.inode) {
+                member.cohort.resize(pages_each, SAMPLING_S);
+                continue;
+            }
+            let frames = Frames::open(&self.kernel)?;
+            let cohort = CohortMonitor::new(frames, pages_each, SAMPLING_S, true, cgroup.inode);
+            let member = Member { cgroup: cgroup.clone(), cohort, target: Target::default() };
+            self.members.insert(cgroup.inode, member);
+            self.walked_s = f64::NEG_INFINITY;
+        }
+        Ok(())
+    }
+
+    /// Whether page cache that no process maps can be sampled: not where the multi-generational LRU is on.
+    pub fn samples_cache(kernel: &Kernel) -> bool {
+        Frames::open(kernel).is_ok_and(|frames| frames.sees_cache())
+    }
+
+    /// Whether a cgroup is among them.
+    pub fn follows(&self, inode: u64) -> bool {
+        self.members.contains_key(&inode)
+    }
+
+    /// When there is something to read or to walk over next, seconds since the boot.
+    pub fn due_s(&self) -> f64 {
+        if self.members.is_empty() {
+            return f64::INFINITY;
+        }
+        let sample_s = self.sampled_s.map_or(f64::INFINITY, |sampled_s| sampled_s + READ_S);
+        sample_s.min(self.walked_s + WALK_S)
+    }
+
+    /// Walks over the cgroups where that is due, and reads what was sampled. True if a sample is new.
+    ///
+    /// # Errors
+    /// If DAMON refuses what it is given, or its trace cannot be read.
+    pub fn step(&mut self, now_s: f64) -> Result<bool> {
+        if now_s >= self.walked_s + WALK_S {
+            self.walk(now_s)?;
+        }
+        self.commit(now_s);
+        self.answers()?;
+        self.samples()
+    }
+
+    fn walk(&mut self, now_s: f64) -> Result<()> {
+        let search = self.walks.is_multiple_of(SEARCH_EVERY);
+        (self.walked_s, self.walks) = (now_s, self.walks + 1);
+        for member in self.members.values_mut() {
+            // A cgroup that is gone leaves with the next call of follow().
+            let Ok(target) = target(&self.kernel, &member.cgroup) else { continue };
+            member.cohort.refresh(&self.kernel, &target, now_s, search)?;
+            member.target = target;
+        }
+        Ok(())
+    }
+
+    /// Hands all frames to DAMON, if some have changed and it is not busy.
+    fn commit(&mut self, now_s: f64) {
+        if self.busy {
+            return;
+        }
+        let taken = self.members.values_mut().fold(false, |any, member| member.cohort.take_frames(now_s) || any);
+        if !taken && !self.changed {
+            return;
+        }
+        let mut frames: Vec<u64> =
+            self.members.values().flat_map(|member| member.cohort.frames().iter().copied()).collect();
+        frames.sort_unstable();
+        frames.dedup();
+        if !frames.is_empty() {
+            (self.busy, self.changed) = (true, false);
+            self.teller.tell(0, setup(&frames, SAMPLING_S));
+        }
+    }
+
+    fn answers(&mut self) -> Result<()> {
+        while let Some(answer) = self.teller.told() {
+            self.busy = false;
+            self.kdamond = answer.pid.or(self.kdamond);
+            answer.result?;
+            let at_s = self.seconds(answer.at_ns);
+            for member in self.members.values_mut() {
+                member.cohort.was_told(answer.start, at_s);
+            }
+        }
+        Ok(())
+    }
+
+    fn samples(&mut self) -> Result<bool> {
+        self.trace.read(&mut self.pending)?;
+        let Some(kdamond) = self.kdamond else { return Ok(false) };
+        let mut events = std::mem::take(&mut self.pending);
+        events.retain(|event| event.kdamond == kdamond);
+        let mut rest = events.as_slice();
+        let mut sampled = false;
+        while let Some((snapshot, after)) = split_snapshot(rest, GAP_NS) {
+            rest = after;
+            let Some(last) = snapshot.last() else { break };
+            let t_s = self.seconds(last.time_ns);
+            for member in self.members.values_mut() {
+                member.cohort.snapshot(t_s, snapshot);
+                // The agent needs ages only.
+                member.cohort.episodes.clear();
+            }
+            (self.sampled_s, sampled) = (Some(t_s), true);
+        }
+        self.pending = rest.to_vec();
+        Ok(sampled)
+    }
+
+    /// Seconds since the boot at a time of the monotonic clock, which stands still while the machine is suspended.
+    fn seconds(&self, monotonic_ns: u64) -> f64 {
+        self.kernel.boot_s() - float(self.kernel.monotonic_ns().saturating_sub(monotonic_ns)) / 1e9
+    }
+
+    /// Idle ages and working sets of a cgroup at the last sample; `None` before the first.
+    pub fn picture(&mut self, inode: u64) -> Option<Picture> {
+        let (sampled_s, member) = (self.sampled_s?, self.members.get_mut(&inode)?);
+        (!member.cohort.cohort.is_empty()).then(|| member.cohort.picture(sampled_s, &member.target))
+    }
+
+    /// CPU seconds of the kdamond so far.
+    pub fn kdamond_s(&mut self) -> f64 {
+        let now_s = self.kdamond.and_then(|pid| proc::cpu_seconds(&self.kernel, pid).ok());
+        self.kdamond_s = now_s.map_or(self.kdamond_s, |now_s| now_s.max(self.kdamond_s));
+        self.kdamond_s
+    }
+}
+
+/// A cgroup as a cohort needs it: its processes, and what is charged to it.
+fn target(kernel: &Kernel, cgroup: &Cgroup) -> Result<Target> {
+    let charges = cgroup.charges(kernel)?;
+    let (mapped, cache) = (charges.mapped_file, charges.file.saturating_sub(charges.mapped_file));
+    Ok(Target {
+        pids: cgroup.pids(kernel)?,
+        cgroups: vec![cgroup.clone()],
+        totals: [charges.anon, mapped, cache].map(float),
+        exact: [true; 3],
+        mapped: Some(float(mapped)),
+        ..Target::default()
+    })
+}
