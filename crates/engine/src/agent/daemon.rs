@@ -295,8 +295,10 @@ impl Agent {
             self.workloads.note(text);
         }
         let mut observation = self.workloads.observe(now_s);
-        if self.workloads.take_searched() {
-            self.sampling.follow(now_s, &mut self.workloads);
+        if self.workloads.take_searched()
+            && let Some(counts) = self.sampling.follow(now_s, &mut self.workloads)
+        {
+            self.sinks.log(now_s, "sampling", &counts.map(|(source, workloads)| (source, workloads.to_string())));
         }
         for (id, workload) in self.workloads.iter_mut() {
             workload.granted = self.granting.of(*id);

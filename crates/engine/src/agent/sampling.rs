@@ -53,6 +53,8 @@ pub struct Sampling {
     generations: Option<MglruMonitor>,
     /// Where there are no generations, or nothing that evicts from a cgroup.
     address: Option<AddressReclaim>,
+    /// How many workloads each source samples.
+    counts: [(&'static str, usize); 3],
 }
 
 /// The workloads that need ages, by what samples them.
@@ -64,18 +66,9 @@ struct Division {
 }
 
 impl Division {
-    /// Notes which source samples which workload.
-    fn describe(&self, workloads: &mut Workloads) {
-        let by_address = self.address.iter().map(|(cgroup, _)| cgroup);
-        let sources = [("damon", self.cohort.iter().collect::<Vec<_>>()), ("mglru", self.generations.iter().collect())];
-        let sources = sources.into_iter().chain([("smaps", by_address.collect())]);
-        let mut notes = Vec::new();
-        for (source, cgroups) in sources {
-            for workload in cgroups.iter().filter_map(|cgroup| workloads.all().get(&cgroup.inode)) {
-                notes.push(format!("{}: idle ages are sampled by {source}", workload.path));
-            }
-        }
-        notes.into_iter().for_each(|note| workloads.note(note));
+    /// How many workloads each source samples.
+    fn counts(&self) -> [(&'static str, usize); 3] {
+        [("damon", self.cohort.len()), ("mglru", self.generations.len()), ("smaps", self.address.len())]
     }
 }
 
@@ -83,8 +76,15 @@ impl Sampling {
     /// Nothing is sampled yet.
     #[must_use]
     pub fn new(kernel: &Kernel, config: SamplingConfig) -> Self {
-        let kernel = kernel.clone();
-        Self { kernel, config, cohorts: None, cohorts_due_s: 0.0, generations: None, address: None }
+        Self {
+            kernel: kernel.clone(),
+            config,
+            cohorts: None,
+            cohorts_due_s: 0.0,
+            generations: None,
+            address: None,
+            counts: Division::default().counts(),
+        }
     }
 
     /// Goes on by another configuration; what it leaves as it was is kept.
@@ -178,8 +178,8 @@ impl Sampling {
         }
     }
 
-    /// Samples the workloads that need it, now that the table was searched.
-    pub fn follow(&mut self, now_s: f64, workloads: &mut Workloads) {
+    /// Samples the workloads that need it, now that the table was searched. How many each source samples, where that has changed.
+    pub fn follow(&mut self, now_s: f64, workloads: &mut Workloads) -> Option<[(&'static str, usize); 3]> {
         let mut division = self.divide(workloads);
         if let Err(error) = self.follow_by_cohort(&division.cohort) {
             self.cohorts = None;
@@ -190,15 +190,16 @@ impl Sampling {
             workloads.note(format!("no generations: {why}; idle ages are sampled by accessed bits"));
             division.address.extend(division.generations.drain(..).map(|cgroup| (cgroup, None)));
         }
-        division.describe(workloads);
         if division.address.is_empty() {
             self.address = None;
-            return;
+        } else {
+            let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, &self.config.windows_s));
+            if let Err(error) = address.follow(&division.address, now_s) {
+                workloads.note(format!("idle ages are not known: {error}"));
+            }
         }
-        let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, &self.config.windows_s));
-        if let Err(error) = address.follow(&division.address, now_s) {
-            workloads.note(format!("idle ages are not known: {error}"));
-        }
+        let counts = division.counts();
+        (std::mem::replace(&mut self.counts, counts) != counts).then_some(counts)
     }
 
     /// Which source is the best for which workload. Version 1 evicts by address only, and so do schemes.
