@@ -161,8 +161,10 @@ impl Cohorts {
         if self.busy {
             return;
         }
-        let taken = self.members.values_mut().fold(false, |any, member| member.cohort.take_frames(now_s) || any);
-        if !taken && !self.changed {
+        for member in self.members.values_mut() {
+            self.changed |= member.cohort.take_frames(now_s);
+        }
+        if !self.changed {
             return;
         }
         let mut frames: Vec<u64> =
