@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use lowtide::compare::outcome::{Outcome, Outcomes};
+use lowtide::compare::outcome::{RunOutcome, Outcomes};
 use lowtide::compare::tables::counting;
 use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts, Point};
@@ -99,13 +99,13 @@ fn by_agent(args: &FidelityArgs) -> anyhow::Result<Vec<Vec<String>>> {
 
 fn row(
     args: &FidelityArgs,
-    runs: &[Outcome],
+    runs: &[RunOutcome],
     program: &str,
     config: &str,
     age_s: f64,
 ) -> anyhow::Result<Option<Vec<String>>> {
     let records = |config: &'static str| counting(runs, program, config).map(move |run| (config, run));
-    let open = |(config, run): (&str, &Outcome)| {
+    let open = |(config, run): (&str, &RunOutcome)| {
         let folder = args.folder.join(format!("{program}-{config}-{}", run.round));
         Record::open(&folder).with_context(|| format!("{}: compare with --keep", folder.display()))
     };
@@ -119,7 +119,7 @@ fn row(
         measured.extend(outcome(&open(run)?));
     }
     // One that runs for a given time reports how much work it did.
-    let time = |run: &Outcome| run.figure.map_or(run.runtime_s, |figure| 1.0 / figure);
+    let time = |run: &RunOutcome| run.figure.map_or(run.runtime_s, |figure| 1.0 / figure);
     let runtime = |config| stats::mean(&records(config).map(|(_, run)| time(run)).collect::<Vec<f64>>());
     let slower = runtime(config).zip(runtime("orig")).map(|(taken, original)| taken / original - 1.0);
     let (Some(predicted), Some(measured)) = (mean(&predicted), mean(&measured)) else { return Ok(None) };

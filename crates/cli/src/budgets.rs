@@ -95,7 +95,7 @@ impl fmt::Display for Question {
 
 /// What one record says.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct RecordBudget {
     /// Its folder.
     pub record: PathBuf,
     /// What ran.
@@ -116,7 +116,7 @@ pub struct Told {
     pub budgets: Vec<Budget>,
 }
 
-impl Told {
+impl RecordBudget {
     /// The command on a line.
     #[must_use]
     pub fn command(&self) -> String {
@@ -186,7 +186,7 @@ pub fn sure_swap(records: &[PathBuf]) -> anyhow::Result<u64> {
 ///
 /// # Errors
 /// If there is no record.
-pub fn tell(dir: &Path, question: Question) -> anyhow::Result<Told> {
+pub fn tell(dir: &Path, question: Question) -> anyhow::Result<RecordBudget> {
     let mut told = predicted(dir, question)?;
     let verified = verify::verified(dir);
     // What held with more swap, or with slower memory, says nothing of less.
@@ -212,7 +212,7 @@ pub fn tell(dir: &Path, question: Question) -> anyhow::Result<Told> {
 ///
 /// # Errors
 /// If there is no record.
-pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
+pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget> {
     match lowtide_record::finish(dir) {
         Ok(_) | Err(StoreError::Live(_)) => {}
         Err(error @ StoreError::NotARecord { .. }) => return Err(error.into()),
@@ -235,7 +235,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<Told> {
         costs: question.below.costs(&meta.refault_costs),
     };
     let last_s = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
-    let told = Told {
+    let told = RecordBudget {
         record: dir.to_path_buf(),
         argv: meta.command.clone(),
         started_s: meta.started_unix_s,
@@ -276,9 +276,9 @@ fn cut_short(meta: &Meta) -> Option<String> {
 
 /// What all records together say.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct BudgetAnswer {
     /// Each of them.
-    pub told: Vec<Told>,
+    pub told: Vec<RecordBudget>,
     /// What each node has to have; a program that ran alone is one of its own.
     pub nodes: Vec<Node>,
     /// Of each kind of budget the largest that any node has to have.
@@ -289,7 +289,7 @@ pub struct Answer {
 
 /// The ranks of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Run {
+pub struct RankedRun {
     /// What tells it apart.
     pub run: String,
     /// How many ranks it had.
@@ -300,12 +300,12 @@ pub struct Run {
     pub skew: Option<Skew>,
 }
 
-impl Answer {
+impl BudgetAnswer {
     /// Puts records together.
     #[must_use]
-    pub fn of(told: Vec<Told>, question: Question) -> Self {
+    pub fn of(told: Vec<RecordBudget>, question: Question) -> Self {
         let rank = |one| {
-            let Told { task, class, started_s, runtime_s, budgets, .. }: &Told = one;
+            let RecordBudget { task, class, started_s, runtime_s, budgets, .. }: &RecordBudget = one;
             Rank { task: task.as_ref(), class, ran_s: [*started_s, started_s + runtime_s], budgets }
         };
         let nodes = nodes::nodes(&told.iter().map(rank).collect::<Vec<_>>());
@@ -335,18 +335,18 @@ impl Answer {
 
     /// The runs that had several ranks.
     #[must_use]
-    pub fn runs(&self) -> Vec<Run> {
-        let mut all: BTreeMap<&str, Vec<(usize, &Told, &Task)>> = BTreeMap::new();
+    pub fn runs(&self) -> Vec<RankedRun> {
+        let mut all: BTreeMap<&str, Vec<(usize, &RecordBudget, &Task)>> = BTreeMap::new();
         for (place, one) in self.told.iter().enumerate() {
             if let Some(task) = one.task.as_ref().filter(|task| task.ranks > 1) {
                 all.entry(&task.run).or_default().push((place, one, task));
             }
         }
-        let run = |(run, members): (&str, Vec<(usize, &Told, &Task)>)| {
+        let run = |(run, members): (&str, Vec<(usize, &RecordBudget, &Task)>)| {
             let tasks: Vec<&Task> = members.iter().map(|(.., task)| *task).collect();
             let needs = members.iter().filter_map(|(place, one, _)| Some((*place, one.bytes(Mechanism::Lowtide)?)));
             let needs: Vec<(usize, u64)> = needs.collect();
-            Run {
+            RankedRun {
                 run: run.to_owned(),
                 ranks: tasks.iter().map(|task| task.ranks).max().unwrap_or(0),
                 missing: nodes::missing(&tasks),
@@ -436,8 +436,8 @@ pub(crate) mod tests {
     }
 
     /// A record of a program that asks for so much.
-    pub fn told(bytes: u64) -> Told {
-        Told {
+    pub fn told(bytes: u64) -> RecordBudget {
+        RecordBudget {
             record: "a".into(),
             argv: vec!["solve\nx".to_owned()],
             started_s: 0.0,
@@ -451,9 +451,9 @@ pub(crate) mod tests {
     }
 
     /// A rank of four.
-    pub fn rank(rank: u32, node: &str, bytes: u64) -> Told {
+    pub fn rank(rank: u32, node: &str, bytes: u64) -> RecordBudget {
         let task = Task { run: "slurm-7.0".to_owned(), rank, ranks: 4, node: node.to_owned(), partition: None };
-        Told { task: Some(task), record: format!("r{rank}").into(), ..told(bytes) }
+        RecordBudget { task: Some(task), record: format!("r{rank}").into(), ..told(bytes) }
     }
 
     #[test]
@@ -467,7 +467,7 @@ pub(crate) mod tests {
     #[test]
     fn the_largest_of_several_counts() {
         let all = [told(100 * MIB), told(300 * MIB), told(200 * MIB)];
-        let answer = Answer::of(all.to_vec(), question(true));
+        let answer = BudgetAnswer::of(all.to_vec(), question(true));
         assert_eq!(answer.largest.iter().map(|budget| budget.bytes / MIB).collect::<Vec<_>>(), [600, 300]);
         assert!(!answer.has_ranks() && answer.runs().is_empty() && answer.doubts().is_empty());
     }
@@ -475,7 +475,7 @@ pub(crate) mod tests {
     #[test]
     fn ranks_are_added_up_on_their_node_and_what_is_not_known_is_said() {
         let all = vec![rank(0, "a", 100 * MIB), rank(1, "a", 100 * MIB), rank(2, "b", 150 * MIB)];
-        let answer = Answer::of(all, question(true));
+        let answer = BudgetAnswer::of(all, question(true));
         // Half a MiB of headroom each: the root of two halves squared for both.
         let own = answer.budget(Mechanism::Lowtide).unwrap();
         assert_eq!((own.bytes / MIB, answer.nodes.len()), (199, 2));
@@ -487,8 +487,9 @@ pub(crate) mod tests {
 
     #[test]
     fn programs_are_told_apart_and_their_inputs_are_not() {
-        let with = |argv: &[&str]| Told { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..told(MIB) };
-        let doubts = |all: &[Told]| Answer::of(all.to_vec(), question(true)).doubts();
+        let with =
+            |argv: &[&str]| RecordBudget { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..told(MIB) };
+        let doubts = |all: &[RecordBudget]| BudgetAnswer::of(all.to_vec(), question(true)).doubts();
         assert_eq!(doubts(&[with(&["/bin/solve", "a"]), with(&["solve", "b"])]), [""; 0]);
         assert_eq!(doubts(&[with(&["python3", "-u", "x.py", "1"]), with(&["python3.13", "x.py"])]).len(), 1);
         assert_eq!(doubts(&[with(&["python3", "x.py"]), with(&["python3", "y.py"])]).len(), 1);

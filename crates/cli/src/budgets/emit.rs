@@ -3,7 +3,7 @@
 use lowtide_model::budget::{Budget, Evidence, Mechanism, by};
 use lowtide_model::units::human_seconds;
 
-use super::Answer;
+use super::BudgetAnswer;
 use crate::compare::scope::memory_max;
 use lowtide_report::bottom_line::limit;
 
@@ -24,7 +24,7 @@ const NAMED: usize = 8;
 
 /// The text to paste.
 #[must_use]
-pub fn emitted(emit: Emit, own: &Budget, answer: &Answer) -> String {
+pub fn emitted(emit: Emit, own: &Budget, answer: &BudgetAnswer) -> String {
     let mib = own.bytes.div_ceil(MIB);
     let evidence: String = evidence(own, answer).iter().map(|line| format!("# {line}\n")).collect();
     match emit {
@@ -37,7 +37,7 @@ pub fn emitted(emit: Emit, own: &Budget, answer: &Answer) -> String {
     }
 }
 
-fn evidence(own: &Budget, answer: &Answer) -> Vec<String> {
+fn evidence(own: &Budget, answer: &BudgetAnswer) -> Vec<String> {
     let mib = |bytes: Option<u64>| bytes.map_or_else(|| "no budget".to_owned(), limit);
     let of = |budgets: &[Budget]| mib(by(Mechanism::Lowtide, budgets).map(|budget| budget.bytes));
     let proof = match own.basis {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn others_are_told_in_their_words_with_the_evidence() {
-        let answer = Answer::of(vec![told(100 * MIB + 1)], question(true));
+        let answer = BudgetAnswer::of(vec![told(100 * MIB + 1)], question(true));
         let own = *answer.budget(Mechanism::Lowtide).unwrap();
         let text = |emit| emitted(emit, &own, &answer);
         assert!(text(Emit::Systemd).ends_with("[Service]\nMemoryMax=101M\n"));
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_batch_script_is_told_which_node_sets_it() {
         let ranks = (0..4).map(|i| rank(i, if i < 3 { "a" } else { "b" }, 100 * MIB)).collect();
-        let answer = Answer::of(ranks, question(false));
+        let answer = BudgetAnswer::of(ranks, question(false));
         let text = emitted(Emit::Slurm, answer.budget(Mechanism::Lowtide).unwrap(), &answer);
         assert!(text.starts_with("#SBATCH --mem=300M\n# lowtide budget: 300 MiB a node"), "{text}");
         assert!(text.contains("# set by a in slurm-7.0: 3 ranks at a time\n"), "{text}");

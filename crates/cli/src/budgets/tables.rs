@@ -7,7 +7,7 @@ use lowtide_model::stats;
 use lowtide_model::units::{human_bytes, human_seconds};
 use serde_json::json;
 
-use super::{Answer, Below, Told};
+use super::{Below, BudgetAnswer, RecordBudget};
 use crate::verify::Verdicts;
 use lowtide_report::text::{Grid, whole_bytes};
 
@@ -16,7 +16,7 @@ const ROWS: usize = 32;
 
 /// All of it.
 #[must_use]
-pub fn grids(answer: &Answer) -> Vec<Grid> {
+pub fn grids(answer: &BudgetAnswer) -> Vec<Grid> {
     let mut grids = vec![budgets(answer)];
     if answer.has_ranks() {
         grids.extend([nodes(answer), runs(answer)]);
@@ -30,7 +30,7 @@ pub fn grids(answer: &Answer) -> Vec<Grid> {
     grids
 }
 
-fn budgets(answer: &Answer) -> Grid {
+fn budgets(answer: &BudgetAnswer) -> Grid {
     let whom = if answer.has_ranks() { "each node" } else { "it" };
     let fast = if let Below::Slower(_) = answer.question.below { "fast " } else { "" };
     let title = format!("How much {fast}memory to give {whom} ({})", answer.question);
@@ -79,7 +79,7 @@ fn left_out(grid: &mut Grid, count: usize) {
     }
 }
 
-fn nodes(answer: &Answer) -> Grid {
+fn nodes(answer: &BudgetAnswer) -> Grid {
     let head = ["node", "run", "ranks at a time", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let sets = answer.budget(Mechanism::Lowtide);
     let sets = answer.nodes.iter().find(|node| sets.is_some_and(|own| node.budgets.contains(own)));
@@ -94,7 +94,7 @@ fn nodes(answer: &Answer) -> Grid {
     grid
 }
 
-fn runs(answer: &Answer) -> Grid {
+fn runs(answer: &BudgetAnswer) -> Grid {
     let head = ["run", "ranks", "without a record", "needs most", "as much as", "mean of all", "skew"];
     let mut grid = Grid::new("How even its ranks are", &head);
     for run in answer.runs() {
@@ -116,7 +116,7 @@ fn runs(answer: &Answer) -> Grid {
     grid
 }
 
-fn classes(answer: &Answer) -> Grid {
+fn classes(answer: &BudgetAnswer) -> Grid {
     let head = ["nodes with", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let mut grid = Grid::new("For each kind of node", &head);
     for (class, budgets) in answer.classes() {
@@ -125,7 +125,7 @@ fn classes(answer: &Answer) -> Grid {
     grid
 }
 
-fn records(answer: &Answer) -> Grid {
+fn records(answer: &BudgetAnswer) -> Grid {
     let head = ["record", "rank", "runtime", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let mut grid = Grid::new("Record by record", &head);
     let (these, more) = shown(&answer.told, |one| one.bytes(Mechanism::Lowtide));
@@ -146,15 +146,15 @@ fn records(answer: &Answer) -> Grid {
 
 /// What each record asks for, bytes.
 #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-fn own(answer: &Answer) -> Vec<f64> {
+fn own(answer: &BudgetAnswer) -> Vec<f64> {
     answer.told.iter().filter_map(|one| one.bytes(Mechanism::Lowtide)).map(|bytes| bytes as f64).collect()
 }
 
 /// All of it as JSON.
 #[must_use]
-pub fn whole(answer: &Answer, verdicts: Option<&Verdicts>) -> serde_json::Value {
+pub fn whole(answer: &BudgetAnswer, verdicts: Option<&Verdicts>) -> serde_json::Value {
     let own = own(answer);
-    let record = |one: &Told| {
+    let record = |one: &RecordBudget| {
         json!({
             "record": one.record,
             "command": one.command(),
@@ -189,8 +189,8 @@ mod tests {
     use super::super::tests::{MIB, question, rank, told};
     use super::*;
 
-    fn answer(told: Vec<Told>) -> Answer {
-        Answer::of(told, question(true))
+    fn answer(told: Vec<RecordBudget>) -> BudgetAnswer {
+        BudgetAnswer::of(told, question(true))
     }
 
     #[test]

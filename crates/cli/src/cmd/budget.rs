@@ -9,10 +9,10 @@ use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::meta::DURATION;
-use lowtide_model::units::{Share, Size, Span, human_bytes};
+use lowtide_model::units::{Share, Size, Span, float, human_bytes};
 
 use crate::budgets::emit::{Emit, emitted};
-use crate::budgets::{self, Answer, Below, Question, Told, tables};
+use crate::budgets::{self, Below, BudgetAnswer, Question, RecordBudget, tables};
 use crate::output::terminal;
 use crate::recommend;
 use crate::session;
@@ -95,15 +95,15 @@ pub fn run(args: &BudgetArgs) -> anyhow::Result<i32> {
     }
     let below = args.slow_tier.map_or(Below::of_swap(swap), |time| Below::Slower(time.0.as_secs_f64()));
     let question = Question { slowdown: args.slowdown, below };
-    let tell = || records.iter().map(|dir| budgets::tell(dir, question)).collect::<anyhow::Result<Vec<Told>>>();
-    let mut answer = Answer::of(tell()?, question);
+    let tell = || records.iter().map(|dir| budgets::tell(dir, question)).collect::<anyhow::Result<Vec<RecordBudget>>>();
+    let mut answer = BudgetAnswer::of(tell()?, question);
     let verdicts = match answer.told.as_slice() {
         [one] if args.verify => {
             let Some(verdicts) = verify(args, one, question)? else {
                 eprintln!("lowtide: interrupted; go on with: lowtide budget {} --verify", one.record.display());
                 return Ok(130);
             };
-            answer = Answer::of(tell()?, question);
+            answer = BudgetAnswer::of(tell()?, question);
             Some(verdicts)
         }
         _ => None,
@@ -129,7 +129,7 @@ fn usage<T>(message: &str) -> anyhow::Result<T> {
     Err(Failure::new(code::USAGE, message).into())
 }
 
-fn print(args: &BudgetArgs, answer: &Answer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
+fn print(args: &BudgetArgs, answer: &BudgetAnswer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
     let own = answer.budget(Mechanism::Lowtide);
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -169,7 +169,7 @@ fn check_verifiable(args: &BudgetArgs, records: &[PathBuf]) -> anyhow::Result<()
     verify::check(&Kernel::default())
 }
 
-fn unknown(answer: &Answer) -> Failure {
+fn unknown(answer: &BudgetAnswer) -> Failure {
     let mut silent = answer.told.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
     let record = silent.next().map_or_else(String::new, |one| one.record.display().to_string());
     let message = format!(
@@ -183,7 +183,7 @@ fn unlimited(largest: &[Budget]) -> Option<u64> {
 }
 
 /// Runs the program under its budgets. `None` if that was interrupted.
-fn verify(args: &BudgetArgs, one: &Told, question: Question) -> anyhow::Result<Option<Verdicts>> {
+fn verify(args: &BudgetArgs, one: &RecordBudget, question: Question) -> anyhow::Result<Option<Verdicts>> {
     let kernel = Kernel::default();
     let room = budgets::sure_swap(&[])?;
     let mut all = BTreeMap::new();
@@ -198,12 +198,11 @@ fn verify(args: &BudgetArgs, one: &Told, question: Question) -> anyhow::Result<O
     if let (Some(limit), Some(most)) = (limit, most.map(|budget| budget.bytes).max())
         && limit < most
     {
-        #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-        let limit = human_bytes(limit as f64);
+        let limit = human_bytes(float(limit));
         eprintln!("lowtide: a limit of {limit} is set above: no run can have more, those without a limit neither");
     }
     let asked = Asked { slowdown: args.slowdown.0, runs: args.runs, least: args.least, swap_bytes: room };
-    let Some(verdicts) = verify::verify(&one.record, &one.argv, one.runtime_s, &all, asked)? else {
+    let Some(verdicts) = verify::verify(one, &all, asked)? else {
         return Ok(None);
     };
     let all: Vec<Budget> = all.into_values().flatten().collect();

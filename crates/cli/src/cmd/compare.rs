@@ -1,6 +1,6 @@
 //! `lowtide compare`: programs run in several configurations, side by side.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,16 +11,18 @@ use serde_json::json;
 
 use crate::acts::SwapTo;
 use crate::compare::mix;
-use crate::compare::order::{Turn, order};
-use crate::compare::outcome::{Outcome, Outcomes};
+use crate::compare::order::{PlannedRun, order};
+use crate::compare::outcome::{Outcomes, RunOutcome};
 use crate::compare::published;
 use crate::compare::runner::{Runner, Stop};
-use crate::compare::suite::{Config, Suite};
-use crate::compare::tables::{self, FIGURE, METRICS, Metric};
+use crate::compare::suite::{Configuration, Suite};
+use crate::compare::tables::{self, Cell, FIGURE, METRICS, Metric};
 use crate::output::terminal;
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
+use lowtide_model::interval::Change;
+use lowtide_model::units::{float, human_seconds};
 use lowtide_report::forest::{self, Chapter, Mark};
 use lowtide_report::text::Grid;
 
@@ -56,7 +58,7 @@ pub struct CompareArgs {
     keep: bool,
     /// How to print
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    format: CompareFormat,
     /// A program to run
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", required_unless_present = "suite")]
     command: Vec<String>,
@@ -64,7 +66,7 @@ pub struct CompareArgs {
 
 /// How the comparison is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+enum CompareFormat {
     Text,
     Markdown,
     Csv,
@@ -77,7 +79,7 @@ enum Format {
 struct Plan {
     schema: u32,
     suite: Suite,
-    configs: Vec<Config>,
+    configs: Vec<Configuration>,
     runs: u32,
     seed: u64,
     swap: Option<String>,
@@ -105,9 +107,9 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<i32> {
         eprintln!("lowtide: interrupted; go on with the same command and --out {}", folder.display());
         return Ok(130);
     }
-    let whole = Whole { plan: &plan, runs: &outcomes.all, published: args.published };
-    std::fs::write(folder.join("report.html"), whole.page()?)?;
-    whole.print(args.format)?;
+    let comparison = Comparison::new(&plan, &outcomes.all, args.published);
+    std::fs::write(folder.join("report.html"), comparison.page()?)?;
+    comparison.print(args.format)?;
     eprintln!("\nreport: {}", folder.join("report.html").display());
     Ok(if outcomes.all.iter().any(|run| run.failure.is_some()) { code::OTHER } else { 0 })
 }
@@ -142,243 +144,191 @@ fn keep_plan(folder: &Path, plan: &Plan) -> anyhow::Result<()> {
     }
 }
 
-/// Makes the runs that were not made yet. True if it was interrupted.
+/// Makes the runs that are still missing. True if it was interrupted.
 fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow::Result<bool> {
     let all: Vec<&str> = plan.suite.names().collect();
-    let names = |turn: &Turn| (all[turn.program].to_owned(), plan.configs[turn.config].name.clone());
-    let turns = order(all.len(), plan.configs.len(), plan.runs, plan.seed).into_iter();
-    let left: Vec<Turn> = turns
-        .filter(|turn| mix::is_needed(&plan.suite, turn))
-        .filter(|turn| {
-            let (program, config) = names(turn);
-            !outcomes.has(&program, &config, turn.round)
-        })
+    let config = |run: &PlannedRun| &plan.configs[run.config];
+    let planned = order(all.len(), plan.configs.len(), plan.runs, plan.seed).into_iter();
+    let left: Vec<PlannedRun> = planned
+        .filter(|run| mix::is_needed(&plan.suite, run))
+        .filter(|run| !outcomes.has(all[run.program], &config(run).name, run.round))
         .collect();
-    let bar = progress(left.len() as u64);
+    let bar = ProgressBar::new(u64::try_from(left.len())?)
+        .with_style(ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {prefix}: {msg}")?);
     let started = Instant::now();
-    for (done, turn) in left.iter().enumerate() {
-        let (program, config) = names(turn);
-        let round = if turn.round == 0 { "warm-up".to_owned() } else { format!("round {}", turn.round) };
-        if let Some(bar) = &bar {
-            bar.set_message(format!("{program}, {config}, {round}"));
-        }
-        let work = mix::work(&plan.suite, turn.program, &outcomes.all).map_err(anyhow::Error::msg)?;
-        match runner.run(&work, &plan.configs[turn.config], turn.round) {
+    for (done, run) in left.iter().enumerate() {
+        let round = if run.round == 0 { "warm-up".to_owned() } else { format!("round {}", run.round) };
+        let what = format!("{}, {}, {round}", all[run.program], config(run).name);
+        bar.set_message(what.clone());
+        let spec = mix::spec(&plan.suite, run.program, &outcomes.all).map_err(anyhow::Error::msg)?;
+        match runner.run(&spec, config(run), run.round) {
             Ok(outcome) => {
-                if let (Some(why), None) = (&outcome.failure, &bar) {
-                    eprintln!("lowtide: {program}, {config}, {round}: {why}");
+                if let (Some(why), true) = (&outcome.failure, bar.is_hidden()) {
+                    eprintln!("lowtide: {what}: {why}");
                 }
                 outcomes.add(outcome)?;
             }
-            Err(Stop::Interrupted) => return Ok(true),
-            Err(Stop::Impossible(error)) => return Err(error),
-            Err(other) => anyhow::bail!(other),
+            Err(error) if Stop::is_interrupted(&error) => return Ok(true),
+            Err(error) => return Err(error),
         }
-        if let Some(bar) = &bar {
-            // Runs take about as long as those before them.
-            #[expect(clippy::cast_precision_loss, reason = "hundreds of runs")]
-            let left_s = started.elapsed().as_secs_f64() / (done + 1) as f64 * (left.len() - done - 1) as f64;
-            bar.set_prefix(format!("{} left", lowtide_model::units::human_seconds(left_s)));
-            bar.inc(1);
-        }
+        // Runs take about as long as those before them.
+        let left_s = started.elapsed().as_secs_f64() / float(done + 1) * float(left.len() - done - 1);
+        bar.set_prefix(format!("{} left", human_seconds(left_s)));
+        bar.inc(1);
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    bar.finish_and_clear();
     Ok(false)
 }
 
-fn progress(runs: u64) -> Option<ProgressBar> {
-    if !std::io::stderr().is_terminal() || runs == 0 {
-        return None;
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {prefix}: {msg}");
-    let bar = ProgressBar::new(runs);
-    Some(style.map_or(bar.clone(), |style| bar.with_style(style)))
-}
-
 /// A comparison with all its runs.
-struct Whole<'a> {
+struct Comparison<'a> {
     plan: &'a Plan,
-    runs: &'a [Outcome],
+    runs: &'a [RunOutcome],
+    /// What is compared: mixes, if there are any.
+    programs: Vec<String>,
+    configs: Vec<String>,
+    metrics: Vec<Metric>,
+    cells: Vec<Cell>,
     published: bool,
 }
 
-impl Whole<'_> {
-    /// What is compared: mixes, if there are any.
-    fn programs(&self) -> Vec<String> {
-        let suite = &self.plan.suite;
+impl<'a> Comparison<'a> {
+    fn new(plan: &'a Plan, runs: &'a [RunOutcome], published: bool) -> Self {
+        let suite = &plan.suite;
         let alone = if suite.mixes.is_empty() { 0 } else { suite.programs.len() };
-        suite.names().skip(alone).map(str::to_owned).collect()
+        let programs: Vec<String> = suite.names().skip(alone).map(str::to_owned).collect();
+        let configs: Vec<String> = plan.configs.iter().map(|config| config.name.clone()).collect();
+        let figure = suite.programs.iter().any(|program| program.figure.is_some());
+        let metrics: Vec<Metric> = match suite.mixes.as_slice() {
+            [] => METRICS.into_iter().chain(figure.then_some(FIGURE)).collect(),
+            // Of several programs together only the time is a figure of all; the rest is in the tables of mixes.
+            _ => METRICS[..1].to_vec(),
+        };
+        let cells = tables::cells(runs, &programs, &configs, &metrics);
+        Self { plan, runs, programs, configs, metrics, cells, published }
     }
 
-    fn configs(&self) -> Vec<String> {
-        self.plan.configs.iter().map(|config| config.name.clone()).collect()
+    fn means(&self, metric: &Metric) -> Grid {
+        tables::means(&self.cells, metric, &self.programs, &self.configs)
     }
 
-    fn metrics(&self) -> Vec<Metric> {
-        if !self.plan.suite.mixes.is_empty() {
-            // Only time can be told of several at once; the rest is in the tables of mixes.
-            return METRICS[..1].to_vec();
-        }
-        let figure = self.plan.suite.programs.iter().any(|program| program.figure.is_some());
-        METRICS.into_iter().chain(figure.then_some(FIGURE)).collect()
-    }
-
-    fn cells(&self) -> Vec<tables::Cell> {
-        tables::cells(self.runs, &self.programs(), &self.configs(), &self.metrics())
-    }
-
-    fn beside(&self, cells: &[tables::Cell]) -> Option<Grid> {
-        let (programs, configs) = (self.programs(), self.configs());
+    /// The tables beside those of the metrics.
+    fn others(&self) -> Vec<Grid> {
         let ours = |metric: &Metric, config: &str| {
-            let sums = tables::totals(cells, metric, &programs, &configs);
-            let at = configs.iter().position(|name| name == config)?;
+            let sums = tables::totals(&self.cells, metric, &self.programs, &self.configs);
+            let at = self.configs.iter().position(|name| name == config)?;
             (sums[0] > 0.0).then(|| 100.0 * (sums[at] / sums[0] - 1.0))
         };
-        self.published.then(|| published::grid(&METRICS, &configs, ours)).filter(|grid| !grid.rows.is_empty())
+        let mut grids = tables::effects(self.runs, &self.programs, &self.configs);
+        if self.published {
+            grids.push(published::grid(&METRICS, &self.configs, ours));
+        }
+        grids.push(tables::failures(self.runs));
+        grids.retain(|grid| !grid.rows.is_empty());
+        grids
     }
 
     fn grids(&self) -> Vec<Grid> {
-        let (programs, configs) = (self.programs(), self.configs());
-        let (metrics, cells) = (self.metrics(), self.cells());
-        let mut grids = mix::grids(&self.plan.suite, self.runs, &configs);
-        grids.extend(metrics.iter().map(|metric| tables::means(&cells, metric, &programs, &configs)));
-        grids.extend(metrics.iter().map(|metric| tables::paired(&cells, metric)));
-        grids.extend(metrics.iter().map(|metric| tables::spread(&cells, metric)));
-        grids.extend(tables::effects(self.runs, &programs, &configs));
-        grids.extend(self.beside(&cells));
-        grids.extend(tables::failures(self.runs));
-        grids.into_iter().filter(|grid| !grid.rows.is_empty()).collect()
+        let mut grids = mix::grids(&self.plan.suite, self.runs, &self.configs);
+        grids.extend(self.metrics.iter().map(|metric| self.means(metric)));
+        grids.extend(self.metrics.iter().map(|metric| tables::paired(&self.cells, metric)));
+        grids.extend(self.metrics.iter().map(|metric| tables::spread(&self.cells, metric)));
+        grids.extend(self.others());
+        grids.retain(|grid| !grid.rows.is_empty());
+        grids
     }
 
     fn page(&self) -> anyhow::Result<String> {
-        let (programs, configs) = (self.programs(), self.configs());
-        let cells = self.cells();
-        let mut chapters: Vec<Chapter> = self
-            .metrics()
-            .iter()
-            .map(|metric| Chapter {
-                title: metric.name.to_owned(),
-                meaning: format!(
-                    "{}: percent over orig in the same round, geometric mean and its 95 % interval.",
-                    metric.about
-                ),
-                marks: marks(&cells, metric),
-                grids: vec![
-                    tables::means(&cells, metric, &programs, &configs),
-                    tables::paired(&cells, metric),
-                    tables::spread(&cells, metric),
-                ],
-                ..Chapter::default()
-            })
-            .collect();
-
-        // Of programs together, how each fared comes first.
-        chapters.splice(0..0, mix::chapters(&self.plan.suite, self.runs, &configs));
-        let others: Vec<Grid> = tables::effects(self.runs, &programs, &configs)
-            .into_iter()
-            .chain(self.beside(&cells))
-            .chain(tables::failures(self.runs))
-            .collect();
+        let of_metric = |metric: &Metric| Chapter {
+            title: metric.name.to_owned(),
+            meaning: format!(
+                "{}: percent over orig in the same round, geometric mean and its 95 % interval.",
+                metric.about
+            ),
+            marks: marks(&self.cells, metric),
+            grids: vec![self.means(metric), tables::paired(&self.cells, metric), tables::spread(&self.cells, metric)],
+            ..Chapter::default()
+        };
+        let mut chapters = mix::chapters(&self.plan.suite, self.runs, &self.configs);
+        chapters.extend(self.metrics.iter().map(of_metric));
         chapters.push(Chapter {
             title: "Effects and price".to_owned(),
-            meaning: "What came of it beside time and memory.".to_owned(),
-            grids: others,
+            meaning: "Other effects than those on time and memory.".to_owned(),
+            grids: self.others(),
             ..Chapter::default()
         });
-        let title = if self.plan.suite.name.is_empty() { programs.join(", ") } else { self.plan.suite.name.clone() };
+        let name = &self.plan.suite.name;
+        let title = if name.is_empty() { self.programs.join(", ") } else { name.clone() };
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        let ran = format!("{} rounds of {} configurations on Linux {kernel}", self.plan.runs, configs.len());
+        let ran = format!("{} rounds of {} configurations on Linux {kernel}", self.plan.runs, self.configs.len());
         Ok(forest::page(&title, &ran, &chapters)?)
     }
 
-    fn print(&self, format: Format) -> anyhow::Result<()> {
+    fn print(&self, format: CompareFormat) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         match format {
-            Format::Text => {
+            CompareFormat::Text => {
                 let look = terminal();
-                for grid in self.grids() {
-                    writeln!(out, "{}", grid.text(look))?;
-                }
+                self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.text(look)))?;
             }
-            Format::Markdown => {
-                for grid in self.grids() {
-                    writeln!(out, "{}", grid.markdown())?;
-                }
+            CompareFormat::Markdown => {
+                self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.markdown()))?;
             }
-            Format::Html => out.write_all(self.page()?.as_bytes())?,
-            Format::Csv => csv(out, self.runs)?,
-            Format::Json => {
-                let cells: Vec<serde_json::Value> = self.cells().iter().map(cell).collect();
-                let whole = json!({ "schema": 1, "plan": self.plan, "statistics": cells, "runs": self.runs });
-                writeln!(out, "{}", serde_json::to_string_pretty(&whole)?)?;
+            CompareFormat::Html => out.write_all(self.page()?.as_bytes())?,
+            CompareFormat::Csv => {
+                let mut csv = csv::Writer::from_writer(out);
+                self.runs.iter().try_for_each(|run| csv.serialize(CsvRow::of(run)))?;
+                csv.flush()?;
+            }
+            CompareFormat::Json => {
+                let all = json!({ "schema": 1, "plan": self.plan, "statistics": self.cells, "runs": self.runs });
+                writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
             }
         }
         Ok(())
     }
 }
 
-fn marks(cells: &[tables::Cell], metric: &Metric) -> Vec<Mark> {
-    let mark = |cell: &tables::Cell| {
-        let paired = cell.paired.filter(|_| cell.metric == metric.name)?;
-        Some(Mark {
-            group: cell.program.clone(),
-            name: cell.config.clone(),
-            mean: paired.mean,
-            interval: paired.interval,
-        })
+fn marks(cells: &[Cell], metric: &Metric) -> Vec<Mark> {
+    let mark = |cell: &Cell| {
+        let Change { mean, interval, .. } = cell.paired.filter(|_| cell.metric == metric.name)?;
+        Some(Mark { group: cell.program.clone(), name: cell.config.clone(), mean, interval })
     };
     cells.iter().filter_map(mark).collect()
 }
 
-fn cell(cell: &tables::Cell) -> serde_json::Value {
-    let percent = |share: f64| 100.0 * share;
-    let paired = cell.paired.map(|paired| {
-        let interval = paired.interval.map(|ends| ends.map(percent));
-        json!({ "mean": percent(paired.mean), "ci95": interval, "pairs": paired.pairs })
-    });
-    json!({
-        "program": cell.program, "config": cell.config, "metric": cell.metric, "runs": cell.runs,
-        "avg": cell.avg, "stdev": cell.stdev, "min": cell.min, "max": cell.max,
-        "overhead_percent": cell.overhead, "paired_percent": paired,
-    })
+/// A run as a line of CSV.
+#[derive(Debug, Serialize)]
+struct CsvRow<'a> {
+    program: &'a str,
+    config: &'a str,
+    round: u32,
+    failure: Option<&'a str>,
+    runtime_s: f64,
+    rss_avg_bytes: Option<f64>,
+    system_used_avg_bytes: Option<f64>,
+    major_faults: Option<f64>,
+    stalled_s: Option<f64>,
+    monitor_cpu_s: Option<f64>,
+    figure: Option<f64>,
+    net_bytes: Option<i64>,
 }
 
-/// One line per run.
-fn csv(out: impl Write, runs: &[Outcome]) -> anyhow::Result<()> {
-    let mut csv = csv::Writer::from_writer(out);
-    csv.write_record([
-        "program",
-        "config",
-        "round",
-        "failure",
-        "runtime_s",
-        "rss_avg_bytes",
-        "system_used_avg_bytes",
-        "major_faults",
-        "stalled_s",
-        "monitor_cpu_s",
-        "figure",
-        "net_bytes",
-    ])?;
-    for run in runs {
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let net = run.ledger.as_ref().and_then(|ledger| ledger.net_bytes);
-        csv.write_record([
-            run.program.clone(),
-            run.config.clone(),
-            run.round.to_string(),
-            run.failure.clone().unwrap_or_default(),
-            run.runtime_s.to_string(),
-            number(run.rss_bytes),
-            number(run.system_used_bytes),
-            number(run.major_faults),
-            number(run.stalled_s),
-            number(run.monitor_cpu_s),
-            number(run.figure),
-            net.map_or_else(String::new, |net| net.to_string()),
-        ])?;
+impl<'a> CsvRow<'a> {
+    fn of(run: &'a RunOutcome) -> Self {
+        Self {
+            program: &run.program,
+            config: &run.config,
+            round: run.round,
+            failure: run.failure.as_deref(),
+            runtime_s: run.runtime_s,
+            rss_avg_bytes: run.rss_bytes,
+            system_used_avg_bytes: run.system_used_bytes,
+            major_faults: run.major_faults,
+            stalled_s: run.stalled_s,
+            monitor_cpu_s: run.monitor_cpu_s,
+            figure: run.figure,
+            net_bytes: run.ledger.as_ref().and_then(|ledger| ledger.net_bytes),
+        }
     }
-    Ok(csv.flush()?)
 }

@@ -2,10 +2,11 @@
 
 use lowtide_model::PAGE;
 use lowtide_model::stats;
+use lowtide_model::units::integer;
 
-use super::order::Turn;
-use super::outcome::Outcome;
-use super::runner::Work;
+use super::order::PlannedRun;
+use super::outcome::RunOutcome;
+use super::runner::RunSpec;
 use super::suite::{Mix, ORIGINAL, Suite};
 use super::tables::counting;
 use lowtide_report::forest::Chapter;
@@ -15,7 +16,7 @@ use lowtide_report::together::Line;
 /// Whether a run says anything. Where there are mixes, programs alone are only what those are compared with; and what a mix's
 /// programs need is known from when they were warmed up, so it needs no warm-up of its own.
 #[must_use]
-pub fn is_needed(suite: &Suite, turn: &Turn) -> bool {
+pub fn is_needed(suite: &Suite, turn: &PlannedRun) -> bool {
     let alone = turn.program < suite.programs.len();
     suite.mixes.is_empty() || if alone { turn.config == 0 } else { turn.round > 0 }
 }
@@ -24,13 +25,13 @@ pub fn is_needed(suite: &Suite, turn: &Turn) -> bool {
 ///
 /// # Errors
 /// If what a mix's programs need is not known.
-pub fn work<'a>(suite: &'a Suite, index: usize, runs: &[Outcome]) -> Result<Work<'a>, String> {
+pub fn spec<'a>(suite: &'a Suite, index: usize, runs: &[RunOutcome]) -> Result<RunSpec<'a>, String> {
     if let Some(program) = suite.programs.get(index) {
-        return Ok(Work { name: &program.name, programs: vec![program], limit: None });
+        return Ok(RunSpec { name: &program.name, programs: vec![program], limit: None });
     }
     let mix = &suite.mixes[index - suite.programs.len()];
     let named = |name: &String| suite.programs.iter().find(|program| program.name == *name);
-    Ok(Work {
+    Ok(RunSpec {
         name: &mix.name,
         programs: mix.programs.iter().filter_map(named).collect(),
         limit: Some(limit(mix, runs)?),
@@ -38,7 +39,7 @@ pub fn work<'a>(suite: &'a Suite, index: usize, runs: &[Outcome]) -> Result<Work
 }
 
 /// Bytes that a mix's programs have together: so much less than the sum of what each had at most when it was warmed up alone.
-fn limit(mix: &Mix, runs: &[Outcome]) -> Result<u64, String> {
+fn limit(mix: &Mix, runs: &[RunOutcome]) -> Result<u64, String> {
     let peak = |name: &String| {
         let alone = runs.iter().find(|run| run.round == 0 && run.program == *name && run.failure.is_none());
         alone.and_then(|run| run.peak_bytes).ok_or_else(|| {
@@ -46,14 +47,12 @@ fn limit(mix: &Mix, runs: &[Outcome]) -> Result<u64, String> {
         })
     };
     let sum: f64 = mix.programs.iter().map(peak).sum::<Result<f64, String>>()?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
-    let bytes = ((1.0 - mix.shortage.0) * sum) as u64;
-    Ok(bytes / PAGE * PAGE)
+    Ok(integer((1.0 - mix.shortage.0) * sum) / PAGE * PAGE)
 }
 
 /// The tables of all mixes: each program's slowdown against running alone, its major faults, and the makespan.
 #[must_use]
-pub fn grids(suite: &Suite, runs: &[Outcome], configs: &[String]) -> Vec<Grid> {
+pub fn grids(suite: &Suite, runs: &[RunOutcome], configs: &[String]) -> Vec<Grid> {
     if suite.mixes.is_empty() {
         return Vec::new();
     }
@@ -106,7 +105,7 @@ pub fn grids(suite: &Suite, runs: &[Outcome], configs: &[String]) -> Vec<Grid> {
 
 /// The tables, and what each program asked for and had over time, mix by mix, in the last round.
 #[must_use]
-pub fn chapters(suite: &Suite, runs: &[Outcome], configs: &[String]) -> Vec<Chapter> {
+pub fn chapters(suite: &Suite, runs: &[RunOutcome], configs: &[String]) -> Vec<Chapter> {
     let grids = grids(suite, runs, configs);
     if grids.is_empty() {
         return Vec::new();
@@ -118,7 +117,7 @@ pub fn chapters(suite: &Suite, runs: &[Outcome], configs: &[String]) -> Vec<Chap
         for config in configs {
             let mut of = runs.iter().filter(|run| run.program == mix.name && run.config == *config);
             let Some(run) = of.next_back() else { continue };
-            let line = |part: &Outcome| Line { name: part.program.clone(), points: part.over_time.clone() };
+            let line = |part: &RunOutcome| Line { name: part.program.clone(), points: part.over_time.clone() };
             let lines: Vec<Line> = run.parts.iter().map(line).collect();
             if lines.iter().any(|line| line.points.len() > 1) {
                 chapters.push(Chapter {
@@ -133,17 +132,17 @@ pub fn chapters(suite: &Suite, runs: &[Outcome], configs: &[String]) -> Vec<Chap
     chapters
 }
 
-type Get = fn(&Outcome) -> Option<f64>;
+type Get = fn(&RunOutcome) -> Option<f64>;
 
-fn time(run: &Outcome) -> Option<f64> {
+fn time(run: &RunOutcome) -> Option<f64> {
     Some(run.runtime_s)
 }
 
-fn major(run: &Outcome) -> Option<f64> {
+fn major(run: &RunOutcome) -> Option<f64> {
     run.major_faults
 }
 
-fn mean<'a>(runs: impl Iterator<Item = &'a Outcome>, get: Get) -> Option<f64> {
+fn mean<'a>(runs: impl Iterator<Item = &'a RunOutcome>, get: Get) -> Option<f64> {
     stats::mean(&runs.filter_map(get).collect::<Vec<f64>>())
 }
 
@@ -156,7 +155,7 @@ fn number(value: Option<f64>, digits: usize) -> String {
 }
 
 /// How one of a mix's programs ended in a configuration in which not all ended well.
-fn end(mix: &Mix, index: usize, runs: &[Outcome], config: &str) -> String {
+fn end(mix: &Mix, index: usize, runs: &[RunOutcome], config: &str) -> String {
     let mut failed = runs.iter().filter(|run| run.program == mix.name && run.config == config && run.failure.is_some());
     let part = failed.next_back().and_then(|run| run.parts.get(index));
     part.map_or_else(
@@ -167,11 +166,11 @@ fn end(mix: &Mix, index: usize, runs: &[Outcome], config: &str) -> String {
 
 /// The runs of one of a mix's programs. Of a program that runs more than once, the first is the one that ended first: which
 /// of them that is says nothing.
-fn parts(mix: &Mix, index: usize, runs: &[Outcome], config: &str) -> Vec<Outcome> {
+fn parts(mix: &Mix, index: usize, runs: &[RunOutcome], config: &str) -> Vec<RunOutcome> {
     let name = &mix.programs[index];
     let before = mix.programs[..index].iter().filter(|other| *other == name).count();
-    let of = |run: &Outcome| {
-        let mut same: Vec<Outcome> = run.parts.iter().filter(|part| part.program == *name).cloned().collect();
+    let of = |run: &RunOutcome| {
+        let mut same: Vec<RunOutcome> = run.parts.iter().filter(|part| part.program == *name).cloned().collect();
         same.sort_by(|a, b| a.runtime_s.total_cmp(&b.runtime_s));
         same.into_iter().nth(before)
     };
@@ -190,15 +189,15 @@ mod tests {
         Suite { programs: vec![program("a"), program("b")], mixes: vec![mix], ..Suite::default() }
     }
 
-    fn run(program: &str, round: u32, runtime_s: f64) -> Outcome {
-        Outcome {
+    fn run(program: &str, round: u32, runtime_s: f64) -> RunOutcome {
+        RunOutcome {
             program: program.into(),
             config: ORIGINAL.into(),
             round,
             runtime_s,
             peak_bytes: Some(100.0 * 4096.0),
             major_faults: Some(10.0),
-            ..Outcome::default()
+            ..RunOutcome::default()
         }
     }
 
@@ -206,11 +205,11 @@ mod tests {
     fn the_limit_is_short_of_what_they_had_alone() {
         let suite = suite();
         let runs = [run("a", 0, 1.0), run("b", 0, 1.0), run("b", 1, 1.0)];
-        assert_eq!(work(&suite, 0, &[]).unwrap().limit, None);
-        let both = work(&suite, 2, &runs).unwrap();
+        assert_eq!(spec(&suite, 0, &[]).unwrap().limit, None);
+        let both = spec(&suite, 2, &runs).unwrap();
         assert_eq!((both.limit, both.programs.len()), (Some(150 * 4096), 3));
-        assert!(work(&suite, 2, &runs[..1]).unwrap_err().contains("what b needs"));
-        let turn = |program, config, round| Turn { program, config, round };
+        assert!(spec(&suite, 2, &runs[..1]).unwrap_err().contains("what b needs"));
+        let turn = |program, config, round| PlannedRun { program, config, round };
         let needed = [turn(0, 0, 0), turn(0, 0, 1), turn(0, 1, 1), turn(2, 0, 0), turn(2, 1, 1)];
         assert_eq!(needed.map(|turn| is_needed(&suite, &turn)), [true, true, false, false, true]);
     }
@@ -218,14 +217,14 @@ mod tests {
     #[test]
     fn each_is_set_beside_itself_alone_and_all_beside_one_after_the_other() {
         let parts = vec![run("a", 1, 9.0), run("a", 1, 6.0), run("b", 1, 8.0)];
-        let original = Outcome { parts: parts.clone(), ..run("both", 1, 9.5) };
-        let guarded = Outcome {
+        let original = RunOutcome { parts: parts.clone(), ..run("both", 1, 9.5) };
+        let guarded = RunOutcome {
             config: "guard".into(),
-            parts: parts.into_iter().map(|part| Outcome { major_faults: Some(1.0), ..part }).collect(),
+            parts: parts.into_iter().map(|part| RunOutcome { major_faults: Some(1.0), ..part }).collect(),
             ..run("both", 1, 6.0)
         };
-        let killed = Outcome { failure: Some("ended with exit code 137".into()), ..run("a", 1, 5.0) };
-        let lost = Outcome {
+        let killed = RunOutcome { failure: Some("ended with exit code 137".into()), ..run("a", 1, 5.0) };
+        let lost = RunOutcome {
             config: "nothing".into(),
             failure: Some("a ended with exit code 137".into()),
             parts: vec![killed, run("a", 1, 6.0), run("b", 1, 7.0)],

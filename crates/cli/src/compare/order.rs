@@ -4,7 +4,7 @@ use lowtide_model::random::Random;
 
 /// One run to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct PlannedRun {
     /// Which program.
     pub program: usize,
     /// In which configuration.
@@ -16,16 +16,16 @@ pub struct Turn {
 /// All runs: a warm-up of each program (round 0), then as many rounds as were asked for. A program's configurations come
 /// one after the other, so that what is compared lies close together.
 #[must_use]
-pub fn order(programs: usize, configs: usize, rounds: u32, seed: u64) -> Vec<Turn> {
+pub fn order(programs: usize, configs: usize, rounds: u32, seed: u64) -> Vec<PlannedRun> {
     let mut random = Random::new(seed);
-    let mut turns: Vec<Turn> = (0..programs).map(|program| Turn { program, config: 0, round: 0 }).collect();
+    let mut turns: Vec<PlannedRun> = (0..programs).map(|program| PlannedRun { program, config: 0, round: 0 }).collect();
     for round in 1..=rounds {
         let mut of_round: Vec<usize> = (0..programs).collect();
         random.shuffle(&mut of_round);
         for program in of_round {
             let mut of_program: Vec<usize> = (0..configs).collect();
             random.shuffle(&mut of_program);
-            turns.extend(of_program.into_iter().map(|config| Turn { program, config, round }));
+            turns.extend(of_program.into_iter().map(|config| PlannedRun { program, config, round }));
         }
     }
     turns

@@ -1,5 +1,5 @@
-//! What one run came to, and all runs of a comparison so far: one line of JSON each, so that a comparison that was cut
-//! short goes on where it was.
+//! The outcome of one run, and of all runs of a comparison so far: one line of JSON each, so that an interrupted comparison
+//! continues where it was.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -7,12 +7,13 @@ use std::path::Path;
 
 use lowtide_model::ledger::Ledger;
 use lowtide_model::summary::Summary;
+use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 use serde::{Deserialize, Serialize};
 
 /// One run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Which program.
     pub program: String,
     /// In which configuration.
@@ -38,9 +39,9 @@ pub struct Outcome {
     pub io_wait: Option<f64>,
     /// CPU seconds of monitoring.
     pub monitor_cpu_s: Option<f64>,
-    /// What the program's output said.
+    /// The figure that the program printed.
     pub figure: Option<f64>,
-    /// Which monitor saw.
+    /// Which monitor measured.
     pub monitor: String,
     /// What schemes saved and cost.
     pub ledger: Option<Ledger>,
@@ -49,20 +50,18 @@ pub struct Outcome {
     pub over_time: Vec<[f64; 3]>,
     /// Of programs that ran together, each one's; the time above is that of all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Outcome>,
+    pub parts: Vec<RunOutcome>,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Takes the figures of a record's summary.
     pub fn take(&mut self, summary: &Summary) {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory, counts of one run")]
-        let number = |value: u64| value as f64;
         self.runtime_s = summary.runtime_s;
-        self.rss_bytes = summary.memory.rss.avg_bytes.map(number);
-        // What is looked at once a second may miss what a process had for less.
-        self.peak_bytes = summary.memory.rss.peak_bytes.max(summary.budget.app_max_rss_bytes).map(number);
-        self.system_used_bytes = summary.memory.system_used.avg_bytes.map(number);
-        self.major_faults = summary.faults.major.map(number);
+        self.rss_bytes = summary.memory.rss.avg_bytes.map(float);
+        // Readings once a second may miss a shorter peak.
+        self.peak_bytes = summary.memory.rss.peak_bytes.max(summary.budget.app_max_rss_bytes).map(float);
+        self.system_used_bytes = summary.memory.system_used.avg_bytes.map(float);
+        self.major_faults = summary.faults.major.map(float);
         self.stalled_s = summary.pressure.memory_some_s;
         self.io_wait = summary.io_wait_percent.map(|percent| percent / 100.0);
         self.monitor_cpu_s = summary.monitor.cpu_s;
@@ -70,7 +69,7 @@ impl Outcome {
         self.ledger.clone_from(&summary.ledger);
     }
 
-    /// Takes what a record tells over time, in so few points that they can be told apart in a drawing.
+    /// Takes a record's readings over time, in as many points as a drawing has.
     pub fn take_times(&mut self, rows: &[Usage]) {
         let known = |row: &Usage| Some([row.t_s?, row.demand_bytes?, row.rss_bytes?]);
         self.over_time = rows.iter().step_by(rows.len() / POINTS + 1).filter_map(known).collect();
@@ -85,11 +84,11 @@ const POINTS: usize = 200;
 pub struct Outcomes {
     file: File,
     /// In the order in which they were made.
-    pub all: Vec<Outcome>,
+    pub all: Vec<RunOutcome>,
 }
 
 impl Outcomes {
-    /// Opens the file, with what is in it. A line that was cut short was a run that was, too.
+    /// Opens the file, with what is in it. An incomplete line is of an interrupted run.
     ///
     /// # Errors
     /// If it cannot be read or written.
@@ -107,7 +106,7 @@ impl Outcomes {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn add(&mut self, outcome: Outcome) -> std::io::Result<()> {
+    pub fn add(&mut self, outcome: RunOutcome) -> std::io::Result<()> {
         let line = serde_json::to_string(&outcome)? + "\n";
         self.file.write_all(line.as_bytes())?;
         self.file.sync_data()?;
@@ -130,7 +129,8 @@ mod tests {
     fn runs_are_kept_and_one_cut_short_is_made_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("runs.jsonl");
-        let run = |round: u32| Outcome { program: "a".into(), config: "orig".into(), round, ..Outcome::default() };
+        let run =
+            |round: u32| RunOutcome { program: "a".into(), config: "orig".into(), round, ..RunOutcome::default() };
         let mut outcomes = Outcomes::open(&path).unwrap();
         outcomes.add(run(0)).unwrap();
         std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + "{\"program\":\"a\",\"conf").unwrap();

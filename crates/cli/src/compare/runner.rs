@@ -1,4 +1,4 @@
-//! One run of one program, or of some together, in one configuration.
+//! One run of one program, or of several together, in one configuration.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -6,41 +6,50 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
+use lowtide_engine::failure;
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::summary::Summary;
 use lowtide_model::units::Span;
+use lowtide_record::Record;
 use rustix::process::{Pid, Signal};
 
-use super::outcome::Outcome;
+use super::outcome::RunOutcome;
 use super::scope;
-use super::suite::{Config, Program};
-use lowtide_engine::failure;
-use lowtide_record::Record;
+use super::suite::{Configuration, Program};
+use crate::session::file_name;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const MIN_TTL: &str = "/sys/kernel/mm/lru_gen/min_ttl_ms";
 
-/// What is run at a time.
+/// What runs at a time.
 #[derive(Debug, Clone)]
-pub struct Work<'a> {
-    /// What it is called in tables.
+pub struct RunSpec<'a> {
+    /// Its name in tables.
     pub name: &'a str,
     /// One program, or several at the same time.
     pub programs: Vec<&'a Program>,
-    /// Bytes that they have together; `None` = as much as there is.
+    /// The memory limit that several share, bytes; `None` of one.
     pub limit: Option<u64>,
 }
 
-impl Work<'_> {
-    /// Each program with what its files are called after.
-    fn parts(&self, name: &str) -> Vec<(&Program, String)> {
-        let whole = self.limit.is_none();
-        let of = |index: usize, program: &str| format!("{name}-{index}-{}", file_name(program));
-        let name = |(index, program): (usize, &Program)| if whole { name.to_owned() } else { of(index, &program.name) };
-        self.programs.iter().enumerate().map(|(index, program)| (*program, name((index, program)))).collect()
+/// A program with the name of its files.
+struct Member<'a> {
+    program: &'a Program,
+    name: String,
+}
+
+impl RunSpec<'_> {
+    fn members(&self, name: &str) -> Vec<Member<'_>> {
+        let file = |index: usize, program: &str| match self.limit {
+            None => name.to_owned(),
+            Some(_) => format!("{name}-{index}-{}", file_name(program)),
+        };
+        let programs = self.programs.iter().enumerate();
+        programs.map(|(index, program)| Member { program, name: file(index, &program.name) }).collect()
     }
 }
 
@@ -58,113 +67,116 @@ pub struct Runner<'a> {
     pub keep: bool,
 }
 
-/// Why a run was not made.
+/// Why a run was not completed, where its setup did not fail.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
-    /// Ctrl-C, or a signal to end.
+    /// A signal ends the comparison.
     #[error("interrupted")]
     Interrupted,
-    /// It did not end in time.
+    /// It took longer than its timeout.
     #[error("did not end within {0}")]
     TooLong(Span),
-    /// It ended otherwise than well.
+    /// It failed.
     #[error("{0}")]
     Failed(String),
-    /// It could not be started, or not be set up.
-    #[error(transparent)]
-    Impossible(#[from] anyhow::Error),
+}
+
+impl Stop {
+    /// Whether an error is a signal that ends the comparison.
+    #[must_use]
+    pub fn is_interrupted(error: &anyhow::Error) -> bool {
+        matches!(error.downcast_ref(), Some(Self::Interrupted))
+    }
 }
 
 impl Runner<'_> {
     /// Makes one run. A run that fails is an outcome, too; only what ends the comparison is an error.
     ///
     /// # Errors
-    /// If the comparison shall end.
-    pub fn run(&self, work: &Work<'_>, config: &Config, round: u32) -> Result<Outcome, Stop> {
-        let name = format!("{}-{}-{round}", file_name(work.name), file_name(&config.name));
-        let (program, config_name) = (work.name.to_owned(), config.name.clone());
-        let mut outcome = Outcome { program, config: config_name, round, ..Outcome::default() };
-        let parts = work.parts(&name);
-        let mut result = self.set_up_and_run(work.limit, &parts, config, &name, &mut outcome);
-        for (program, name) in &parts {
-            let cleared = program.teardown.as_ref().map_or(Ok(()), |line| self.shell(line, name, program.timeout));
-            result = result.and(cleared);
-        }
-        match result {
-            Ok(()) => {}
-            Err(Stop::Interrupted) => return Err(Stop::Interrupted),
-            Err(Stop::Impossible(error)) => return Err(Stop::Impossible(error)),
-            Err(stop) => {
-                let logs: Vec<String> = parts.iter().map(|(_, name)| self.log(name).display().to_string()).collect();
-                outcome.failure = Some(format!("{stop}; see {}", logs.join(", ")));
+    /// If a run cannot be set up, or a signal ends the comparison.
+    pub fn run(&self, spec: &RunSpec<'_>, config: &Configuration, round: u32) -> anyhow::Result<RunOutcome> {
+        let name = format!("{}-{}-{round}", file_name(spec.name), file_name(&config.name));
+        let (program, config_name) = (spec.name.to_owned(), config.name.clone());
+        let mut outcome = RunOutcome { program, config: config_name, round, ..RunOutcome::default() };
+        let mut result = self.measure(spec, config, &name, &mut outcome);
+        let members = spec.members(&name);
+        for member in &members {
+            if let Some(line) = &member.program.teardown {
+                result = result.and(self.shell(line, member));
             }
         }
-        Ok(outcome)
+        match result.as_ref().map_err(anyhow::Error::downcast_ref) {
+            Ok(()) => Ok(outcome),
+            Err(Some(stop @ (Stop::TooLong(_) | Stop::Failed(_)))) => {
+                let logs: Vec<String> = members.iter().map(|one| self.log(&one.name).display().to_string()).collect();
+                Ok(RunOutcome { failure: Some(format!("{stop}; see {}", logs.join(", "))), ..outcome })
+            }
+            Err(_) => result.map(|()| outcome),
+        }
     }
 
-    fn set_up_and_run(
-        &self,
-        limit: Option<u64>,
-        parts: &[(&Program, String)],
-        config: &Config,
-        name: &str,
-        outcome: &mut Outcome,
-    ) -> Result<(), Stop> {
-        let huge = self.kernel.exists(THP).then(|| self.journal.write(Path::new(THP), config.thp.name()));
-        let _huge = huge.transpose().map_err(anyhow::Error::from)?;
-        let kept = config.min_ttl.map(|ttl| self.journal.write(Path::new(MIN_TTL), &ttl.0.as_millis().to_string()));
-        let _kept = kept.transpose().map_err(anyhow::Error::from)?;
-        for (program, name) in parts {
-            if let Some(line) = &program.setup {
-                self.shell(line, name, program.timeout)?;
+    /// Sets the machine up for a run; what is changed is taken back with the leases.
+    fn set_up(&self, members: &[Member<'_>], config: &Configuration) -> anyhow::Result<Vec<Lease>> {
+        let mut leases = Vec::new();
+        if self.kernel.exists(THP) {
+            leases.push(self.journal.write(Path::new(THP), config.thp.name())?);
+        }
+        if let Some(ttl) = config.min_ttl {
+            leases.push(self.journal.write(Path::new(MIN_TTL), &ttl.0.as_millis().to_string())?);
+        }
+        for member in members {
+            if let Some(line) = &member.program.setup {
+                self.shell(line, member)?;
             }
         }
-        if parts.iter().any(|(program, _)| program.drop_caches) {
-            self.kernel.write("/proc/sys/vm/drop_caches", "3").map_err(anyhow::Error::from)?;
+        if members.iter().any(|member| member.program.drop_caches) {
+            self.kernel.write("/proc/sys/vm/drop_caches", "3")?;
         }
-        let shared = limit.map(|limit| self.shared(limit)).transpose()?;
+        Ok(leases)
+    }
+
+    fn measure(
+        &self,
+        spec: &RunSpec<'_>,
+        config: &Configuration,
+        name: &str,
+        outcome: &mut RunOutcome,
+    ) -> anyhow::Result<()> {
+        let members = spec.members(name);
+        let _leases = self.set_up(&members, config)?;
+        let shared = spec.limit.map(|limit| self.shared(limit)).transpose()?;
         let cgroup = shared.as_ref().map(|(cgroup, _)| cgroup);
-        let agent = config.agent.as_ref().map(|file| {
-            let mut command = Command::new("/proc/self/exe");
-            command.arg("agent").arg("--config").arg(file);
-            self.beside(command, "the agent", name)
-        });
-        let other = config.beside.as_ref().map(|line| {
-            let mut command = Command::new("sh");
-            command.args(["-c", line]).envs(cgroup.map(|cgroup| ("LOWTIDE_CGROUP", &cgroup.path)));
-            self.beside(command, "what is to run beside it", name)
-        });
-        let helpers: Vec<Helper> = agent.into_iter().chain(other).collect::<Result<_, Stop>>()?;
-        let commands: Vec<Command> = parts
-            .iter()
-            .map(|(program, name)| self.command(program, name, config, cgroup))
-            .collect::<Result<_, Stop>>()?;
-        let timeout = Span(parts.iter().map(|(program, _)| program.timeout.0).sum());
+        let mut helpers = self.helpers(config, cgroup, name)?;
+        let commands = members.iter().map(|member| self.command(member, config, cgroup));
+        let commands = commands.collect::<anyhow::Result<Vec<Command>>>()?;
+        let timeout = Span(members.iter().map(|member| member.program.timeout.0).sum());
         let started = Instant::now();
         let codes = self.wait(commands, timeout)?;
-        let took_s = started.elapsed().as_secs_f64();
-        for mut helper in helpers {
-            helper.check()?;
-        }
+        outcome.runtime_s = started.elapsed().as_secs_f64();
+        helpers.iter_mut().try_for_each(Helper::check)?;
+        drop(helpers);
         drop(shared);
-        outcome.runtime_s = took_s;
-        for ((program, name), code) in parts.iter().zip(&codes) {
-            let part = Outcome { program: program.name.clone(), config: config.name.clone(), ..Outcome::default() };
-            let mut part = Outcome { round: outcome.round, failure: failure::ended(*code), ..part };
-            // What was killed leaves a record, too; how far it came says something.
-            let collected = self.collect(program, name, limit.is_some(), &mut part);
-            if part.failure.is_none() {
-                collected?;
+        let mut failures = Vec::new();
+        for (member, code) in members.iter().zip(&codes) {
+            let mut part = RunOutcome {
+                program: member.program.name.clone(),
+                config: config.name.clone(),
+                round: outcome.round,
+                failure: failure::ended(*code),
+                ..RunOutcome::default()
+            };
+            // What was killed leaves a record, too, of what it used until then.
+            let collected = self.collect(member, spec.limit.is_some(), &mut part);
+            match &part.failure {
+                Some(why) => failures.push(format!("{} {why}", part.program)),
+                None => collected?,
             }
             outcome.parts.push(part);
         }
-        let failures =
-            outcome.parts.iter().filter_map(|part| Some(format!("{} {}", part.program, part.failure.as_ref()?)));
-        let failures: Vec<String> = failures.collect();
         if !failures.is_empty() {
-            return Err(Stop::Failed(failures.join(", ")));
+            anyhow::bail!(Stop::Failed(failures.join(", ")));
         }
-        if limit.is_none()
+        if spec.limit.is_none()
             && let Some(only) = outcome.parts.pop()
         {
             *outcome = only;
@@ -173,9 +185,9 @@ impl Runner<'_> {
     }
 
     /// `lowtide run` of a program.
-    fn command(&self, program: &Program, name: &str, config: &Config, below: Option<&Cgroup>) -> Result<Command, Stop> {
-        let record = self.folder.join(name);
-        // One that is there was cut short.
+    fn command(&self, member: &Member<'_>, config: &Configuration, below: Option<&Cgroup>) -> anyhow::Result<Command> {
+        let record = self.folder.join(&member.name);
+        // The record of an interrupted run.
         let _ = std::fs::remove_dir_all(&record);
         let mut command = Command::new("/proc/self/exe");
         command.arg("run").arg("--out").arg(&record).args(options(config));
@@ -186,52 +198,61 @@ impl Runner<'_> {
         if let (true, Some(limit)) = (config.scope, config.limit) {
             command.args(scope::words(limit.0, config.no_swap));
         }
-        command.args(program.command.words());
-        command.stdout(create(&self.printed(name))?).stderr(create(&self.log(name))?).stdin(Stdio::null());
+        command.args(member.program.command.words()).stdin(Stdio::null());
+        command.stdout(create(&self.printed(&member.name))?).stderr(create(&self.log(&member.name))?);
         Ok(command)
     }
 
-    /// A cgroup for programs that share so much memory.
-    fn shared(&self, limit: u64) -> Result<(Cgroup, Lease), Stop> {
+    /// A cgroup for programs that share a limit.
+    fn shared(&self, limit: u64) -> anyhow::Result<(Cgroup, Lease)> {
         let name = format!("lowtide-mix-{}", std::process::id());
-        let made = Cgroup::create_own(self.kernel, self.journal, &name).map_err(anyhow::Error::from)?;
-        let none = || anyhow::anyhow!("programs cannot share a limit: no memory cgroup is mounted");
-        let (cgroup, lease) = made.ok_or_else(none)?;
-        cgroup.hand_down(self.kernel).map_err(anyhow::Error::from)?;
-        cgroup.set_limit(self.kernel, limit).map_err(anyhow::Error::from)?;
+        let made = Cgroup::create_own(self.kernel, self.journal, &name)?;
+        let (cgroup, lease) = made.context("programs cannot share a limit: no memory cgroup is mounted")?;
+        cgroup.hand_down(self.kernel)?;
+        cgroup.set_limit(self.kernel, limit)?;
         Ok((cgroup, lease))
     }
 
-    /// What a run left.
-    fn collect(&self, program: &Program, name: &str, together: bool, outcome: &mut Outcome) -> Result<(), Stop> {
-        let (record, printed) = (self.folder.join(name), self.printed(name));
-        let text = std::fs::read_to_string(record.join("summary.json")).map_err(anyhow::Error::from)?;
-        let summary: Summary = serde_json::from_str(&text).map_err(anyhow::Error::from)?;
+    /// Reads what a run left, and removes it where it need not be kept.
+    fn collect(&self, member: &Member<'_>, together: bool, outcome: &mut RunOutcome) -> anyhow::Result<()> {
+        let (record, printed) = (self.folder.join(&member.name), self.printed(&member.name));
+        let summary: Summary = serde_json::from_str(&std::fs::read_to_string(record.join("summary.json"))?)?;
         outcome.take(&summary);
         if together {
-            outcome.take_times(&Record::open(&record).map_err(anyhow::Error::from)?.usage());
+            outcome.take_times(&Record::open(&record)?.usage());
         }
-        if let Some(pattern) = &program.figure {
-            let text = String::from_utf8_lossy(&std::fs::read(&printed).map_err(anyhow::Error::from)?).into_owned();
-            outcome.figure = figure(pattern, &text);
+        if let Some(pattern) = &member.program.figure {
+            outcome.figure = figure(pattern, &String::from_utf8_lossy(&std::fs::read(&printed)?));
             if outcome.figure.is_none() {
-                return Err(Stop::Failed(format!("printed nothing that matches '{pattern}'")));
+                anyhow::bail!(Stop::Failed(format!("printed nothing that matches '{pattern}'")));
             }
         }
         if !self.keep && outcome.failure.is_none() {
             let _ = std::fs::remove_dir_all(&record);
             let _ = std::fs::remove_file(&printed);
-            let _ = std::fs::remove_file(self.log(name));
+            let _ = std::fs::remove_file(self.log(&member.name));
         }
         Ok(())
     }
 
-    /// Starts a helper, which ends with what is returned.
-    fn beside(&self, mut command: Command, what: &'static str, name: &str) -> Result<Helper, Stop> {
-        let log = self.folder.join(format!("{name}.agent"));
-        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
-        sys::prepare_child(&mut command, self.signals, None);
-        Ok(Helper { process: Beside(command.spawn().map_err(anyhow::Error::from)?), what, log })
+    /// Starts what the configuration has beside the programs; each ends with what is returned.
+    fn helpers(&self, config: &Configuration, cgroup: Option<&Cgroup>, name: &str) -> anyhow::Result<Vec<Helper>> {
+        let agent = config.agent.as_ref().map(|file| {
+            let mut command = Command::new("/proc/self/exe");
+            command.arg("agent").arg("--config").arg(file);
+            ("the agent", command)
+        });
+        let other = config.beside.as_ref().map(|line| {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]).envs(cgroup.map(|cgroup| ("LOWTIDE_CGROUP", &cgroup.path)));
+            ("what is to run beside it", command)
+        });
+        let start = |(what, mut command): (&'static str, Command)| {
+            let log = self.folder.join(format!("{name}.agent"));
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
+            Ok(Helper { process: self.spawn(command)?, what, log })
+        };
+        agent.into_iter().chain(other).map(start).collect()
     }
 
     fn printed(&self, name: &str) -> PathBuf {
@@ -242,57 +263,73 @@ impl Runner<'_> {
         self.folder.join(format!("{name}.log"))
     }
 
-    fn shell(&self, line: &str, name: &str, timeout: Span) -> Result<(), Stop> {
+    fn shell(&self, line: &str, member: &Member<'_>) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(self.log(&member.name))?;
         let mut command = Command::new("sh");
-        command.args(["-c", line]).stdin(Stdio::null());
-        let log = File::options().create(true).append(true).open(self.log(name)).map_err(anyhow::Error::from)?;
-        command.stdout(log.try_clone().map_err(anyhow::Error::from)?).stderr(log);
-        match self.wait(vec![command], timeout)?[..] {
+        command.args(["-c", line]).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        match self.wait(vec![command], member.program.timeout)?[..] {
             [Some(0)] => Ok(()),
-            _ => Err(Stop::Failed(format!("'{line}' failed"))),
+            _ => Err(Stop::Failed(format!("'{line}' failed")).into()),
         }
     }
 
-    /// Runs commands at the same time, each in a process group of its own, until all have ended, are to end, or have taken
-    /// too long. Their exit codes; `None` if one was killed.
-    fn wait(&self, commands: Vec<Command>, timeout: Span) -> Result<Vec<Option<i32>>, Stop> {
-        let mut running: Vec<Beside> = Vec::new();
-        for mut command in commands {
-            command.process_group(0);
-            sys::prepare_child(&mut command, self.signals, None);
-            running.push(Beside(command.spawn().map_err(anyhow::Error::from)?));
-        }
+    fn spawn(&self, mut command: Command) -> anyhow::Result<Beside> {
+        command.process_group(0);
+        sys::prepare_child(&mut command, self.signals, None);
+        Ok(Beside(command.spawn()?))
+    }
+
+    /// Runs commands at the same time, each in a process group of its own, until all have ended, a signal comes, or the
+    /// timeout is over. Their exit codes; `None` if one was killed.
+    fn wait(&self, commands: Vec<Command>, timeout: Span) -> anyhow::Result<Vec<Option<i32>>> {
+        let mut running = commands.into_iter().map(|one| self.spawn(one)).collect::<anyhow::Result<Vec<Beside>>>()?;
         let started = Instant::now();
         loop {
-            let ended: Vec<Option<ExitStatus>> = running
-                .iter_mut()
-                .map(|one| one.0.try_wait())
-                .collect::<Result<_, _>>()
-                .map_err(anyhow::Error::from)?;
+            let ended = running.iter_mut().map(|one| one.0.try_wait()).collect::<std::io::Result<Vec<_>>>()?;
             if let Some(ended) = ended.into_iter().collect::<Option<Vec<ExitStatus>>>() {
                 return Ok(ended.iter().map(ExitStatus::code).collect());
             }
-            if self.signals.next().map_err(anyhow::Error::from)?.is_some() {
-                return Err(Stop::Interrupted);
+            if self.signals.next()?.is_some() {
+                anyhow::bail!(Stop::Interrupted);
             }
             if started.elapsed() > timeout.0 {
-                return Err(Stop::TooLong(timeout));
+                anyhow::bail!(Stop::TooLong(timeout));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// A process that ends with what holds it.
+/// A process group that is ended when this is dropped.
 struct Beside(Child);
 
-impl Drop for Beside {
-    fn drop(&mut self) {
-        end(&mut self.0);
+impl Beside {
+    /// Whether it has ended: its number may be another's by now.
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
     }
 }
 
-/// What is at work beside what is compared.
+impl Drop for Beside {
+    /// SIGTERM, and SIGKILL ten seconds later.
+    fn drop(&mut self) {
+        let group = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        for signal in [Signal::TERM, Signal::KILL] {
+            if self.has_ended() {
+                return;
+            }
+            if let Some(group) = group {
+                let _ = rustix::process::kill_process_group(group, signal);
+            }
+            let sent = Instant::now();
+            while sent.elapsed() < Duration::from_secs(10) && !self.has_ended() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// What runs beside the programs that are compared.
 struct Helper {
     process: Beside,
     what: &'static str,
@@ -300,68 +337,35 @@ struct Helper {
 }
 
 impl Helper {
-    /// That it is still at work: without it, the run was another configuration's.
-    fn check(&mut self) -> Result<(), Stop> {
-        match self.process.0.try_wait() {
-            Ok(None) => Ok(()),
-            _ => Err(Stop::Failed(format!("{} has ended; see {}", self.what, self.log.display()))),
+    /// That it still runs: without it, the run was another configuration's.
+    fn check(&mut self) -> anyhow::Result<()> {
+        if self.process.has_ended() {
+            anyhow::bail!(Stop::Failed(format!("{} has ended; see {}", self.what, self.log.display())));
         }
+        Ok(())
     }
 }
 
-/// Ends a process group: it may tidy up for ten seconds. What has ended is left: its number may be another's by now.
-fn end(child: &mut Child) {
-    if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
-        return;
-    }
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    for signal in [Signal::TERM, Signal::KILL] {
-        if let Some(group) = group {
-            let _ = rustix::process::kill_process_group(group, signal);
-        }
-        let asked = Instant::now();
-        while asked.elapsed() < Duration::from_secs(10) {
-            if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-fn create(path: &Path) -> Result<File, Stop> {
-    Ok(File::create(path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?)
+fn create(path: &Path) -> anyhow::Result<File> {
+    File::create(path).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
 }
 
 /// Options of `lowtide run` for a configuration.
-fn options(config: &Config) -> Vec<String> {
-    let mut options = Vec::new();
+fn options(config: &Configuration) -> Vec<String> {
     let default = if config.schemes.is_empty() { "none" } else { "auto" };
-    options.extend(["--monitor".to_owned(), config.monitor.clone().unwrap_or_else(|| default.to_owned())]);
-    for scheme in &config.schemes {
-        options.extend(["--scheme".to_owned(), scheme.clone()]);
-    }
-    if let Some(limit) = config.limit.filter(|_| !config.scope) {
-        options.extend(["--limit".to_owned(), limit.to_string()]);
-    }
-    if config.no_swap && !config.scope {
-        options.push("--no-swap".to_owned());
-    }
-    if let Some(most) = &config.max_overhead {
-        options.extend(["--max-overhead".to_owned(), most.clone()]);
-    }
-    options
+    let mut options = vec!["--monitor", config.monitor.as_deref().unwrap_or(default)];
+    options.extend(config.schemes.iter().flat_map(|scheme| ["--scheme", scheme]));
+    let limit = config.limit.filter(|_| !config.scope).map(|limit| limit.to_string());
+    options.extend(limit.iter().flat_map(|limit| ["--limit", limit]));
+    options.extend((config.no_swap && !config.scope).then_some("--no-swap"));
+    options.extend(config.max_overhead.iter().flat_map(|most| ["--max-overhead", most]));
+    options.into_iter().map(str::to_owned).collect()
 }
 
 /// The last match of a pattern's group that is a number.
 fn figure(pattern: &str, text: &str) -> Option<f64> {
     let regex = regex::Regex::new(pattern).ok()?;
     regex.captures_iter(text).filter_map(|found| found.get(1)?.as_str().replace(',', "").parse().ok()).last()
-}
-
-/// A name as part of a file name.
-fn file_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
 }
 
 #[cfg(test)]

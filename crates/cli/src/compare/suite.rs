@@ -23,7 +23,7 @@ pub struct Suite {
     pub mixes: Vec<Mix>,
     /// Configurations beside those that are built in.
     #[serde(default, rename = "config")]
-    pub configs: Vec<Config>,
+    pub configs: Vec<Configuration>,
 }
 
 /// A program.
@@ -125,7 +125,7 @@ impl Thp {
 /// A configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct Configuration {
     /// What it is called in tables, and asked for by.
     pub name: String,
     /// Files of schemes, or names of those that are built in.
@@ -166,13 +166,13 @@ pub const ORIGINAL: &str = "orig";
 
 /// A configuration that is built in: `orig`, `rec`, `thp`, or the name of built-in schemes.
 #[must_use]
-pub fn builtin(name: &str) -> Option<Config> {
-    let config = Config { name: name.to_owned(), ..Config::default() };
+pub fn builtin(name: &str) -> Option<Configuration> {
+    let config = Configuration { name: name.to_owned(), ..Configuration::default() };
     match name {
         ORIGINAL => Some(config),
-        "rec" => Some(Config { monitor: Some("auto".to_owned()), ..config }),
-        "thp" => Some(Config { thp: Thp::Always, ..config }),
-        _ if builtin::named(name).is_some() => Some(Config { schemes: vec![name.to_owned()], ..config }),
+        "rec" => Some(Configuration { monitor: Some("auto".to_owned()), ..config }),
+        "thp" => Some(Configuration { thp: Thp::Always, ..config }),
+        _ if builtin::named(name).is_some() => Some(Configuration { schemes: vec![name.to_owned()], ..config }),
         _ => None,
     }
 }
@@ -265,7 +265,7 @@ impl Suite {
     ///
     /// # Errors
     /// If one is neither in the suite nor built in.
-    pub fn configs(&self, names: &[String]) -> Result<Vec<Config>, Failure> {
+    pub fn configs(&self, names: &[String]) -> Result<Vec<Configuration>, Failure> {
         let one = |name: &String| {
             let own = self.configs.iter().find(|config| config.name == *name).cloned();
             own.or_else(|| builtin(name)).ok_or_else(|| {
@@ -274,7 +274,7 @@ impl Suite {
                 Failure::new(code::USAGE, message)
             })
         };
-        let mut configs = names.iter().map(one).collect::<Result<Vec<Config>, Failure>>()?;
+        let mut configs = names.iter().map(one).collect::<Result<Vec<Configuration>, Failure>>()?;
         if !configs.iter().any(|config| config.name == ORIGINAL) {
             configs.extend(builtin(ORIGINAL));
         }

@@ -1,12 +1,15 @@
-//! What the runs say: the tables of the published evaluation, and paired differences with their intervals beside them.
+//! The tables of the runs: those of the published evaluation, and paired differences with their intervals beside them.
 
 use lowtide_model::interval::Change;
+use lowtide_model::ledger::Ledger;
 use lowtide_model::stats;
-use lowtide_model::units::{human_bytes, human_seconds};
+use lowtide_model::units::{float, human_seconds};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
-use super::outcome::Outcome;
+use super::outcome::RunOutcome;
 use super::suite::ORIGINAL;
-use lowtide_report::text::Grid;
+use lowtide_report::text::{Grid, bytes, figure};
 
 /// A figure of a run.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +22,7 @@ pub struct Metric {
     pub about: &'static str,
     /// What of a unit 1 is.
     scale: f64,
-    get: fn(&Outcome) -> Option<f64>,
+    get: fn(&RunOutcome) -> Option<f64>,
 }
 
 /// The metrics of the published evaluation.
@@ -52,20 +55,21 @@ pub const FIGURE: Metric = Metric {
 
 impl Metric {
     /// The values of all runs that count of a program in a configuration, by round, in units.
-    fn values(&self, runs: &[Outcome], program: &str, config: &str) -> Vec<(u32, f64)> {
+    fn values(&self, runs: &[RunOutcome], program: &str, config: &str) -> Vec<(u32, f64)> {
         counting(runs, program, config).filter_map(|run| Some((run.round, (self.get)(run)? / self.scale))).collect()
     }
 }
 
 /// The runs of a program in a configuration that count: not the warm-up, and none that failed.
-pub fn counting<'a>(runs: &'a [Outcome], program: &str, config: &str) -> impl Iterator<Item = &'a Outcome> {
-    let counts =
-        move |run: &&Outcome| run.round > 0 && run.failure.is_none() && run.program == program && run.config == config;
+pub fn counting<'a>(runs: &'a [RunOutcome], program: &str, config: &str) -> impl Iterator<Item = &'a RunOutcome> {
+    let counts = move |run: &&RunOutcome| {
+        run.round > 0 && run.failure.is_none() && run.program == program && run.config == config
+    };
     runs.iter().filter(counts)
 }
 
 /// One program in one configuration by one metric.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cell {
     /// Which program.
     pub program: String,
@@ -75,23 +79,33 @@ pub struct Cell {
     pub metric: &'static str,
     /// Runs that count.
     pub runs: usize,
-    /// Mean, standard deviation of the sample, least and most.
+    /// Mean.
     pub avg: f64,
-    /// See `avg`; `None` of a single run.
+    /// Standard deviation of the sample; `None` of a single run.
     pub stdev: Option<f64>,
-    /// See `avg`.
+    /// The least.
     pub min: f64,
-    /// See `avg`.
+    /// The most.
     pub max: f64,
     /// Percent by which the mean is above the original's.
+    #[serde(rename = "overhead_percent")]
     pub overhead: Option<f64>,
     /// By how much a run is above the original's of the same round.
+    #[serde(rename = "paired_percent", serialize_with = "as_percent")]
     pub paired: Option<Change>,
+}
+
+fn as_percent<S: Serializer>(change: &Option<Change>, serializer: S) -> Result<S::Ok, S::Error> {
+    let percent = |share: f64| 100.0 * share;
+    let all = change.map(|Change { mean, interval, pairs }| {
+        json!({ "mean": percent(mean), "ci95": interval.map(|ends| ends.map(percent)), "pairs": pairs })
+    });
+    all.serialize(serializer)
 }
 
 /// All cells, for programs and configurations in this order.
 #[must_use]
-pub fn cells(runs: &[Outcome], programs: &[String], configs: &[String], metrics: &[Metric]) -> Vec<Cell> {
+pub fn cells(runs: &[RunOutcome], programs: &[String], configs: &[String], metrics: &[Metric]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for metric in metrics {
         for program in programs {
@@ -104,7 +118,7 @@ pub fn cells(runs: &[Outcome], programs: &[String], configs: &[String], metrics:
     cells
 }
 
-fn cell(metric: &Metric, runs: &[Outcome], program: &str, config: &str, original: &[(u32, f64)]) -> Option<Cell> {
+fn cell(metric: &Metric, runs: &[RunOutcome], program: &str, config: &str, original: &[(u32, f64)]) -> Option<Cell> {
     let by_round = metric.values(runs, program, config);
     let values: Vec<f64> = by_round.iter().map(|(_, value)| *value).collect();
     let bare: Vec<f64> = original.iter().map(|(_, value)| *value).collect();
@@ -232,7 +246,7 @@ pub fn paired(cells: &[Cell], metric: &Metric) -> Grid {
 
 /// Faults, stalls, the price of monitoring, and the ledgers: means over the runs.
 #[must_use]
-pub fn effects(runs: &[Outcome], programs: &[String], configs: &[String]) -> Vec<Grid> {
+pub fn effects(runs: &[RunOutcome], programs: &[String], configs: &[String]) -> Vec<Grid> {
     let mut costs = Grid::new(
         "Faults, stalls and monitoring, mean",
         &["program", "config", "major faults", "stalled on memory", "monitor CPU", "monitor"],
@@ -242,52 +256,43 @@ pub fn effects(runs: &[Outcome], programs: &[String], configs: &[String]) -> Vec
         "What schemes saved and cost, mean",
         &["program", "config", "anon saved", "file saved", "kept", "net", "came back", "action CPU"],
     );
-    for program in programs {
-        for config in configs {
-            let of: Vec<&Outcome> = counting(runs, program, config).collect();
-            let mean = |get: &dyn Fn(&Outcome) -> Option<f64>| {
-                stats::mean(&of.iter().filter_map(|run| get(run)).collect::<Vec<f64>>())
-            };
-            // Of several programs together only each one by itself can be told of.
-            let Some(first) = of.first().filter(|run| run.parts.is_empty()) else { continue };
-            let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            costs.row([
-                program.clone(),
-                config.clone(),
-                dash(mean(&|run| run.major_faults).map(|faults| format!("{faults:.0}"))),
-                dash(mean(&|run| run.stalled_s).map(human_seconds)),
-                dash(mean(&|run| run.monitor_cpu_s).map(human_seconds)),
-                first.monitor.clone(),
-            ]);
-            if first.ledger.is_none() {
-                continue;
-            }
-            #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-            let bytes = |get: fn(&lowtide_model::ledger::Ledger) -> Option<u64>| {
-                dash(mean(&|run| get(run.ledger.as_ref()?).map(|bytes| bytes as f64)).map(human_bytes))
-            };
-            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-            let net = mean(&|run| Some(run.ledger.as_ref()?.net_bytes? as f64)).map(human_bytes);
-            #[expect(clippy::cast_precision_loss, reason = "a count")]
-            let back = mean(&|run| Some(run.ledger.as_ref()?.refaults? as f64));
-            ledgers.row([
-                program.clone(),
-                config.clone(),
-                bytes(|ledger| ledger.saved_anon_bytes),
-                bytes(|ledger| ledger.saved_file_bytes),
-                bytes(|ledger| ledger.kept_bytes),
-                dash(net),
-                dash(back.map(|pages| format!("{pages:.0}"))),
-                dash(mean(&|run| run.ledger.as_ref()?.action_cpu_s).map(human_seconds)),
-            ]);
+    for (program, config) in programs.iter().flat_map(|program| configs.iter().map(move |config| (program, config))) {
+        let of: Vec<&RunOutcome> = counting(runs, program, config).collect();
+        // Several programs together have no such figures.
+        let Some(first) = of.first().filter(|run| run.parts.is_empty()) else { continue };
+        let mean = |get: &dyn Fn(&RunOutcome) -> Option<f64>| {
+            stats::mean(&of.iter().filter_map(|run| get(run)).collect::<Vec<f64>>())
+        };
+        let seconds = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), human_seconds);
+        costs.row([
+            program.clone(),
+            config.clone(),
+            figure(mean(&|run| run.major_faults), 0, ""),
+            seconds(mean(&|run| run.stalled_s)),
+            seconds(mean(&|run| run.monitor_cpu_s)),
+            first.monitor.clone(),
+        ]);
+        if first.ledger.is_none() {
+            continue;
         }
+        let of_ledger = |get: fn(&Ledger) -> Option<f64>| mean(&|run| get(run.ledger.as_ref()?));
+        ledgers.row([
+            program.clone(),
+            config.clone(),
+            bytes(of_ledger(|ledger| ledger.saved_anon_bytes.map(float))),
+            bytes(of_ledger(|ledger| ledger.saved_file_bytes.map(float))),
+            bytes(of_ledger(|ledger| ledger.kept_bytes.map(float))),
+            bytes(of_ledger(|ledger| ledger.net_bytes.map(float))),
+            figure(of_ledger(|ledger| ledger.refaults.map(float)), 0, ""),
+            seconds(of_ledger(|ledger| ledger.action_cpu_s)),
+        ]);
     }
-    [costs, ledgers].into_iter().filter(|grid| !grid.rows.is_empty()).collect()
+    vec![costs, ledgers]
 }
 
 /// Runs that do not count.
 #[must_use]
-pub fn failures(runs: &[Outcome]) -> Option<Grid> {
+pub fn failures(runs: &[RunOutcome]) -> Grid {
     let mut grid = Grid::new("Runs that failed", &["program", "config", "round", "why"]);
     grid.remarks = true;
     for run in runs {
@@ -295,15 +300,15 @@ pub fn failures(runs: &[Outcome]) -> Option<Grid> {
             grid.row([run.program.clone(), run.config.clone(), run.round.to_string(), why.clone()]);
         }
     }
-    (!grid.rows.is_empty()).then_some(grid)
+    grid
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn run(config: &str, round: u32, runtime_s: f64) -> Outcome {
-        Outcome { program: "a".into(), config: config.into(), round, runtime_s, ..Outcome::default() }
+    fn run(config: &str, round: u32, runtime_s: f64) -> RunOutcome {
+        RunOutcome { program: "a".into(), config: config.into(), round, runtime_s, ..RunOutcome::default() }
     }
 
     #[test]
@@ -314,7 +319,7 @@ mod tests {
             run("prcl", 1, 11.0),
             run("prcl", 2, 24.0),
             run("orig", 2, 20.0),
-            Outcome { failure: Some("x".into()), ..run("prcl", 3, 1.0) },
+            RunOutcome { failure: Some("x".into()), ..run("prcl", 3, 1.0) },
         ];
         let (programs, configs) = (vec!["a".to_owned()], vec!["orig".to_owned(), "prcl".to_owned()]);
         let cells = cells(&runs, &programs, &configs, &METRICS);
@@ -327,7 +332,7 @@ mod tests {
         assert_eq!(super::paired(&cells, &METRICS[0]).rows, [["a", "prcl", "+14.89", "-"]]);
         let grid = means(&cells, &METRICS[0], &programs, &configs);
         assert_eq!(grid.rows, [["a", "15.000", "17.500", "+16.67"]]);
-        assert_eq!(failures(&runs).unwrap().rows.len(), 1);
+        assert_eq!(failures(&runs).rows.len(), 1);
     }
 
     #[test]

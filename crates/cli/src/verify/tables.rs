@@ -1,11 +1,12 @@
-//! What trials came to, for people.
+//! The results of trials as tables.
 
 use lowtide_model::budget::Mechanism;
 use lowtide_model::budget::trials::Slowdown;
 use lowtide_model::interval;
 use lowtide_model::units::human_seconds;
 
-use super::{OnTrial, Tried, Verdicts};
+use super::trials::name;
+use super::{TrialResult, Verdicts};
 use lowtide_report::forest::{Chapter, Mark};
 use lowtide_report::text::{Grid, whole_bytes};
 
@@ -13,9 +14,9 @@ fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }
 
-impl Tried {
+impl TrialResult {
     fn name(&self) -> String {
-        OnTrial { mechanism: self.mechanism, bytes: self.bytes, swap: self.swap }.name()
+        name(self.mechanism, self.swap)
     }
 
     /// In words.
@@ -37,7 +38,7 @@ impl Tried {
 }
 
 impl Verdicts {
-    /// What people see.
+    /// The tables.
     #[must_use]
     pub fn grids(&self, unlimited: Option<u64>) -> Vec<Grid> {
         let dash = || "-".to_owned();
@@ -68,7 +69,7 @@ impl Verdicts {
         for one in &self.tried {
             failed.rows.extend(one.failure.iter().map(|why| vec![one.name(), why.clone()]));
         }
-        let mut least = Grid::new("The least that was seen to hold", &["", "predicted", "least", "slower by", "runs"]);
+        let mut least = Grid::new("The least that held", &["", "predicted", "least", "slower by", "runs"]);
         for one in &self.verified {
             least.row([
                 if one.swap { "with swap" } else { "without swap" }.to_owned(),
@@ -84,7 +85,7 @@ impl Verdicts {
     /// The same as part of a page.
     #[must_use]
     pub fn chapter(&self, unlimited: Option<u64>) -> Chapter {
-        let mark = |one: &Tried| {
+        let mark = |one: &TrialResult| {
             let Slowdown { mean, interval, .. } = one.slowdown?;
             Some(Mark { group: one.name(), name: "runtime".to_owned(), mean, interval })
         };
@@ -105,8 +106,8 @@ impl Verdicts {
 mod tests {
     use super::*;
 
-    fn tried(pairs: &[(f64, f64)], certain: bool) -> Tried {
-        Tried {
+    fn tried(pairs: &[(f64, f64)], certain: bool) -> TrialResult {
+        TrialResult {
             mechanism: Mechanism::Lowtide,
             bytes: 1 << 20,
             swap: true,
