@@ -20,7 +20,6 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Running {
     name: String,
-    /// Its process id.
     pub pid: u32,
     ended: Option<ChildEnd>,
     stdout: PathBuf,
@@ -32,9 +31,7 @@ pub struct Running {
 pub struct FinishedChild {
     /// Exit code and what it used.
     pub ended: ChildEnd,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 
@@ -50,7 +47,6 @@ impl Running {
         Ok(Self { name, pid: child.id(), ended: None, stdout, stderr })
     }
 
-    /// Whether it still runs.
     pub fn is_running(&mut self) -> io::Result<bool> {
         if self.ended.is_none() {
             self.ended = sys::collect(self.pid)?;
@@ -73,7 +69,6 @@ impl Running {
         Ok(FinishedChild { ended, stdout: text(&self.stdout), stderr: text(&self.stderr) })
     }
 
-    /// Sends SIGTERM.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
     }

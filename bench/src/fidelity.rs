@@ -15,7 +15,6 @@ use lowtide_record::Record;
 
 use crate::grid::{figure, size, table};
 
-/// `lowtide-bench fidelity`
 #[derive(Debug, clap::Args)]
 pub struct FidelityArgs {
     /// Folder of a comparison with records: `lowtide compare --keep --configs orig,watch,age-5s,age-10s`
@@ -66,8 +65,8 @@ fn by_comparison(args: &FidelityArgs) -> anyhow::Result<Vec<Vec<String>>> {
     programs.dedup();
     let mut rows = Vec::new();
     for program in programs {
-        for (config, age_s) in CONFIGS {
-            rows.extend(row(args, &runs, program, config, age_s)?);
+        for config in CONFIGS {
+            rows.extend(row(args, &runs, program, config)?);
         }
     }
     Ok(rows)
@@ -101,29 +100,24 @@ fn row(
     args: &FidelityArgs,
     runs: &[RunOutcome],
     program: &str,
-    config: &str,
-    age_s: f64,
+    (config, age_s): (&str, f64),
 ) -> anyhow::Result<Option<Vec<String>>> {
-    let records = |config: &'static str| counting(runs, program, config).map(move |run| (config, run));
-    let open = |(config, run): (&str, &RunOutcome)| {
-        let folder = args.folder.join(format!("{program}-{config}-{}", run.round));
-        Record::open(&folder).with_context(|| format!("{}: compare with --keep", folder.display()))
+    let mean_of = |config: &str, effect: &dyn Fn(&Record) -> Option<Effect>| -> anyhow::Result<Option<Effect>> {
+        let mut effects = Vec::new();
+        for run in counting(runs, program, config) {
+            let folder = args.folder.join(format!("{program}-{config}-{}", run.round));
+            let record = Record::open(&folder).with_context(|| format!("{}: compare with --keep", folder.display()))?;
+            effects.extend(effect(&record));
+        }
+        Ok(mean(&effects))
     };
-    let config = CONFIGS.iter().map(|(name, _)| *name).find(|name| *name == config).unwrap_or(WATCHED);
-    let mut predicted = Vec::new();
-    for run in records(WATCHED) {
-        predicted.extend(prediction(args, &open(run)?, (age_s, 0.0)));
-    }
-    let mut measured = Vec::new();
-    for run in records(config) {
-        measured.extend(outcome(&open(run)?));
-    }
+    let predicted = mean_of(WATCHED, &|record| prediction(args, record, (age_s, 0.0)))?;
+    let measured = mean_of(config, &outcome)?;
     // One that runs for a given time reports how much work it did.
     let time = |run: &RunOutcome| run.figure.map_or(run.runtime_s, |figure| 1.0 / figure);
-    let runtime = |config| stats::mean(&records(config).map(|(_, run)| time(run)).collect::<Vec<f64>>());
+    let runtime = |config| stats::mean(&counting(runs, program, config).map(time).collect::<Vec<f64>>());
     let slower = runtime(config).zip(runtime("orig")).map(|(taken, original)| taken / original - 1.0);
-    let (Some(predicted), Some(measured)) = (mean(&predicted), mean(&measured)) else { return Ok(None) };
-    Ok(Some(cells(program, age_s, (predicted, measured), slower)))
+    Ok(predicted.zip(measured).map(|pair| cells(program, age_s, pair, slower)))
 }
 
 fn cells(program: &str, age_s: f64, (predicted, measured): (Effect, Effect), slower: Option<f64>) -> Vec<String> {

@@ -18,7 +18,6 @@ use lowtide_policy::sim::{self, Simulated};
 use crate::grid::{counted_size, table};
 use crate::machine::own_status;
 
-/// `lowtide-bench fleet`
 #[derive(Debug, clap::Args)]
 pub struct FleetBenchArgs {
     /// What to measure
@@ -47,7 +46,6 @@ enum What {
 
 const COSTS: RefaultCosts = RefaultCosts { swap_s: 10e-6, disk_s: 100e-6 };
 
-/// Measures and prints.
 pub fn run(args: &FleetBenchArgs) -> anyhow::Result<()> {
     for what in &args.what {
         match what {

@@ -44,7 +44,6 @@ pub fn shown<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| NONE.to_owned(), text)
 }
 
-/// Bytes.
 pub fn size(value: Option<f64>) -> String {
     shown(value, human_bytes)
 }
@@ -59,7 +58,6 @@ pub fn figure(value: Option<f64>, digits: usize, unit: &str) -> String {
     shown(value, |value| format!("{value:.digits$}{unit}"))
 }
 
-/// Percent.
 pub fn percent(value: Option<f64>) -> String {
     figure(value, 1, " %")
 }

@@ -35,7 +35,6 @@ const DEARER: f64 = 0.05;
 /// Pages that are paged out and refaulted.
 const PAGES: usize = 8192;
 
-/// `instructions`
 #[derive(Debug, clap::Args)]
 pub struct InstructionsArgs {
     #[command(flatten)]
@@ -170,7 +169,6 @@ fn cpu_of(kernel: &Kernel, pid: u32) -> anyhow::Result<f64> {
     Ok(tasks.iter().filter_map(of).sum())
 }
 
-/// An instrument of DAMON.
 #[derive(Clone, Copy)]
 enum Watch {
     Cohort(f64),

@@ -17,7 +17,6 @@ use crate::simulated::{memory, setup};
 /// A mix thrashes if it takes so many times as long as its programs one after the other in the same memory.
 const THRASHING: f64 = 1.1;
 
-/// `lowtide-bench mixes`
 #[derive(Debug, clap::Args)]
 pub struct MixesArgs {
     /// Mixes of two to four programs
@@ -159,7 +158,6 @@ fn compared(name: &str, means: Means, mixes: u64) -> Vec<String> {
     ]
 }
 
-/// Counts grants.
 struct Counting {
     guard: Guard,
     granted: usize,

@@ -18,11 +18,11 @@ use lowtide_kernel::trace::Trace;
 use lowtide_kernel::undo::Journal;
 
 use lowtide_model::PAGE;
-use lowtide_model::units::{float, index, integer};
+use lowtide_model::stats::quantile;
+use lowtide_model::units::{float, integer};
 
-use crate::grid::table;
+use crate::grid::{figure, table};
 
-/// Options of `reads`.
 #[derive(Debug, clap::Args)]
 pub struct ReadsArgs {
     /// Cgroups, each with a sleeping process and some page cache
@@ -36,7 +36,6 @@ pub struct ReadsArgs {
     times: usize,
 }
 
-/// A way of reading.
 struct Row {
     what: String,
     cpu_ms: Vec<f64>,
@@ -56,9 +55,8 @@ pub fn run(args: &ReadsArgs) -> anyhow::Result<()> {
             Err(error) => println!("skip - {name}: {error}"),
         }
     }
-    let cells = rows.iter_mut().map(|row| {
-        row.cpu_ms.sort_by(f64::total_cmp);
-        let at = |share: f64| format!("{:.2}", row.cpu_ms[index((share * float(row.cpu_ms.len() - 1)).round())]);
+    let cells = rows.iter().map(|row| {
+        let at = |share: f64| figure(quantile(&row.cpu_ms, share), 2, "");
         vec![row.what.clone(), at(0.5), at(0.9), row.cpu_ms.len().to_string()]
     });
     print!("{}", table("", "what is read | CPU ms, median | p90 | times", &cells.collect::<Vec<_>>()));

@@ -26,7 +26,6 @@ use crate::machine::own_status;
 const MIB: f64 = 1_048_576.0;
 const ZRAM: Swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
 
-/// `lowtide-bench simulated`
 #[derive(Debug, clap::Args)]
 pub struct SimulatedArgs {
     /// Machines for the band

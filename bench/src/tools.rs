@@ -10,7 +10,6 @@ use tempfile::TempDir;
 
 use crate::child::{FinishedChild, Running};
 
-/// Where the programs are.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Tools {
     /// The lowtide binary [default: beside this program]
@@ -39,9 +38,7 @@ pub struct Tools {
 /// A program that was run under lowtide.
 #[derive(Debug)]
 pub struct Measured {
-    /// What the program printed.
     pub program: serde_json::Value,
-    /// Folder of the record.
     pub record: PathBuf,
 }
 
@@ -65,7 +62,6 @@ impl Tools {
         Ok(files)
     }
 
-    /// The pattern file of that name.
     pub fn pattern_file(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.patterns.join(format!("{name}.toml"));
         if !path.exists() {
@@ -91,7 +87,6 @@ impl Tools {
         Ok(command)
     }
 
-    /// `lowtide agent` with that configuration.
     pub fn agent(&self, config: &Path) -> anyhow::Result<Command> {
         let mut command = Command::new(found(self.lowtide.as_deref(), "lowtide")?);
         command.args(["agent", "--config"]).arg(config);

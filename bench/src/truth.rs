@@ -18,9 +18,7 @@ const NEAR_S: f64 = 0.5;
 /// The first line: the program and its memory.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Header {
-    /// Process id.
     pub pid: u32,
-    /// Its areas.
     pub areas: Vec<LoggedArea>,
     /// Its own tables, from which every line is made.
     #[serde(default)]
@@ -36,12 +34,10 @@ impl Header {
     }
 }
 
-/// Memory of the program.
 #[derive(Debug, Clone, Deserialize)]
 pub struct LoggedArea {
     /// First byte; for `read` areas offsets in the file.
     pub start: u64,
-    /// One past the last.
     pub end: u64,
     /// `anon`, `huge`, `file` or `read`.
     pub backing: String,
@@ -62,10 +58,8 @@ pub struct TruthLine {
     pub hot: Option<Arc<Vec<Range>>>,
 }
 
-/// The log.
 #[derive(Debug, Clone)]
 pub struct Truth {
-    /// Its first line.
     pub header: Header,
     /// The others, ascending in time.
     pub lines: Vec<TruthLine>,

@@ -9,10 +9,8 @@ use super::SETTLING_S;
 use crate::histogram::{distance, estimated, real};
 use crate::truth::Truth;
 
-/// Distance of the histograms from the truth.
 #[derive(Debug, Default, Serialize)]
 pub struct AgeScore {
-    /// Ticks compared.
     pub ticks: usize,
     /// Bins on common edges, median.
     pub bins: Option<f64>,

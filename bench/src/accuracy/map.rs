@@ -15,9 +15,7 @@ const STRICT_RATE: f32 = 0.1;
 /// How exact the map is, inside the program's areas; medians over the snapshots.
 #[derive(Debug, Serialize)]
 pub struct MapScore {
-    /// Snapshots compared.
     pub snapshots: usize,
-    /// Regions of a snapshot.
     pub regions: Option<f64>,
     /// A region is hot if any sample found an access.
     pub any: MapFound,

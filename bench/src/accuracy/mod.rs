@@ -28,7 +28,6 @@ const PATTERN_S: f64 = 60.0;
 /// Extra time for a pattern, to populate and on slow machines.
 const LIMIT_S: f64 = 240.0;
 
-/// `accuracy`
 #[derive(Debug, clap::Args)]
 pub struct AccuracyArgs {
     #[command(flatten)]
@@ -50,13 +49,11 @@ pub struct AccuracyArgs {
     json: bool,
 }
 
-/// All of it.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     accuracy: &'a [Row],
 }
 
-/// One pattern.
 #[derive(Debug, Serialize)]
 struct Row {
     pattern: String,
@@ -65,7 +62,6 @@ struct Row {
     figures: Option<Figures>,
 }
 
-/// Figures of one pattern.
 #[derive(Debug, Serialize)]
 struct Figures {
     backend: String,
@@ -79,7 +75,6 @@ struct Figures {
     notes: Vec<String>,
 }
 
-/// Cost of measuring.
 #[derive(Debug, Serialize)]
 struct Cost {
     cpu_percent: Option<f64>,

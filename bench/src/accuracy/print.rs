@@ -20,7 +20,6 @@ which nothing was in use, and the estimate at those. hot: a region in which any 
 which a tenth of the samples did.
 ";
 
-/// All tables.
 pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
     let head = "pattern | monitor | window | readings | truth | estimate | error | interval | holds";

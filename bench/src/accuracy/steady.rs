@@ -8,10 +8,8 @@ use serde::Serialize;
 
 use crate::truth::Truth;
 
-/// How exact the steady state is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SteadyScore {
-    /// The window.
     pub window_s: Option<u32>,
     /// Readings that do not overlap.
     pub readings: u64,
@@ -23,7 +21,6 @@ pub struct SteadyScore {
     pub error_percent: Option<f64>,
     /// lowtide's interval, bytes; `None` where it gives none.
     pub interval_bytes: Option<[u64; 2]>,
-    /// Whether it holds the truth.
     pub holds: Option<bool>,
 }
 

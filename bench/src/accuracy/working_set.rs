@@ -14,13 +14,10 @@ const SETTLED_PERCENT: f64 = 10.0;
 /// How exact the working set of one window is.
 #[derive(Debug, Default, Serialize)]
 pub struct WorkingSetScore {
-    /// The window.
     pub window_s: u32,
     /// Ticks compared: without the first seconds, and without windows that reach before the first phase.
     pub ticks: usize,
-    /// Median of the truth.
     pub truth_bytes: Option<f64>,
-    /// Median of the estimate.
     pub estimate_bytes: Option<f64>,
     /// Median of |estimate - truth| / truth.
     pub error_median_percent: Option<f64>,

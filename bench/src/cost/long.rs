@@ -18,7 +18,6 @@ use crate::tools::{Tools, measured};
 /// Rows of the table at most about so many.
 const ROWS: f64 = 20.0;
 
-/// The watch.
 #[derive(Debug, Serialize)]
 pub struct Long {
     backend: String,
@@ -39,7 +38,6 @@ struct Sample {
     record_bytes: f64,
 }
 
-/// Watches for that time.
 pub fn run(tools: &Tools, minutes: f64) -> anyhow::Result<Long> {
     let eighth = tools.pattern_file("eighth")?;
     fits::check(&eighth)?;
@@ -77,7 +75,6 @@ fn resident(pid: u32) -> Option<f64> {
     proc::status(&Kernel::default(), pid).ok().map(|status| float(status.rss()))
 }
 
-/// The table.
 pub fn text(long: &Long) -> String {
     let row = |of: &Sample| vec![figure(Some(of.t_s), 0, " s"), size(of.own_rss_bytes), size(Some(of.record_bytes))];
     let rows: Vec<Vec<String>> = long.samples.iter().map(row).collect();

@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::grid;
 use crate::tools::Tools;
 
-/// `cost`
 #[derive(Debug, clap::Args)]
 pub struct CostArgs {
     #[command(flatten)]
@@ -27,7 +26,6 @@ pub struct CostArgs {
     json: bool,
 }
 
-/// Everything that was measured.
 #[derive(Debug, Serialize)]
 struct Report {
     cost: Option<pairs::Pairs>,

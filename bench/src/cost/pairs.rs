@@ -32,7 +32,6 @@ populating included; other load on the machine disturbs it less. Runs without an
 goes first in turn. monitor CPU: share of one, lowtide and its kernel threads, over the run.
 ";
 
-/// Results of all programs.
 #[derive(Debug, Default, Serialize)]
 pub struct Pairs {
     rows: Vec<Row>,
@@ -42,7 +41,6 @@ pub struct Pairs {
     others_percent: Option<f64>,
 }
 
-/// One program.
 #[derive(Debug, Serialize)]
 struct Row {
     program: &'static str,
@@ -110,7 +108,6 @@ fn loads(tools: &Tools) -> anyhow::Result<[(&'static str, Load<'_>); 3]> {
     Ok([("memory (2 GiB)", memory), ("computing", own("spin")), ("faults and processes", own("churn"))])
 }
 
-/// Measures all three programs.
 pub fn run(tools: &Tools, count: u32, seconds: f64) -> anyhow::Result<Pairs> {
     let (machine, mut result) = (Machine::new(), Pairs::default());
     for (name, load) in loads(tools)? {
@@ -216,7 +213,6 @@ fn run_watched(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<(T
     Ok((took(&measured.program)?, own))
 }
 
-/// The table.
 pub fn text(pairs: &Pairs) -> String {
     let head = "program | monitor | pairs | alone | watched | slowdown | 95 % interval | CPU time | \
         95 % interval | monitor CPU | own peak RSS";

@@ -4,11 +4,10 @@ use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::budget::Known;
 use lowtide_model::meta::Meta;
 use lowtide_model::phase::{Phase, PhaseKind};
-use lowtide_model::random::Random;
 use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 
-use super::series::{bursty, drifting, fading, steady};
+use super::series::{SERIES, Series};
 use super::{CoverageArgs, Line};
 
 const NAME: &str = "steady use, sampled cycles";
@@ -18,13 +17,13 @@ const WINDOW_S: usize = 10;
 const MIB: f64 = 1_048_576.0;
 
 pub fn lines(args: &CoverageArgs) -> Vec<Line> {
-    let line = |program, series: fn(&mut Random, usize) -> (Vec<f64>, f64)| {
+    let line = |(program, series): (_, Series)| {
         args.line((NAME, program), 30, move |random, cycles| {
             let (values, _) = series(random, CYCLE_S * cycles + 1);
             holds(&values.iter().map(|value| MIB * (500.0 + 30.0 * value)).collect::<Vec<f64>>())
         })
     };
-    vec![line("steady", steady), line("drifting", drifting), line("bursty", bursty), line("bursty, fading", fading)]
+    SERIES.into_iter().map(line).collect()
 }
 
 /// Whether the interval holds the mean of the window over the run that used so much in each second; `None` without one.

@@ -22,7 +22,6 @@ an error, and of three to ten runs too few meet the few slow ones: that is why n
 /// Numbers of runs, pairs or seconds.
 const LENGTHS: [usize; 6] = [3, 5, 10, 30, 60, 300];
 
-/// `lowtide-bench coverage`
 #[derive(Debug, clap::Args)]
 pub struct CoverageArgs {
     /// Simulated programs for each figure
@@ -108,7 +107,6 @@ fn print(title: &str, lines: &[Line]) {
     print!("{}", table(title, &head, &lines.iter().map(cells).collect::<Vec<Vec<String>>>()));
 }
 
-/// Prints the tables.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a command")]
 pub fn run(args: &CoverageArgs) -> anyhow::Result<()> {
     let mut lines = runs::lines(args);

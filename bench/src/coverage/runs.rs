@@ -70,28 +70,32 @@ fn ends_after(pairs: &[(f64, f64)], looks: usize) -> Option<usize> {
     (1..=pairs.len()).find(|made| Slowdown::of(&pairs[..*made]).is_some_and(|of| of.is_certain(LOST, looks)))
 }
 
+/// A line for each kind of noise.
+fn each(
+    args: &CoverageArgs,
+    interval: &'static str,
+    longest: usize,
+    one: impl Fn(Noise, &mut Random, usize) -> Option<bool> + Sync,
+) -> Vec<Line> {
+    let line = |(name, noise)| args.line((interval, name), longest, |random, length| one(noise, random, length));
+    NOISES.into_iter().map(line).collect()
+}
+
 pub fn lines(args: &CoverageArgs) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for (name, noise) in NOISES {
-        lines.push(args.line(("mean of runs, not in pairs (not printed)", name), 300, |random, length| {
-            let slow = 0.4 * random.chance();
-            let run = |at| noise.drift(slow, place(at, length)) * noise.factor(random);
-            let values: Vec<f64> = (0..length).map(run).collect();
-            Some(holds(mean_interval(&values)?.ends(), (1.0 + slow_mean(noise, slow)) * noise.mean_factor()))
-        }));
-    }
-    for (name, noise) in NOISES {
-        lines.push(args.line(("change of pairs (compare, cost)", name), 300, |random, length| {
-            Some(holds(Change::of(&pairs(noise, random, length))?.interval?, LOST))
-        }));
-    }
-    for (name, noise) in NOISES {
-        lines.push(args.line(("slowdown at the end of trials", name), MOST_ROUNDS, |random, length| {
-            let pairs = pairs(noise, random, length);
-            let made = ends_after(&pairs, looks(length)).unwrap_or(length);
-            Some(holds(Slowdown::of(&pairs[..made])?.interval?, LOST))
-        }));
-    }
+    let mut lines = each(args, "mean of runs, not in pairs (not printed)", 300, |noise, random, length| {
+        let slow = 0.4 * random.chance();
+        let run = |at| noise.drift(slow, place(at, length)) * noise.factor(random);
+        let values: Vec<f64> = (0..length).map(run).collect();
+        Some(holds(mean_interval(&values)?.ends(), (1.0 + slow_mean(noise, slow)) * noise.mean_factor()))
+    });
+    lines.extend(each(args, "change of pairs (compare, cost)", 300, |noise, random, length| {
+        Some(holds(Change::of(&pairs(noise, random, length))?.interval?, LOST))
+    }));
+    lines.extend(each(args, "slowdown at the end of trials", MOST_ROUNDS, |noise, random, length| {
+        let pairs = pairs(noise, random, length);
+        let made = ends_after(&pairs, looks(length)).unwrap_or(length);
+        Some(holds(Slowdown::of(&pairs[..made])?.interval?, LOST))
+    }));
     for (name, spread) in [("hosts alike", 0.1), ("hosts of all sizes", 1.0)] {
         lines.push(args.line(("share saved in a fleet", name), 300, |random, length| {
             let hosts: Vec<(f64, f64)> = (0..length).map(|_| host(spread, random)).collect();
@@ -114,16 +118,11 @@ fn host(spread: f64, random: &mut Random) -> (f64, f64) {
 
 /// Trials that stop early: with an interval that allows for all stops, and one that does not.
 pub fn mistakes(args: &CoverageArgs) -> Vec<Line> {
-    let mut lines = Vec::new();
-    for (name, noise) in NOISES {
-        lines.push(args.line(("each answer allows for all", name), MOST_ROUNDS, |random, length| {
-            Some(ends_after(&pairs(noise, random, length), looks(length)).is_some())
-        }));
-    }
-    for (name, noise) in NOISES {
-        lines.push(args.line(("each by itself, for comparison", name), MOST_ROUNDS, |random, length| {
-            Some(ends_after(&pairs(noise, random, length), 1).is_some())
-        }));
-    }
+    let mut lines = each(args, "each answer allows for all", MOST_ROUNDS, |noise, random, length| {
+        Some(ends_after(&pairs(noise, random, length), looks(length)).is_some())
+    });
+    lines.extend(each(args, "each by itself, for comparison", MOST_ROUNDS, |noise, random, length| {
+        Some(ends_after(&pairs(noise, random, length), 1).is_some())
+    }));
     lines
 }

@@ -12,33 +12,36 @@ const BURST_S: [f64; 2] = [5.0, 20.0];
 /// Seconds between two bursts, mean.
 const LULL_S: f64 = 12.5;
 
+/// So many values, and their true mean.
+pub type Series = fn(&mut Random, usize) -> (Vec<f64>, f64);
+
+pub const SERIES: [(&str, Series); 4] =
+    [("steady", steady), ("drifting", drifting), ("bursty", bursty), ("bursty, fading", fading)];
+
 pub fn lines(args: &CoverageArgs) -> Vec<Line> {
-    let holds = |values: &[f64], truth: f64| {
-        let [low, high] = series_interval(values)?.ends();
-        Some(low <= truth && truth <= high)
-    };
-    let line = |program, series: fn(&mut Random, usize) -> (Vec<f64>, f64)| {
+    let line = |(program, series): (_, Series)| {
         args.line((NAME, program), 300, move |random, length| {
             let (values, truth) = series(random, length);
-            holds(&values, truth)
+            let [low, high] = series_interval(&values)?.ends();
+            Some(low <= truth && truth <= high)
         })
     };
-    vec![line("steady", steady), line("drifting", drifting), line("bursty", bursty), line("bursty, fading", fading)]
+    SERIES.into_iter().map(line).collect()
 }
 
-pub fn steady(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+fn steady(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     ((0..length).map(|_| random.normal()).collect(), 0.0)
 }
 
 /// Rises or falls by up to six standard deviations of the noise; the truth is the mean over the run.
-pub fn drifting(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+fn drifting(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let rise = 12.0 * (random.chance() - 0.5);
     let at = |second| rise * ((float(second) + 0.5) / float(length) - 0.5) + random.normal();
     ((0..length).map(at).collect(), 0.0)
 }
 
 /// Bursts of 5 to 20 seconds that begin at random; the truth is the share of time in them.
-pub fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let lasts = |in_burst: bool, random: &mut Random| {
         let [least, most] = BURST_S;
         if in_burst { least + (most - least) * random.chance() } else { -LULL_S * (1.0 - random.chance()).ln() }
@@ -62,7 +65,7 @@ pub fn bursty(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
 }
 
 /// AR(1) with a memory of 2.5 to 10 seconds.
-pub fn fading(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
+fn fading(random: &mut Random, length: usize) -> (Vec<f64>, f64) {
     let keeps = 1.0 - 1.0 / (2.5 + 7.5 * random.chance());
     let fresh = (1.0 - keeps * keeps).sqrt();
     let mut value = random.normal();

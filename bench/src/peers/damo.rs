@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use lowtide_kernel::damon;
 use lowtide_kernel::root::Kernel;
+use lowtide_model::units::{Size, float};
 
 use super::subject::watch;
 use super::{Answer, PeersArgs, Used};
@@ -79,15 +80,8 @@ fn median(report: &str) -> Option<f64> {
         if words.next()? != "50" {
             return None;
         }
-        let number: f64 = words.next()?.parse().ok()?;
-        let unit = match words.next() {
-            None | Some("B") => 1.0,
-            Some("KiB") => 1024.0,
-            Some("MiB") => 1024.0 * 1024.0,
-            Some("GiB") => 1024.0 * 1024.0 * 1024.0,
-            Some(_) => return None,
-        };
-        Some(number * unit)
+        let size = words.next()?.to_owned() + words.next().unwrap_or_default();
+        size.parse().ok().map(|Size(bytes)| float(bytes))
     })
 }
 

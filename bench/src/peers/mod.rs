@@ -20,7 +20,6 @@ use crate::{fits, grid};
 /// Left out of the truth at the start: every recorder takes a moment.
 const SETTLING_S: f64 = 3.0;
 
-/// `peers`
 #[derive(Debug, clap::Args)]
 pub struct PeersArgs {
     #[command(flatten)]
@@ -74,13 +73,11 @@ struct Answer {
     watched: Option<(f64, f64)>,
 }
 
-/// All of it.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     peers: &'a [Row],
 }
 
-/// One recorder on one pattern.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     pattern: String,

@@ -10,7 +10,6 @@ the recorder's complete tree (wait4) and its kernel threads; lowtide: by its own
 answering: getting the answer from what was recorded; for lowtide this is the report page. RSS: of the largest process.
 ";
 
-/// The table.
 pub fn text(rows: &[Row]) -> String {
     let head = "pattern | recorder | peak | error | working set | error | recording: CPU | share of one | RSS | \
         answering: CPU | RSS";

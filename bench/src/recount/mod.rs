@@ -48,7 +48,6 @@ const COMPUTES: f64 = 0.1;
 /// A pattern program writes the next line of its log within this time.
 const NEXT_LINE: Duration = Duration::from_millis(1500);
 
-/// `recount`
 #[derive(Debug, clap::Args)]
 pub struct RecountArgs {
     /// Count this process and its descendants
@@ -74,7 +73,6 @@ pub struct RecountArgs {
     command: Vec<String>,
 }
 
-/// What was counted.
 #[derive(Debug, Serialize)]
 struct Report {
     /// Whether swap was made for this, or was on already.
@@ -100,7 +98,6 @@ struct Round {
     windows: Vec<Window>,
 }
 
-/// One window of a round.
 #[derive(Debug, Clone, Serialize)]
 struct Window {
     window_s: f64,
@@ -139,17 +136,16 @@ pub fn run(args: &RecountArgs) -> anyhow::Result<()> {
         Some(pid) => Tree::of(&kernel, pid)?,
         None => Tree::start(&kernel, &args.command, &signals, dir.path())?,
     };
-    let mut wait = |until: Instant, tree: &mut Tree| wait(until, &signals, tree);
-    wait(Instant::now() + args.after.0, &mut tree)?;
+    wait(Instant::now() + args.after.0, &signals, &mut tree)?;
     swap = CountSwap::ready(&kernel, &journal, resident(&kernel, &tree)?)?;
-    let mut counter = Counter { kernel, journal, around: swap.around, huge: HashSet::new() };
+    let mut counter = Counter { kernel, journal, signals, around: swap.around, huge: HashSet::new() };
     let mut report = Report { own_swap: swap.own.is_some(), fault_around_pages: swap.around, rounds: Vec::new() };
     for number in 1..=args.rounds {
-        let round = counter.round(&mut tree, &args.windows, &mut wait);
+        let round = counter.round(&mut tree, &args.windows);
         report.rounds.push(round.with_context(|| format!("round {number}"))?);
     }
     if let Some(log) = &args.truth {
-        wait(Instant::now() + NEXT_LINE, &mut tree)?;
+        wait(Instant::now() + NEXT_LINE, &counter.signals, &mut tree)?;
         add_truth(&mut report, &Truth::read(log)?);
     }
     drop(tree);
@@ -165,6 +161,7 @@ fn resident(kernel: &Kernel, tree: &Tree) -> anyhow::Result<u64> {
     Ok(statuses.map(|status| status.rss_anon + status.rss_shmem).sum())
 }
 
+/// Waits, and fails if a signal comes or the program ends.
 fn wait(until: Instant, signals: &Signals, tree: &mut Tree) -> anyhow::Result<()> {
     let mut checked = Instant::now();
     loop {
@@ -188,20 +185,16 @@ fn wait(until: Instant, signals: &Signals, tree: &mut Tree) -> anyhow::Result<()
 struct Counter {
     kernel: Kernel,
     journal: Journal,
+    signals: Signals,
     around: u64,
     /// Huge pages before the eviction: they are mapped again as small ones.
     huge: HashSet<(u32, u64)>,
 }
 
 impl Counter {
-    fn round(
-        &mut self,
-        tree: &mut Tree,
-        windows: &[Span],
-        wait: &mut dyn FnMut(Instant, &mut Tree) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Round> {
+    fn round(&mut self, tree: &mut Tree, windows: &[Span]) -> anyhow::Result<Round> {
         let (begun, usual) = (Instant::now(), tree.cpu_s()?);
-        wait(begun + USUAL, tree)?;
+        wait(begun + USUAL, &self.signals, tree)?;
         let usual_share = (tree.cpu_s()?.user - usual.user) / begun.elapsed().as_secs_f64();
         let begun = Instant::now();
         let still = tree.stop(&self.journal)?;
@@ -219,7 +212,7 @@ impl Counter {
         let mut round = Round { start_s, stopped_s, before: before.in_memory(), huge_bytes, kept, windows: Vec::new() };
         let mut held_up = Duration::ZERO;
         for window in windows {
-            wait(start + held_up + window.0, tree)?;
+            wait(start + held_up + window.0, &self.signals, tree)?;
             let (at, end_s) = (Instant::now(), monotonic_s());
             let still = tree.stop(&self.journal)?;
             let now = TreePages::read(&self.kernel, &still.pids)?;

@@ -25,9 +25,7 @@ pub struct TreePages {
 /// Bytes that are in memory. After the eviction they are locked, or mapped by other programs as well: used or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// Anonymous.
     pub anon_bytes: u64,
-    /// Files and shared memory.
     pub file_bytes: u64,
 }
 
@@ -126,7 +124,6 @@ impl TreePages {
 /// Readings of a tree around its eviction.
 #[derive(Debug)]
 pub struct Evicted<'a> {
-    /// Before.
     pub before: &'a TreePages,
     /// After it: pages in memory here could not be evicted.
     pub after: &'a TreePages,

@@ -31,7 +31,6 @@ pub struct Tree {
 /// Stopped processes; they continue when this is dropped.
 #[derive(Debug)]
 pub struct Still {
-    /// Their ids, ascending.
     pub pids: Vec<u32>,
     _leases: Vec<Lease>,
 }

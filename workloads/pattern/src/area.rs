@@ -5,10 +5,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use rustix::fs::{Advice, fadvise};
 
 use crate::config::{AreaSpec, Backing, Mode};
-use crate::error::PatternError;
 use crate::rng::Rng;
 use crate::smaps::anon_huge_bytes;
 use crate::sys::{self, AreaMapping, Mapped};
@@ -77,9 +77,8 @@ impl Drop for TempFile {
 
 impl PatternArea {
     /// Makes the area. Files go to `dir`. Nothing is populated yet.
-    pub fn new(spec: &AreaSpec, dir: &Path) -> Result<Self, PatternError> {
-        let doing = format!("mapping area {:?}", spec.name);
-        let map = |what| AreaMapping::new(spec.size, what).map_err(PatternError::io(doing));
+    pub fn new(spec: &AreaSpec, dir: &Path) -> anyhow::Result<Self> {
+        let map = |what| AreaMapping::new(spec.size.0, what).with_context(|| format!("mapping area {:?}", spec.name));
         let (store, file) = match spec.backing {
             Backing::Anon | Backing::Huge => {
                 let map = map(if spec.backing == Backing::Huge { Mapped::Huge } else { Mapped::Small })?;
@@ -97,11 +96,11 @@ impl PatternArea {
                 (Store::File(file), Some(temp))
             }
         };
-        Ok(Self { spec: spec.clone(), ledger: TouchLedger::new(spec.size), huge_bytes: 0, store, file })
+        Ok(Self { spec: spec.clone(), ledger: TouchLedger::new(spec.size.0), huge_bytes: 0, store, file })
     }
 
     /// Touches every page once, in order, if the pattern asks for it. Stamps count from `epoch`. A signal ends it early.
-    pub fn populate(&mut self, epoch: u64) -> Result<(), PatternError> {
+    pub fn populate(&mut self, epoch: u64) -> anyhow::Result<()> {
         if !self.spec.populate {
             return Ok(());
         }
@@ -111,15 +110,15 @@ impl PatternArea {
             Store::File(_) => Mode::Read,
         };
         let mut offset = 0;
-        while offset < self.spec.size && !sys::stop_requested() {
-            let count = POPULATE_RUN.min((self.spec.size - offset) / PAGE);
+        while offset < self.spec.size.0 && !sys::stop_requested() {
+            let count = POPULATE_RUN.min((self.spec.size.0 - offset) / PAGE);
             let now = stamp_of(sys::monotonic_ns() - epoch);
             self.touch(Touches { offset, count, stride: PAGE, mode }, now)?;
             offset += count * PAGE;
         }
         if let Store::Mapped { map, first: First::Plain } = &self.store {
             // Otherwise the kernel would write the pages back, and make them clean, during the first phase.
-            map.sync().map_err(PatternError::io(format!("writing back area {:?}", self.spec.name)))?;
+            map.sync().with_context(|| format!("writing back area {:?}", self.spec.name))?;
         }
         if self.spec.backing == Backing::Huge && !sys::stop_requested() {
             self.check_huge()?;
@@ -128,23 +127,24 @@ impl PatternArea {
     }
 
     /// Counts in huge pages if the area consists of them.
-    fn check_huge(&mut self) -> Result<(), PatternError> {
-        let smaps = fs::read_to_string("/proc/self/smaps").map_err(PatternError::io("reading /proc/self/smaps"))?;
+    fn check_huge(&mut self) -> anyhow::Result<()> {
+        let smaps = fs::read_to_string("/proc/self/smaps").context("reading /proc/self/smaps")?;
         self.huge_bytes = anon_huge_bytes(&smaps, self.start());
-        if self.huge_bytes >= self.spec.size {
+        if self.huge_bytes >= self.spec.size.0 {
             self.ledger.coarsen(HUGE_PAGE);
         } else {
             eprintln!(
                 "pattern: area {:?}: only {} of {} bytes are in huge pages; counting in 4 KiB pages",
-                self.spec.name, self.huge_bytes, self.spec.size
+                self.spec.name, self.huge_bytes, self.spec.size.0
             );
         }
         Ok(())
     }
 
     /// Touches these words at the time `now`.
-    pub fn touch(&mut self, touches: Touches, now: Stamp) -> Result<(), PatternError> {
+    pub fn touch(&mut self, touches: Touches, now: Stamp) -> anyhow::Result<()> {
         let Touches { offset, count, stride, mode } = touches;
+        let touching = || format!("touching area {:?}", self.spec.name);
         let ledger = &mut self.ledger;
         let offsets = (0..count).map(|n| offset + n * stride);
         match &self.store {
@@ -154,7 +154,7 @@ impl PatternArea {
                     if ledger.touch(at, now) {
                         store |= matches!(first, First::Store);
                         if let First::Fetch(file) = first {
-                            file.read_exact_at(&mut [0; 8], u64_of(at)).map_err(|e| failed(&self.spec, e))?;
+                            file.read_exact_at(&mut [0; 8], u64_of(at)).with_context(touching)?;
                         }
                     }
                     if store {
@@ -175,7 +175,7 @@ impl PatternArea {
                         Mode::Read => file.read_exact_at(part, u64_of(at)),
                         Mode::Write => file.write_all_at(part, u64_of(at)),
                     };
-                    done.map_err(|e| failed(&self.spec, e))?;
+                    done.with_context(touching)?;
                 }
                 Ok(())
             }
@@ -196,31 +196,25 @@ impl PatternArea {
     }
 }
 
-/// The error of a failed touch. Made only when one fails, as touches are many.
-#[cold]
-fn failed(spec: &AreaSpec, error: io::Error) -> PatternError {
-    PatternError::io(format!("touching area {:?}", spec.name))(error)
-}
-
 /// Writes an area's file, of bytes that do not compress.
-fn write_out(spec: &AreaSpec, dir: &Path) -> Result<(File, TempFile), PatternError> {
+fn write_out(spec: &AreaSpec, dir: &Path) -> anyhow::Result<(File, TempFile)> {
     let path = dir.join(format!("lowtide-pattern-{}-{}.data", std::process::id(), spec.name));
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(true)
         .open(&path)
-        .map_err(PatternError::io(format!("creating {}", path.display())))?;
+        .with_context(|| format!("creating {}", path.display()))?;
     let temp = TempFile(path);
-    fill(&file, spec).map_err(PatternError::io(format!("writing {}", temp.0.display()))).map(|()| (file, temp))
+    fill(&file, spec).with_context(|| format!("writing {}", temp.0.display())).map(|()| (file, temp))
 }
 
 fn fill(mut file: &File, spec: &AreaSpec) -> io::Result<()> {
-    let mut rng = Rng::new(u64_of(spec.size));
+    let mut rng = Rng::new(u64_of(spec.size.0));
     let mut page = [0; PAGE];
     // Page by page: file systems make folios as large as the writes are, and the kernel keeps some of its access marks per
     // folio.
-    for _ in 0..spec.size / PAGE {
+    for _ in 0..spec.size.0 / PAGE {
         if sys::stop_requested() {
             break;
         }
@@ -230,7 +224,7 @@ fn fill(mut file: &File, spec: &AreaSpec) -> io::Result<()> {
         file.write_all(&page)?;
     }
     // A run that is stopped here must still be able to map all pages.
-    file.set_len(u64_of(spec.size))?;
+    file.set_len(u64_of(spec.size.0))?;
     file.sync_data()?;
     fadvise(file, 0, None, Advice::Random)?;
     if !spec.populate {
@@ -243,9 +237,10 @@ fn fill(mut file: &File, spec: &AreaSpec) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::ByteSize;
 
     fn spec(backing: Backing, populate: bool) -> AreaSpec {
-        AreaSpec { name: "a".into(), size: 1 << 20, backing, populate }
+        AreaSpec { name: "a".into(), size: ByteSize(1 << 20), backing, populate }
     }
 
     fn touched(area: &mut PatternArea) -> usize {
@@ -288,6 +283,6 @@ mod tests {
     #[test]
     fn a_missing_directory_is_named() {
         let error = PatternArea::new(&spec(Backing::File, true), Path::new("/nowhere")).unwrap_err();
-        assert!(error.to_string().contains("/nowhere"), "{error}");
+        assert!(format!("{error:#}").contains("/nowhere"), "{error}");
     }
 }

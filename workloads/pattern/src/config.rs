@@ -3,7 +3,7 @@
 use lowtide_model::units::Span;
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Rate, bytes, optional_bytes};
+use crate::units::{ByteSize, Rate};
 
 /// A pattern file.
 #[derive(Debug, Deserialize)]
@@ -29,8 +29,7 @@ pub struct AreaSpec {
     /// The name that accesses use.
     pub name: String,
     /// Length in bytes.
-    #[serde(deserialize_with = "bytes")]
-    pub size: usize,
+    pub size: ByteSize,
     /// Kind of memory.
     #[serde(default)]
     pub backing: Backing,
@@ -78,8 +77,7 @@ pub struct RawAccess {
     #[serde(default)]
     pub order: TouchOrder,
     /// The distance from one touch to the next, bytes.
-    #[serde(default, deserialize_with = "optional_bytes")]
-    pub stride: Option<usize>,
+    pub stride: Option<ByteSize>,
     /// By loads or stores.
     #[serde(default)]
     pub mode: Mode,
@@ -114,31 +112,25 @@ pub enum Mode {
 #[serde(default, deny_unknown_fields)]
 pub struct RawHot {
     /// Start of a contiguous range.
-    #[serde(deserialize_with = "optional_bytes")]
-    pub offset: Option<usize>,
+    pub offset: Option<ByteSize>,
     /// Length of a contiguous range or of a moving window.
-    #[serde(deserialize_with = "optional_bytes")]
-    pub size: Option<usize>,
+    pub size: Option<ByteSize>,
     /// Number of scattered pieces.
     pub pieces: Option<usize>,
     /// Length of each piece.
-    #[serde(deserialize_with = "optional_bytes")]
-    pub piece_size: Option<usize>,
+    pub piece_size: Option<ByteSize>,
     /// Share of pages in a random subset.
     pub random_share: Option<f64>,
     /// Which random subset.
     pub seed: Option<u64>,
     /// Growth per second of a prefix.
-    #[serde(deserialize_with = "optional_bytes")]
-    pub grow_per_second: Option<usize>,
+    pub grow_per_second: Option<ByteSize>,
     /// Whether only new bytes are touched as the prefix grows.
     pub only_new: bool,
     /// How much of the prefix's end is touched.
-    #[serde(deserialize_with = "optional_bytes")]
-    pub window: Option<usize>,
+    pub window: Option<ByteSize>,
     /// How far a moving window moves.
-    #[serde(deserialize_with = "optional_bytes")]
-    pub step: Option<usize>,
+    pub step: Option<ByteSize>,
     /// How often it moves.
     pub every: Option<Span>,
     /// Whether it turns back at the ends rather than starting again.

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use anyhow::Context as _;
 use lowtide_model::units::float;
 use serde::{Serialize, Serializer};
 
 use crate::area::PatternArea;
 use crate::config::Backing;
-use crate::error::PatternError;
 use crate::pattern::Pattern;
 use crate::sys;
 use crate::truth::{AGES, Account, Ranges, WINDOWS, stamp_of};
@@ -92,8 +92,8 @@ pub struct TruthLog<W: Write> {
 impl TruthLog<File> {
     /// Creates the file at `path`. Stamps count from `epoch`; lines are `every` nanoseconds apart, and none has more
     /// than `limit` hot ranges.
-    pub fn create(path: &Path, epoch: u64, every: u64, limit: usize) -> Result<Self, PatternError> {
-        let file = File::create(path).map_err(PatternError::io(format!("creating {}", path.display())))?;
+    pub fn create(path: &Path, epoch: u64, every: u64, limit: usize) -> anyhow::Result<Self> {
+        let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
         Ok(TruthLog::new(file, epoch, every, limit))
     }
 }
@@ -112,7 +112,7 @@ impl<W: Write> TruthLog<W> {
     }
 
     /// Writes the first line; others follow at regular times from `start` on.
-    pub fn header(&mut self, pattern: &Pattern, areas: &[PatternArea], start: u64) -> Result<(), PatternError> {
+    pub fn header(&mut self, pattern: &Pattern, areas: &[PatternArea], start: u64) -> anyhow::Result<()> {
         let header = Header {
             header: true,
             pid: std::process::id(),
@@ -128,7 +128,7 @@ impl<W: Write> TruthLog<W> {
     }
 
     /// Writes a line for the present moment.
-    pub fn line(&mut self, phase: usize, areas: &[PatternArea]) -> Result<(), PatternError> {
+    pub fn line(&mut self, phase: usize, areas: &[PatternArea]) -> anyhow::Result<()> {
         let now = sys::monotonic_ns();
         self.account.begin(stamp_of(now - self.epoch));
         for area in areas {
@@ -143,7 +143,7 @@ impl<W: Write> TruthLog<W> {
         Ok(())
     }
 
-    fn write(&mut self, now: u64, phase: usize, scan_us: u64) -> Result<(), PatternError> {
+    fn write(&mut self, now: u64, phase: usize, scan_us: u64) -> anyhow::Result<()> {
         let account = &self.account;
         let ranges = account.hot.get();
         let same = self.lines > 0 && ranges.is_some() && ranges == self.previous.get();
@@ -167,7 +167,7 @@ fn header_area(area: &PatternArea) -> HeaderArea<'_> {
     HeaderArea {
         name: &area.spec.name,
         start: area.start(),
-        end: area.start() + area.spec.size,
+        end: area.start() + area.spec.size.0,
         backing: area.spec.backing,
         granule_bytes: area.ledger.granule(),
         huge_bytes: area.huge_bytes,
@@ -176,12 +176,12 @@ fn header_area(area: &PatternArea) -> HeaderArea<'_> {
 }
 
 /// Writes and flushes one line, so that it survives if the program is killed.
-fn write_line(out: &mut impl Write, line: &impl Serialize) -> Result<(), PatternError> {
+fn write_line(out: &mut impl Write, line: &impl Serialize) -> anyhow::Result<()> {
     serde_json::to_writer(&mut *out, line)
         .map_err(std::io::Error::from)
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush())
-        .map_err(PatternError::io("writing the log"))
+        .context("writing the log")
 }
 
 #[cfg(test)]

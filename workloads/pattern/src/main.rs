@@ -3,7 +3,6 @@
 
 mod area;
 mod config;
-mod error;
 mod hot;
 mod log;
 mod pattern;
@@ -19,10 +18,10 @@ mod units;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{Context as _, ensure};
 use clap::Parser;
 
 use crate::area::PatternArea;
-use crate::error::PatternError;
 use crate::log::TruthLog;
 use crate::run::{PatternRun, Stats};
 use crate::schedule::Ending;
@@ -72,19 +71,18 @@ impl Options {
     }
 }
 
-fn run(options: &Options) -> Result<Stats, PatternError> {
+/// The pattern file is wrong; the text says what would be right.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongPattern(String);
+
+fn run(options: &Options) -> anyhow::Result<Stats> {
     let shown = options.file.display();
-    let text = std::fs::read_to_string(&options.file).map_err(PatternError::io(format!("reading {shown}")))?;
-    let pattern = pattern::parse(&text).map_err(|e| match e {
-        PatternError::Pattern(why) => PatternError::Pattern(format!("{shown}: {}", why.trim_end())),
-        other => other,
-    })?;
+    let text = std::fs::read_to_string(&options.file).with_context(|| format!("reading {shown}"))?;
+    let pattern = pattern::parse(&text).map_err(|why| WrongPattern(format!("{shown}: {}", why.trim_end())))?;
     let page = rustix::param::page_size();
-    if page != PAGE {
-        let why = format!("this program counts in pages of {PAGE} bytes, but this system's have {page}");
-        return Err(PatternError::Cannot(why));
-    }
-    sys::catch_stop_signals().map_err(PatternError::io("catching signals"))?;
+    ensure!(page == PAGE, "this program counts in pages of {PAGE} bytes, but this system's have {page}");
+    sys::catch_stop_signals().context("catching signals")?;
     let epoch = sys::monotonic_ns();
     let log = |path| TruthLog::create(path, epoch, options.every, options.max_ranges);
     let log = options.truth.as_deref().map(log).transpose()?;
@@ -94,17 +92,12 @@ fn run(options: &Options) -> Result<Stats, PatternError> {
 }
 
 fn main() -> ExitCode {
-    let stats = run(&Options::parse());
-    let printed = stats.and_then(|stats| {
+    let printed = run(&Options::parse()).and_then(|stats| {
         use std::io::Write as _;
-        let line = serde_json::to_string(&stats).map_err(|e| PatternError::Cannot(e.to_string()))?;
-        writeln!(std::io::stdout(), "{line}").map_err(PatternError::io("printing the result"))
+        let line = serde_json::to_string(&stats)?;
+        writeln!(std::io::stdout(), "{line}").context("printing the result")
     });
-    match printed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pattern: {error}");
-            ExitCode::from(error.status())
-        }
-    }
+    let Err(error) = printed else { return ExitCode::SUCCESS };
+    eprintln!("pattern: {error:#}");
+    ExitCode::from(if error.is::<WrongPattern>() { 2 } else { 1 })
 }

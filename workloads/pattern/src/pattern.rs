@@ -1,7 +1,6 @@
 //! A checked pattern: what [`crate::config`] reads, once it makes sense.
 
 use crate::config::{AreaSpec, Backing, Mode, RawAccess, RawPattern, RawPhase, TouchOrder};
-use crate::error::PatternError;
 use crate::hot::HotShape;
 use crate::shape::shape_of;
 use crate::units::{HUGE_PAGE, PAGE, Rate, seconds_to_ns, show_size};
@@ -49,9 +48,8 @@ pub struct Access {
 }
 
 /// Reads and checks a pattern file's text.
-pub fn parse(text: &str) -> Result<Pattern, PatternError> {
-    let raw: RawPattern = toml::from_str(text).map_err(|e| PatternError::Pattern(e.to_string()))?;
-    check(raw).map_err(PatternError::Pattern)
+pub fn parse(text: &str) -> Result<Pattern, String> {
+    check(toml::from_str(text).map_err(|error| error.to_string())?)
 }
 
 /// Whether a name can stand in file names and in `/proc/PID/maps`.
@@ -100,7 +98,7 @@ fn check_phase(n: usize, raw: RawPhase, areas: &[AreaSpec]) -> Result<PatternPha
 
 fn check_area(area: &AreaSpec) -> Result<(), String> {
     check_name("area", &area.name)?;
-    let size = area.size;
+    let size = area.size.0;
     let huge = area.backing == Backing::Huge;
     let unit = if huge { HUGE_PAGE } else { PAGE };
     let problem = if size == 0 || !size.is_multiple_of(unit) {
@@ -123,12 +121,12 @@ fn check_access(raw: RawAccess, areas: &[AreaSpec]) -> Result<Access, String> {
         let names: Vec<_> = areas.iter().map(|a| a.name.as_str()).collect();
         format!("no area has this name; there are: {}", names.join(", "))
     })?;
-    let stride = raw.stride.unwrap_or(PAGE);
+    let stride = raw.stride.map_or(PAGE, |stride| stride.0);
     // A touch is eight bytes and must stay within the page that it is counted for.
     if stride == 0 || !stride.is_multiple_of(8) || stride > MAX_AREA {
         return Err(format!("stride {stride} must be a multiple of 8 bytes and not 0; 4K touches every page once"));
     }
-    let shape = shape_of(&raw.hot, areas[area].size)?;
+    let shape = shape_of(&raw.hot, areas[area].size.0)?;
     Ok(Access { area, shape, order: raw.order, stride, mode: raw.mode, rate: raw.passes_per_second })
 }
 
@@ -140,7 +138,7 @@ mod tests {
     const HEAD: &str = "name = \"t\"\n[[area]]\nname = \"heap\"\nsize = \"64M\"\n";
 
     fn error(text: &str) -> String {
-        parse(text).unwrap_err().to_string()
+        parse(text).unwrap_err()
     }
 
     fn with_access(lines: &str) -> String {
@@ -151,7 +149,7 @@ mod tests {
     fn defaults_are_filled_in() {
         let pattern = parse(&with_access("passes_per_second = 20")).unwrap();
         let area = &pattern.areas[0];
-        assert_eq!((area.backing, area.populate, area.size), (Backing::Anon, true, 64 << 20));
+        assert_eq!((area.backing, area.populate, area.size.0), (Backing::Anon, true, 64 << 20));
         let access = &pattern.phases[0].accesses[0];
         assert_eq!(access.rate, Rate::Every(50_000_000));
         assert_eq!((access.stride, access.mode, access.order), (PAGE, Mode::Read, TouchOrder::Sequential));
@@ -216,7 +214,7 @@ mod tests {
             let pattern = parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             assert_eq!(path.file_stem().unwrap().to_str(), Some(&*pattern.name));
             assert!(!pattern.description.is_empty(), "{}", path.display());
-            let bytes: usize = pattern.areas.iter().map(|a| a.size).sum();
+            let bytes: usize = pattern.areas.iter().map(|a| a.size.0).sum();
             assert!(bytes <= 3 << 30, "{}", path.display());
             found += 1;
         }

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::area::{PatternArea, Touches};
 use crate::config::TouchOrder;
-use crate::error::PatternError;
 use crate::hot::HotSet;
 use crate::log::{TruthLog, seconds};
 use crate::pattern::{Access, Pattern};
@@ -89,7 +88,7 @@ impl<'p> PatternRun<'p> {
     }
 
     /// Populates and runs all phases. A signal ends it early and in order.
-    pub fn run(mut self, ending: Ending) -> Result<Stats, PatternError> {
+    pub fn run(mut self, ending: Ending) -> anyhow::Result<Stats> {
         for area in &mut self.areas {
             area.populate(self.epoch)?;
         }
@@ -126,7 +125,7 @@ impl<'p> PatternRun<'p> {
     }
 
     /// One phase by the clock.
-    fn paced(&mut self, span: PhaseSpan) -> Result<(), PatternError> {
+    fn paced(&mut self, span: PhaseSpan) -> anyhow::Result<()> {
         let mut streams = self.streams();
         let begin = self.start + span.start;
         let end = self.start.saturating_add(span.end);
@@ -155,7 +154,7 @@ impl<'p> PatternRun<'p> {
     }
 
     /// One phase in the order of its deadlines, without waiting for them.
-    fn unpaced(&mut self, span: PhaseSpan) -> Result<(), PatternError> {
+    fn unpaced(&mut self, span: PhaseSpan) -> anyhow::Result<()> {
         let mut streams = self.streams();
         let mut last_touch = 0;
         while !self.over() {
@@ -172,17 +171,17 @@ impl<'p> PatternRun<'p> {
             }
         }
         if span.end == u64::MAX && !self.over() {
-            return Err(PatternError::Cannot(format!(
+            anyhow::bail!(
                 "the last phase makes no more touches after {}, so that --work {} is never reached",
                 self.stats.touches,
                 self.work.unwrap_or(0)
-            )));
+            );
         }
         Ok(())
     }
 
     /// The next slice of `stream`, `now` nanoseconds into the phase.
-    fn slice(&mut self, stream: &mut Stream<'p>, now: u64) -> Result<(), PatternError> {
+    fn slice(&mut self, stream: &mut Stream<'p>, now: u64) -> anyhow::Result<()> {
         let late = stream.cursor.begin(now);
         self.late_ns = self.late_ns.max(late);
         let (at, previous) = stream.cursor.pass_times();
@@ -215,7 +214,7 @@ impl<'p> PatternRun<'p> {
         hot: &HotSet,
         touches: Range<usize>,
         clock: u64,
-    ) -> Result<(), PatternError> {
+    ) -> anyhow::Result<()> {
         let Access { stride, mode, order, .. } = *stream.access;
         let area = &mut self.areas[stream.access.area];
         let now = stamp_of(clock - self.epoch);
@@ -231,7 +230,7 @@ impl<'p> PatternRun<'p> {
         Ok(())
     }
 
-    fn log_if_due(&mut self, now: u64) -> Result<(), PatternError> {
+    fn log_if_due(&mut self, now: u64) -> anyhow::Result<()> {
         if let Some(log) = self.log.as_mut().filter(|log| log.due <= now) {
             log.line(self.phase, &self.areas)?;
             self.log_ns += sys::monotonic_ns() - now;

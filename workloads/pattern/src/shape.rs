@@ -4,7 +4,7 @@ use lowtide_model::units::integer;
 
 use crate::config::RawHot;
 use crate::hot::{Grown, HotSet, HotShape};
-use crate::units::{PAGE, nanoseconds, show_size};
+use crate::units::{ByteSize, PAGE, nanoseconds, show_size};
 
 /// The kinds of hot set: the key each is known by, and the other keys it takes.
 const KINDS: [(&str, &[&str]); 5] = [
@@ -42,8 +42,8 @@ pub fn shape_of(hot: &toml::Table, area: usize) -> Result<HotShape, String> {
 }
 
 /// A size that must be given, in complete pages and not 0.
-fn pages(key: &str, size: Option<usize>) -> Result<usize, String> {
-    let Some(bytes) = size else {
+fn pages(key: &str, size: Option<ByteSize>) -> Result<usize, String> {
+    let Some(ByteSize(bytes)) = size else {
         return Err(format!("hot: `{key}` is missing; add {key} = \"64M\" or the like"));
     };
     if bytes == 0 || !bytes.is_multiple_of(PAGE) {
@@ -59,7 +59,7 @@ fn pages(key: &str, size: Option<usize>) -> Result<usize, String> {
 fn range(hot: &RawHot, area: usize) -> Result<HotShape, String> {
     let len = pages("size", hot.size)?;
     let start = match hot.offset {
-        None | Some(0) => 0,
+        None | Some(ByteSize(0)) => 0,
         offset => pages("offset", offset)?,
     };
     if start.checked_add(len).is_none_or(|end| end > area) {
@@ -106,7 +106,7 @@ fn random(hot: &RawHot, area: usize) -> Result<HotShape, String> {
 
 fn grow(hot: &RawHot, area: usize) -> Result<HotShape, String> {
     // Any rate is allowed: the prefix is rounded to pages, not the rate.
-    let per_second = hot.grow_per_second.unwrap_or(0);
+    let per_second = hot.grow_per_second.map_or(0, |size| size.0);
     if per_second == 0 {
         return Err("hot: grow_per_second must be more than 0, like \"8M\"".into());
     }

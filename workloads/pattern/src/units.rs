@@ -1,7 +1,7 @@
 //! Sizes, times and rates as a pattern file gives them.
 
 use lowtide_model::units::{Size, Span, float};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 /// The kernel's base page: memory is counted in it, except for huge pages.
 pub const PAGE: usize = 4096;
@@ -22,6 +22,11 @@ pub enum Rate {
     Every(u64),
 }
 
+/// A size in bytes: a number, or text such as `64K`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct ByteSize(pub usize);
+
 /// A value of a pattern file.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -29,6 +34,19 @@ enum Written {
     Integer(i64),
     Number(f64),
     Text(String),
+}
+
+impl TryFrom<Written> for ByteSize {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Integer(bytes) => usize::try_from(bytes).map_err(|_| "a size cannot be negative".to_owned()),
+            Written::Number(number) => parse_size(&number.to_string()),
+            Written::Text(text) => parse_size(&text),
+        }
+        .map(Self)
+    }
 }
 
 impl TryFrom<Written> for Rate {
@@ -54,21 +72,6 @@ pub fn usize_of(value: u64) -> usize {
 /// `usize` to `u64`: the same width wherever this program runs.
 pub fn u64_of(value: usize) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
-}
-
-/// A size in bytes: a number, or text such as `64K`.
-pub fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
-    let bytes = match Written::deserialize(deserializer)? {
-        Written::Integer(bytes) => usize::try_from(bytes).map_err(|_| "a size cannot be negative".to_owned()),
-        Written::Number(number) => parse_size(&number.to_string()),
-        Written::Text(text) => parse_size(&text),
-    };
-    bytes.map_err(serde::de::Error::custom)
-}
-
-/// As [`bytes`], of a key that may be left out.
-pub fn optional_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
-    bytes(deserializer).map(Some)
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
