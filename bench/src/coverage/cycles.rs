@@ -1,7 +1,7 @@
 //! The bottom line's interval of what steady state uses, where windows are read in cycles with gaps between them.
 
 use lowtide_model::bottom_line::BottomLine;
-use lowtide_model::budget::Known;
+use lowtide_model::budget::{Known, OwnBudgets};
 use lowtide_model::meta::Meta;
 use lowtide_model::phase::{Phase, PhaseKind};
 use lowtide_model::units::float;
@@ -42,7 +42,8 @@ fn holds(used: &[f64]) -> Option<bool> {
     let to_s = rows.last()?.t_s?;
     let phases = [Phase { kind: PhaseKind::Steady, from_s: 0.0, to_s }];
     let meta = Meta::default();
-    let of = BottomLine::of(&Known { phases: &phases, ..Known::of(&meta, &rows) }, 0.02).steady.used;
+    let known = Known { phases: &phases, ..Known::of(&meta, &rows) };
+    let of = BottomLine::of(&known, &OwnBudgets::of(&known, 0.02)).steady.used;
     let [low, high] = [float(of.used_low_bytes?), float(of.used_high_bytes?)];
     // They are rounded to bytes.
     Some(low - 1.0 <= truth && truth <= high + 1.0)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lowtide_model::PAGE;
 use lowtide_model::WINDOWS_S;
-use lowtide_model::budget::{Budget, Known, Mechanism, budgets};
+use lowtide_model::budget::{Budget, Known, OwnBudgets};
 use lowtide_model::choice::{Choice, level_for};
 use lowtide_model::cohort::{AgeBin, AgeRow, Cohort, Estimate, Found, Totals};
 use lowtide_model::episode::{Episode, PageKey, PageKind};
@@ -93,7 +93,7 @@ fn budget(mut watched: Watched) -> Option<Budget> {
     let row = |t_s| Usage { t_s: Some(t_s), anon_bytes: Some(bytes(PAGES)), file_bytes: Some(0.0), ..Usage::default() };
     let rows = [row(0.0), row(1.0)];
     let known = Known { ages: &watched.ages, episodes: &watched.episodes, ..Known::of(&meta, &rows) };
-    budgets(&known, ALLOWED).into_iter().find(|budget| budget.mechanism == Mechanism::Lowtide)
+    OwnBudgets::of(&known, ALLOWED).chosen
 }
 
 pub fn lines(args: &CoverageArgs) -> Vec<Line> {

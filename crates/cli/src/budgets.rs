@@ -9,7 +9,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::budget::nodes::{self, Node, Rank, Skew};
-use lowtide_model::budget::{Budget, Known, Mechanism, budgets, by};
+use lowtide_model::budget::{Budget, Known, Mechanism, OwnBudgets, budgets, by};
 use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
 use lowtide_model::meta::{DURATION, Meta};
 use lowtide_model::task::Task;
@@ -234,6 +234,12 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
         phases: &phases,
         costs: question.below.costs(&meta.refault_costs),
     };
+    // The bottom line is that of the machine of the record, whatever is asked: the report says the same.
+    let Known { costs, swap_bytes, .. } = Known::of(meta, &rows);
+    let recorded = Known { costs, swap_bytes, ..known };
+    let own = OwnBudgets::of(&recorded, question.slowdown.0);
+    let same = known.swap_bytes == swap_bytes && known.costs == costs;
+    let asked = if same { own } else { OwnBudgets::of(&known, question.slowdown.0) };
     let last_s = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
     let told = RecordBudget {
         record: dir.to_path_buf(),
@@ -243,12 +249,8 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
         task: meta.task.clone(),
         class: class(meta),
         cut_short: cut_short(meta),
-        // As on the machine of the record, whatever is asked: the report says the same.
-        bottom_line: BottomLine::of(
-            &Known { costs: meta.refault_costs.or_usual(), swap_bytes: Known::of(meta, &rows).swap_bytes, ..known },
-            question.slowdown.0,
-        ),
-        budgets: budgets(&known, question.slowdown.0),
+        bottom_line: BottomLine::of(&recorded, &own),
+        budgets: budgets(&known, &asked),
     };
     record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
     Ok(told)

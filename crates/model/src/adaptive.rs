@@ -7,6 +7,7 @@
 use crate::PAGE;
 use crate::random::Random;
 use crate::region::Region;
+use crate::units::{count, integer};
 
 /// Two neighbours are alike, and a rate is unchanged, if the counts differ by at most this share of the samples (DAMON's
 /// choice).
@@ -70,7 +71,7 @@ impl Adaptive {
         self.parts = parts;
         // Few large regions would take many rounds to be told apart.
         let total: u64 = self.parts.iter().map(Part::pages).sum();
-        let largest = total.div_ceil(self.fewest as u64).max(1) * PAGE;
+        let largest = total.div_ceil(count(self.fewest)).max(1) * PAGE;
         let mut even = Vec::new();
         for part in &self.parts {
             let mut at = part.start;
@@ -114,8 +115,7 @@ impl Adaptive {
     /// Ends an aggregation of so many seconds: the regions as they were seen; then they are merged and split.
     pub fn aggregate(&mut self, aggregation_s: f64) -> Vec<Region> {
         let samples = f64::from(self.samples.max(1));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the samples")]
-        let alike = ((samples * ALIKE) as u32).max(1);
+        let alike = u32::try_from(integer(samples * ALIKE)).unwrap_or(u32::MAX).max(1);
         for part in &mut self.parts {
             part.age = if part.seen.abs_diff(part.before) > alike { 0 } else { part.age.saturating_add(1) };
         }
@@ -138,7 +138,7 @@ impl Adaptive {
     /// Joins neighbours that look alike, as long as enough regions are left; beyond the most, less and less alike ones.
     fn merge(&mut self, alike: u32) {
         let total: u64 = self.parts.iter().map(Part::pages).sum();
-        let largest = (total / self.fewest as u64).max(1);
+        let largest = (total / count(self.fewest)).max(1);
         let mut alike = alike;
         loop {
             let mut merged: Vec<Part> = Vec::with_capacity(self.parts.len());

@@ -4,11 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{self, Budget, Evidence, Known, LONG_ENOUGH_S, whole};
+use crate::budget::{self, Budget, Evidence, Known, LONG_ENOUGH_S, OwnBudgets};
 use crate::interval::{mean_interval, series_interval};
 use crate::phase::{Phase, PhaseKind};
 use crate::stats;
-use crate::units::human_bytes;
+use crate::units::{count, float, human_bytes, rounded};
 use crate::usage::Usage;
 
 /// The windows by which use is stated, the best first: long enough to hold what a program comes back to. A shorter one where
@@ -108,13 +108,10 @@ pub struct BottomLine {
 }
 
 impl BottomLine {
-    /// The bottom line of a run, for this slowdown as a share of the time.
+    /// The bottom line of a run with these budgets.
     #[must_use]
-    pub fn of(known: &Known<'_>, slowdown: f64) -> Self {
-        let with_swap = if known.swap_bytes > 0.0 { known.swap_bytes } else { f64::INFINITY };
-        let no_swap = budget::own(&Known { swap_bytes: 0.0, ..*known }, slowdown);
-        let with_swap = budget::own(&Known { swap_bytes: with_swap, ..*known }, slowdown);
-        let with_swap = with_swap.filter(|with| budget::is_worthwhile(with, no_swap.as_ref()));
+    pub fn of(known: &Known<'_>, own: &OwnBudgets) -> Self {
+        let OwnBudgets { without_swap: no_swap, with_swap, .. } = *own;
         let live = known.live();
         let phases: Vec<PhaseUse> = known.phases.iter().map(|phase| phase_use(phase, live)).collect();
         let bytes = |budget: Option<&Budget>| budget.map(|budget| budget.bytes);
@@ -125,7 +122,7 @@ impl BottomLine {
             swap_bytes: with_swap.zip(no_swap).map(|(with, without)| without.bytes.saturating_sub(with.bytes)),
             with_swap_slowdown_percent: with_swap.and_then(|with| with.predicted_slowdown).map(|share| 100.0 * share),
             basis: no_swap.map(|own| basis(&own).to_owned()),
-            peak_bytes: (peak > 0.0).then(|| whole(peak)),
+            peak_bytes: (peak > 0.0).then(|| rounded(peak)),
             steady: steady(known.phases, live),
             start_up: start_up(known, &phases),
             doubts: doubts(known, &phases, no_swap.as_ref()),
@@ -237,13 +234,13 @@ fn used(live: &[Usage], spans: &[&Phase]) -> Use {
     });
     let half = readings.half_width(a_second.unwrap_or(0.0));
     Use {
-        used_bytes: Some(whole(mean)),
-        used_low_bytes: half.map(|half| whole(mean - half)),
-        used_high_bytes: half.map(|half| whole(mean + half)),
-        used_min_bytes: values.iter().copied().reduce(f64::min).map(whole),
-        used_max_bytes: stats::max(&values).map(whole),
+        used_bytes: Some(rounded(mean)),
+        used_low_bytes: half.map(|half| rounded(mean - half)),
+        used_high_bytes: half.map(|half| rounded(mean + half)),
+        used_min_bytes: values.iter().copied().reduce(f64::min).map(rounded),
+        used_max_bytes: stats::max(&values).map(rounded),
         window_s: Some(readings.window_s),
-        readings: readings.independent as u64,
+        readings: count(readings.independent),
     }
 }
 
@@ -251,8 +248,8 @@ fn phase_use(phase: &Phase, live: &[Usage]) -> PhaseUse {
     let steady = phase.kind == PhaseKind::Steady;
     PhaseUse {
         phase: *phase,
-        resident_bytes: phase.rows(live).filter_map(Usage::held).reduce(f64::max).map(whole),
-        first_touched_bytes: phase.first_touched(live).map(whole),
+        resident_bytes: phase.rows(live).filter_map(Usage::held).reduce(f64::max).map(rounded),
+        first_touched_bytes: phase.first_touched(live).map(rounded),
         // While memory is touched for the first time, readings do not say what is used again.
         used: if steady { used(live, &[phase]) } else { Use::default() },
     }
@@ -263,7 +260,7 @@ fn steady(phases: &[Phase], live: &[Usage]) -> Steady {
     let resident = spans.iter().flat_map(|phase| phase.rows(live)).filter_map(Usage::held);
     Steady {
         seconds: spans.iter().fold(0.0, |sum, phase| sum + phase.seconds()),
-        resident_bytes: resident.reduce(f64::max).map(whole),
+        resident_bytes: resident.reduce(f64::max).map(rounded),
         used: used(live, &spans),
     }
 }
@@ -313,8 +310,7 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
         doubts.push(format!("it ended with exit code {code}: a run that succeeds may need more"));
     }
     let drift = phases.iter().filter(|of| kind(of) == PhaseKind::Steady).filter_map(|of| of.first_touched_bytes);
-    #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-    let drift = drift.map(|bytes| bytes as f64).sum::<f64>();
+    let drift = drift.map(float).sum::<f64>();
     if drift > DRIFT * budget::peak(known) {
         doubts.push(format!("it still grows slowly: {} of it came after the start-up", human_bytes(drift)));
     }

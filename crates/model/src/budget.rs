@@ -7,7 +7,9 @@ use crate::cohort::AgeRow;
 use crate::curve::{Band, Curve, RefaultCosts};
 use crate::episode::Episode;
 use crate::meta::Meta;
+use crate::named::named;
 use crate::phase::Phase;
+use crate::units::{float, rounded};
 use crate::usage::Usage;
 
 pub mod decaying;
@@ -16,7 +18,7 @@ mod own;
 pub mod trials;
 
 pub(crate) use own::LONG_ENOUGH_S;
-pub use own::{chosen, is_worthwhile, own, peak, was_killed};
+pub use own::{OwnBudgets, peak, was_killed};
 
 /// What Kubernetes' vertical autoscaler sets aside on top (`--recommendation-margin-fraction`). It takes the 90th percentile of
 /// daily peaks; of one run there is one peak.
@@ -24,36 +26,21 @@ const VPA_MARGIN: f64 = 0.15;
 
 const MIB: u64 = 1 << 20;
 
-/// How a budget was come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mechanism {
-    /// The highest rise of the system's memory in use.
-    Unlimited,
-    /// The largest resident set of one process.
-    AppMaxrss,
-    /// The most memory of all kinds that served it.
-    SysMaxrss,
-    /// What Kubernetes' vertical autoscaler would set: the highest working set as Kubernetes counts it, and a margin.
-    Vpa,
-    /// The least within the stated slowdown.
-    Lowtide,
-}
-
-impl Mechanism {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Unlimited, Self::AppMaxrss, Self::SysMaxrss, Self::Vpa, Self::Lowtide];
-
-    /// As the literature has it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unlimited => "Unlimited",
-            Self::AppMaxrss => "App-MaxRSS",
-            Self::SysMaxrss => "Sys-MaxRSS",
-            Self::Vpa => "VPA",
-            Self::Lowtide => "lowtide",
-        }
+named! {
+    /// How a budget was come to.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Mechanism {
+        /// The highest rise of the system's memory in use.
+        Unlimited = "Unlimited",
+        /// The largest resident set of one process.
+        AppMaxrss = "App-MaxRSS",
+        /// The most memory of all kinds that served it.
+        SysMaxrss = "Sys-MaxRSS",
+        /// What Kubernetes' vertical autoscaler would set: the highest working set as Kubernetes counts it, and a margin.
+        Vpa = "VPA",
+        /// The least within the stated slowdown.
+        Lowtide = "lowtide",
     }
 }
 
@@ -134,7 +121,7 @@ impl<'a> Known<'a> {
     /// What is known where only this much was measured, of a run on its own machine: with the swap that was active there.
     #[must_use]
     pub fn of(meta: &'a Meta, rows: &'a [Usage]) -> Self {
-        let (costs, swap_bytes) = (meta.refault_costs.or_usual(), number(meta.host.swap_bytes));
+        let (costs, swap_bytes) = (meta.refault_costs.or_usual(), float(meta.host.swap_bytes));
         Self { meta, rows, ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap_bytes, phases: &[], costs }
     }
 
@@ -150,9 +137,9 @@ impl<'a> Known<'a> {
     }
 }
 
-/// All budgets that a record can tell, for this slowdown as a share of the time.
+/// All budgets that follow from a record.
 #[must_use]
-pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
+pub fn budgets(known: &Known<'_>, own: &OwnBudgets) -> Vec<Budget> {
     let live = known.live();
     let start = known.rows.first();
     let rise = |get: fn(&Usage) -> Option<f64>| {
@@ -161,7 +148,7 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
     };
     let app = known.meta.end.as_ref().and_then(|end| end.app_max_rss_bytes).and_then(|bytes| {
         let (row, most) = highest(live, |row| row.rss_bytes)?;
-        let bytes = number(bytes);
+        let bytes = float(bytes);
         // Of all processes together, as nobody tells what a single one had.
         let file = row.mapped_file_bytes.map(|file| bytes * (file / most.max(1.0)).min(1.0));
         let parts = file.map(|file| [bytes - file, file, 0.0]);
@@ -178,7 +165,7 @@ pub fn budgets(known: &Known<'_>, slowdown: f64) -> Vec<Budget> {
     });
     let vpa = highest(live, |row| Some(row.cgroup_bytes? - row.cgroup_inactive_file_bytes?))
         .map(|(row, working_set)| of_row(Mechanism::Vpa, row, (1.0 + VPA_MARGIN) * working_set));
-    [unlimited, app, sys, vpa, chosen(known, slowdown)].into_iter().flatten().collect()
+    [unlimited, app, sys, vpa, own.chosen].into_iter().flatten().collect()
 }
 
 /// Bytes that stay however idle they are: locked memory, and without swap shared memory and tmpfs, which is file memory but has no
@@ -230,10 +217,10 @@ fn of_row(mechanism: Mechanism, row: &Usage, bytes: f64) -> Budget {
 }
 
 fn budget(mechanism: Mechanism, bytes: f64, parts: Option<[f64; 3]>, set_at_s: Option<f64>) -> Budget {
-    let part = |which: usize| parts.map(|parts| whole(parts[which]));
+    let part = |which: usize| parts.map(|parts| rounded(parts[which]));
     Budget {
         mechanism,
-        bytes: whole(bytes),
+        bytes: rounded(bytes),
         heap_bytes: part(0),
         file_bytes: part(1),
         other_bytes: part(2),
@@ -245,16 +232,6 @@ fn budget(mechanism: Mechanism, bytes: f64, parts: Option<[f64; 3]>, set_at_s: O
         basis: Evidence::Accounts,
         predicted_slowdown: None,
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory, counts")]
-pub(crate) fn number(value: u64) -> f64 {
-    value as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
-pub(crate) fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
 }
 
 #[cfg(test)]
@@ -271,7 +248,7 @@ mod tests {
     /// A program of `pages` pages of which it uses a quarter over and over, and all of the accounts that a cgroup keeps.
     fn known(pages: u64, sampled: u64, swap: bool) -> Vec<Budget> {
         let (ages, episodes) = watch(pages, sampled, 1, 120, &mut |page, _| page < pages / 4);
-        let size = number(pages * PAGE);
+        let size = float(pages * PAGE);
         let row = |t_s: f64, anon: f64| Usage {
             t_s: Some(t_s),
             rss_bytes: Some(anon),
@@ -286,7 +263,7 @@ mod tests {
             ..Usage::default()
         };
         let rows = [row(0.0, 0.0), row(1.0, 0.5 * size), row(2.0, size), row(120.0, 0.9 * size)];
-        let end = End { app_max_rss_bytes: Some(whole(size)), ..End::default() };
+        let end = End { app_max_rss_bytes: Some(rounded(size)), ..End::default() };
         let meta = Meta { end: Some(end), ..Meta::default() };
         let curve = Curve::of(&ages, &episodes, 1.0);
         let known = Known {
@@ -300,7 +277,7 @@ mod tests {
             phases: &[],
             costs: RefaultCosts::default(),
         };
-        budgets(&known, 0.02)
+        budgets(&known, &OwnBudgets::of(&known, 0.02))
     }
 
     #[test]
@@ -317,9 +294,9 @@ mod tests {
         assert_eq!((all[1].file_bytes, all[2].other_bytes), (Some(size / 10), Some(0)));
         assert!(all.iter().all(|budget| budget.set_at_s.is_some()));
         // Every page was watched, so that there is no error of a sample.
-        let quarter = number(size) / 4.0 + 1e6;
+        let quarter = float(size) / 4.0 + 1e6;
         let own = all[4];
-        assert!((0.98 * quarter..=quarter + number(MIB)).contains(&number(own.bytes)), "{own:?}");
+        assert!((0.98 * quarter..=quarter + float(MIB)).contains(&float(own.bytes)), "{own:?}");
         assert_eq!((own.interval_bytes, own.file_bytes, own.bytes % MIB), (None, Some(0), 0));
     }
 
@@ -327,17 +304,17 @@ mod tests {
     fn a_sample_has_an_interval_that_holds_the_truth() {
         let all = known(40_000, 2000, true);
         let own = all.last().unwrap();
-        let truth = number(10_000 * PAGE) + 1e6;
+        let truth = float(10_000 * PAGE) + 1e6;
         let [low, high] = own.interval_bytes.unwrap();
-        assert!(number(low) < truth && truth < number(high), "{own:?} against {truth}");
-        assert!(number(high - low) < 0.3 * truth, "{own:?}");
+        assert!(float(low) < truth && truth < float(high), "{own:?} against {truth}");
+        assert!(float(high - low) < 0.3 * truth, "{own:?}");
         assert_eq!((own.bytes, own.headroom_bytes.unwrap() > 0), (high, true));
     }
 
     #[test]
     fn without_swap_what_is_idle_stays() {
         let own = *known(4000, 4000, false).last().unwrap();
-        let all = number(4000 * PAGE) + 1e6;
+        let all = float(4000 * PAGE) + 1e6;
         // The next run may need three in a hundred more.
         assert_eq!(own.bytes, whole_mib(1.03 * all), "{own:?}");
     }
@@ -345,7 +322,7 @@ mod tests {
     #[test]
     fn what_nothing_can_take_is_needed_however_idle() {
         let (ages, episodes) = watch(4000, 4000, 1, 120, &mut |page, _| page < 1000);
-        let size = number(4000 * PAGE);
+        let size = float(4000 * PAGE);
         let meta = Meta::default();
         let own = |shmem: f64, locked: f64, swap: bool, episodes: &[Episode]| {
             let row = |t_s| Usage {
@@ -363,14 +340,14 @@ mod tests {
             let swap_bytes = if swap { f64::INFINITY } else { 0.0 };
             let known =
                 Known { meta, rows: &rows, ages: &ages, episodes, curve, tick_s, swap_bytes, phases: &[], costs };
-            number(budgets(&known, 0.02).last().unwrap().bytes)
+            float(budgets(&known, &OwnBudgets::of(&known, 0.02)).last().unwrap().bytes)
         };
         let (quarter, half) = (0.25 * size, 0.5 * size);
         for watched in [episodes.as_slice(), &[]] {
             let free = own(0.0, 0.0, true, watched);
             assert!(own(0.0, half, true, watched) >= (free + half).min(size) - 1.0);
             assert!(own(quarter, 0.0, false, watched) >= size - 1.0, "what is on tmpfs stays, and so does the rest");
-            assert!(own(0.0, 10.0 * size, true, watched) <= 1.03 * size + number(MIB), "hardly more than there was");
+            assert!(own(0.0, 10.0 * size, true, watched) <= 1.03 * size + float(MIB), "hardly more than there was");
         }
     }
 
@@ -378,7 +355,7 @@ mod tests {
     fn histograms_alone_tell_it_too_if_less_surely() {
         let (ages, _) = watch(4000, 4000, 1, 120, &mut |page, _| page < 1000);
         let rows =
-            [0.0, 60.0].map(|t_s| Usage { t_s: Some(t_s), anon_bytes: Some(number(4000 * PAGE)), ..Usage::default() });
+            [0.0, 60.0].map(|t_s| Usage { t_s: Some(t_s), anon_bytes: Some(float(4000 * PAGE)), ..Usage::default() });
         let curve = Curve::of(&ages, &[], 1.0).unwrap();
         let meta = Meta::default();
         let own = |swap| {
@@ -386,26 +363,26 @@ mod tests {
             let costs = RefaultCosts::default();
             let swap_bytes = if swap { f64::INFINITY } else { 0.0 };
             let known = Known { ages: &ages, curve, swap_bytes, costs, ..Known::of(&meta, &rows) };
-            *budgets(&known, 0.02).last().unwrap()
+            *budgets(&known, &OwnBudgets::of(&known, 0.02)).last().unwrap()
         };
-        assert!((1000 * PAGE..=whole_mib(number(4000 * PAGE))).contains(&own(true).bytes));
+        assert!((1000 * PAGE..=whole_mib(float(4000 * PAGE))).contains(&own(true).bytes));
         assert_eq!((own(true).interval_bytes, own(true).basis), (None, Evidence::Histograms), "bounds are no interval");
         assert!(own(true).headroom_bytes.is_some_and(|headroom| headroom <= own(true).bytes));
-        assert_eq!((own(false).bytes, own(false).headroom_bytes), (whole_mib(1.03 * number(4000 * PAGE)), Some(0)));
+        assert_eq!((own(false).bytes, own(false).headroom_bytes), (whole_mib(1.03 * float(4000 * PAGE)), Some(0)));
         let rows = rows.map(|row| Usage { file_bytes: Some(100.0), ..row });
         let costs = RefaultCosts::default();
         let blind = |swap| {
             let swap_bytes = if swap { f64::INFINITY } else { 0.0 };
             let known = Known { swap_bytes, costs, ..Known::of(&meta, &rows) };
-            budgets(&known, 0.02).last().map(|budget| (budget.bytes, budget.basis))
+            budgets(&known, &OwnBudgets::of(&known, 0.02)).last().map(|budget| (budget.bytes, budget.basis))
         };
-        let had = Some((whole_mib(1.03 * number(4000 * PAGE)), Evidence::Peak));
+        let had = Some((whole_mib(1.03 * float(4000 * PAGE)), Evidence::Peak));
         assert_eq!((blind(true), blind(false)), (had, had), "nobody knows whether less would do");
     }
 
     /// A record of a program whose cgroup held so much every twenty seconds, anonymous and file memory, and at most `peak`.
     fn run_of(ticks: &[(f64, f64)], peak: f64, attached: bool) -> (Meta, Vec<Usage>) {
-        let end = End { cgroup_peak_bytes: Some(whole(peak)), app_max_rss_bytes: Some(1), ..End::default() };
+        let end = End { cgroup_peak_bytes: Some(rounded(peak)), app_max_rss_bytes: Some(1), ..End::default() };
         let meta = Meta { attached, end: Some(end), ..Meta::default() };
         let row = |t_s: f64, (anon, file): (f64, f64)| Usage {
             t_s: Some(t_s),
@@ -427,13 +404,13 @@ mod tests {
 
     #[test]
     fn no_limit_is_below_what_cannot_be_reclaimed() {
-        let mib = number(MIB);
+        let mib = float(MIB);
         // 400 MiB while it started, 300 later, and 450 between two ticks.
         let (meta, rows) = run_of(&[(400.0 * mib, 0.0), (300.0 * mib, 50.0 * mib)], 450.0 * mib, false);
         let curve = mostly_idle(300.0 * mib);
         let own = |swap_bytes: f64| {
             let known = Known { curve: Some(&curve), swap_bytes, ..Known::of(&meta, &rows) };
-            super::own(&known, 1.0).unwrap().bytes / MIB
+            super::own::own(&known, 1.0).unwrap().bytes / MIB
         };
         assert_eq!(own(0.0), 450, "what was there between two ticks may not have been reclaimable");
         assert!(own(f64::INFINITY) < 60, "{}", own(f64::INFINITY));
@@ -447,31 +424,31 @@ mod tests {
         let basis = |end_s: f64| {
             let rows = [1.0, end_s].map(|t_s| Usage {
                 t_s: Some(t_s),
-                anon_bytes: Some(number(4000 * PAGE)),
+                anon_bytes: Some(float(4000 * PAGE)),
                 ..Usage::default()
             });
             let known =
                 Known { ages: &ages, episodes: &episodes, swap_bytes: f64::INFINITY, ..Known::of(&meta, &rows) };
-            super::own(&known, 0.02).unwrap().basis
+            super::own::own(&known, 0.02).unwrap().basis
         };
         assert_eq!([19.0, 20.0].map(basis), [Evidence::Peak, Evidence::Pages]);
     }
 
     #[test]
     fn paging_out_costs_a_scan_of_everything_and_each_page() {
-        let (meta, rows) = run_of(&[(400.0 * number(MIB), 0.0)], 0.0, false);
-        let curve = mostly_idle(400.0 * number(MIB));
+        let (meta, rows) = run_of(&[(400.0 * float(MIB), 0.0)], 0.0, false);
+        let curve = mostly_idle(400.0 * float(MIB));
         // A scan takes 51 ms of 20 s; of 2 %, 349 ms are left for pages of 10 us.
         let known = Known { curve: Some(&curve), swap_bytes: f64::INFINITY, ..Known::of(&meta, &rows) };
-        let [scarcely, ample] = [0.001, 0.02].map(|slowdown| super::own(&known, slowdown).unwrap());
+        let [scarcely, ample] = [0.001, 0.02].map(|slowdown| super::own::own(&known, slowdown).unwrap());
         assert!(scarcely.bytes >= 400 * MIB, "{scarcely:?}");
-        let left = 400.0 - 0.349 / 10e-6 * number(PAGE) / number(MIB);
-        assert!((number(ample.bytes / MIB) - left).abs() < 2.0, "{ample:?} beside {left}");
+        let left = 400.0 - 0.349 / 10e-6 * float(PAGE) / float(MIB);
+        assert!((float(ample.bytes / MIB) - left).abs() < 2.0, "{ample:?} beside {left}");
     }
 
     #[test]
     fn with_swap_it_has_room_for_what_it_uses_while_it_grows() {
-        let mib = number(MIB);
+        let mib = float(MIB);
         let (meta, rows) = run_of(&[(400.0 * mib, 0.0), (400.0 * mib, 0.0)], 0.0, false);
         let curve = mostly_idle(400.0 * mib);
         let phase = |kind, from_s, to_s| Phase { kind, from_s, to_s };
@@ -501,14 +478,14 @@ mod tests {
                 ages,
                 ..Known::of(&meta, &rows)
             };
-            super::own(&known, 1.0).unwrap().bytes / MIB
+            super::own::own(&known, 1.0).unwrap().bytes / MIB
         };
         assert_eq!([own(&ages), own(&[])], [150, 400], "of a start-up without a reading all is needed");
     }
 
     #[test]
     fn with_swap_what_comes_and_goes_between_readings_counts_as_used() {
-        let mib = number(MIB);
+        let mib = float(MIB);
         let curve = mostly_idle(200.0 * mib);
         let own = |ticks: &[f64]| {
             let (meta, mut rows) = run_of(&ticks.iter().map(|size| (size * mib, 0.0)).collect::<Vec<_>>(), 0.0, false);
@@ -516,7 +493,7 @@ mod tests {
                 rows[at].ws_1s_bytes = Some(20.0 * mib);
             }
             let known = Known { curve: Some(&curve), swap_bytes: f64::INFINITY, ..Known::of(&meta, &rows) };
-            super::own(&known, 1.0).unwrap().bytes / MIB
+            super::own::own(&known, 1.0).unwrap().bytes / MIB
         };
         // The curve says a tenth of 200.
         assert_eq!(own(&[200.0, 150.0, 190.0, 180.0, 170.0]), 20);
@@ -526,36 +503,37 @@ mod tests {
 
     #[test]
     fn what_was_swapped_out_needs_memory_where_there_is_no_swap() {
-        let mib = number(MIB);
+        let mib = float(MIB);
         // Recorded under a limit of 100 MiB, with 300 MiB of its memory in swap.
         let (meta, mut rows) = run_of(&[(100.0 * mib, 0.0)], 100.0 * mib, false);
         rows[1].swap_bytes = Some(300.0 * mib);
         let curve = mostly_idle(100.0 * mib);
         let known = Known { curve: Some(&curve), ..Known::of(&meta, &rows) };
         // Two processes: six in a hundred more.
-        assert_eq!(super::own(&known, 0.02).unwrap().bytes, 424 * MIB);
+        assert_eq!(super::own::own(&known, 0.02).unwrap().bytes, 424 * MIB);
     }
 
     #[test]
     fn no_limit_is_below_what_a_target_held_whose_start_was_not_recorded() {
-        let mib = number(MIB);
+        let mib = float(MIB);
         let (meta, rows) = run_of(&[(200.0 * mib, 20.0 * mib)], 900.0 * mib, true);
         let curve = mostly_idle(200.0 * mib);
         let known = Known { curve: Some(&curve), swap_bytes: f64::INFINITY, ..Known::of(&meta, &rows) };
-        assert_eq!(super::own(&known, 1.0).unwrap().bytes, 220 * MIB);
+        assert_eq!(super::own::own(&known, 1.0).unwrap().bytes, 220 * MIB);
     }
 
     #[test]
     fn a_run_that_nobody_measured_has_what_it_had() {
-        let mib = number(MIB);
+        let mib = float(MIB);
         let (meta, rows) = run_of(&[(200.0 * mib, 20.0 * mib)], 230.5 * mib, false);
-        let own = super::own(&Known::of(&meta, &rows), 0.02).unwrap();
+        let own = super::own::own(&Known::of(&meta, &rows), 0.02).unwrap();
         assert_eq!((own.bytes, own.basis, own.predicted_slowdown), (231 * MIB, Evidence::Peak, Some(0.0)));
     }
 
     #[test]
     fn what_was_not_measured_gives_no_budget() {
         let meta = Meta::default();
-        assert_eq!(budgets(&Known::of(&meta, &[]), 0.02), []);
+        let known = Known::of(&meta, &[]);
+        assert_eq!(budgets(&known, &OwnBudgets::of(&known, 0.02)), []);
     }
 }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::episode::{Episode, PageKey, PageKind};
 use crate::sharpen::Sample;
-use crate::{PAGE, WINDOWS_S};
+use crate::units::float;
+use crate::{PAGE_BYTES, WINDOWS_S};
 
 pub use picture::{AgeBin, AgeRow, Estimate, Picture, used_within};
 
@@ -134,9 +135,7 @@ impl Cohort {
         }
         let gone = std::mem::replace(&mut self.pages, next);
         self.close(gone, out);
-        #[expect(clippy::cast_precision_loss, reason = "powers of two far below 2^52")]
-        let each = pages_each.map(|pages| pages as f64);
-        self.pages_each = each;
+        self.pages_each = pages_each.map(float);
         let sampled = self.sampled_totals();
         self.totals_at_refresh = PageKind::ALL.map(|kind| totals[kind.index()].unwrap_or(sampled[kind.index()]));
         self.grown = vec![(now_s, self.totals_at_refresh)];
@@ -152,7 +151,7 @@ impl Cohort {
     pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
         let (previous, each) = (self.previous_tick_s, self.pages_each);
         for (key, page) in &mut self.pages {
-            let weight = each[page.kind.index()] * page.weight * PAGE_F;
+            let weight = each[page.kind.index()] * page.weight * PAGE_BYTES;
             let seen = touched(page.frame);
             let was_looked_at = page.looked_at;
             if seen.is_some() && !was_looked_at {
@@ -183,7 +182,7 @@ impl Cohort {
         let each = self.pages_each;
         for (key, page) in &mut self.pages {
             page.was_cut |= page.run.is_some();
-            page.rest(*key, each[page.kind.index()] * page.weight * PAGE_F, out);
+            page.rest(*key, each[page.kind.index()] * page.weight * PAGE_BYTES, out);
         }
     }
 
@@ -194,7 +193,7 @@ impl Cohort {
     }
 
     fn weight(&self, kind: PageKind, weight: f64) -> f64 {
-        self.pages_each[kind.index()] * weight * PAGE_F
+        self.pages_each[kind.index()] * weight * PAGE_BYTES
     }
 
     fn close(&self, pages: BTreeMap<PageKey, Watched>, out: &mut Vec<Episode>) {
@@ -235,7 +234,7 @@ impl Cohort {
     /// Bytes of a process' memory of which one page is in the sample.
     #[must_use]
     pub fn block_bytes(&self) -> f64 {
-        self.pages_each[PageKind::Anon.index()] * PAGE_F
+        self.pages_each[PageKind::Anon.index()] * PAGE_BYTES
     }
 
     /// Bytes the sample stands for, by kind: the Horvitz-Thompson estimate of the target's size, for where the
@@ -255,10 +254,6 @@ impl Cohort {
         self.totals_at_refresh
     }
 }
-
-/// Bytes of a page, for arithmetic.
-#[expect(clippy::cast_precision_loss, reason = "4096")]
-const PAGE_F: f64 = PAGE as f64;
 
 impl Watched {
     fn join(page: &Found, now_s: f64) -> Self {

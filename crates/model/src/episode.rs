@@ -1,41 +1,25 @@
 //! What the cohort saw of one page: stretches of use and, where watching ended, the last stretch of idleness.
 
+use crate::named::named;
 use std::collections::BTreeMap;
 
 use crate::PAGE;
 
-/// What backs a sampled page.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PageKind {
-    /// Anonymous memory: heap, stacks, private copies.
-    #[default]
-    Anon,
-    /// Page cache or shared memory that a process of the target maps.
-    File,
-    /// Page cache charged to the target's cgroup that no process maps: used by read() and write().
-    Cache,
+named! {
+    /// What backs a sampled page.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum PageKind {
+        /// Anonymous memory: heap, stacks, private copies.
+        #[default]
+        Anon = "anon",
+        /// Page cache or shared memory that a process of the target maps.
+        File = "file",
+        /// Page cache charged to the target's cgroup that no process maps: used by read() and write().
+        Cache = "cache",
+    }
 }
 
 impl PageKind {
-    /// All kinds, in the order of their discriminants.
-    pub const ALL: [Self; 3] = [Self::Anon, Self::File, Self::Cache];
-
-    /// The word used in records.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Anon => "anon",
-            Self::File => "file",
-            Self::Cache => "cache",
-        }
-    }
-
-    /// The kind of that word; `None` for any other.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
     /// Position in [`PageKind::ALL`].
     #[must_use]
     pub fn index(self) -> usize {

@@ -3,6 +3,7 @@
 //! Pure. How often each of them holds the truth is counted by `lowtide-bench coverage`.
 
 use crate::stats::{mean, stdev};
+use crate::units::float;
 
 /// Fewer independent values than this have no interval: two are off to the same side half of the time, and the interval that
 /// allows for that (12.7 standard errors) says nothing.
@@ -54,7 +55,7 @@ pub fn t_quantile(error: f64, degrees: usize) -> f64 {
         let middle = 0.5 * (low + high);
         if within_angle(middle, degrees) < 1.0 - error { low = middle } else { high = middle }
     }
-    low.tan() * count(degrees).sqrt()
+    low.tan() * float(degrees).sqrt()
 }
 
 /// The probability that Student's t lies within plus or minus `tan(angle) * sqrt(degrees)`.
@@ -64,7 +65,7 @@ fn within_angle(angle: f64, degrees: usize) -> f64 {
     let mut term = if odd { cos } else { 1.0 };
     let mut sum = if degrees == 1 { 0.0 } else { term };
     for k in (if odd { 2 } else { 1 }..degrees.saturating_sub(1)).step_by(2) {
-        term *= count(k) / count(k + 1) * cos * cos;
+        term *= float(k) / float(k + 1) * cos * cos;
         sum += term;
     }
     if odd { std::f64::consts::FRAC_2_PI * (angle + sin * sum) } else { sin * sum }
@@ -82,7 +83,7 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
     if values.len() < FEWEST {
         return None;
     }
-    let error = stdev(values)? / count(values.len()).sqrt();
+    let error = stdev(values)? / float(values.len()).sqrt();
     Some(Interval { at: mean(values)?, half: t95(values.len() - 1) * error })
 }
 
@@ -92,7 +93,7 @@ pub fn mean_interval(values: &[f64]) -> Option<Interval> {
 #[must_use]
 pub fn half_by_leaving_out(without_each: &[f64]) -> Option<f64> {
     // The mean's own standard error, times how much closer to each other figures of nearly all groups are.
-    let others = count(without_each.len().saturating_sub(1));
+    let others = float(without_each.len().saturating_sub(1));
     mean_interval(without_each).map(|interval| interval.half * others)
 }
 
@@ -104,18 +105,18 @@ pub fn half_by_leaving_out(without_each: &[f64]) -> Option<f64> {
 pub fn of_sums(parts: &[(f64, f64)]) -> Option<Interval> {
     let whole = parts.iter().map(|(_, whole)| whole).sum::<f64>();
     let squares = parts.iter().map(|(_, whole)| whole * whole).sum::<f64>();
-    let alike = (1..=parts.len()).rfind(|alike| count(*alike) * squares <= whole * whole * (1.0 + 1e-9))?;
+    let alike = (1..=parts.len()).rfind(|alike| float(*alike) * squares <= whole * whole * (1.0 + 1e-9))?;
     if alike < FEWEST || whole <= 0.0 {
         return None;
     }
     let at = parts.iter().map(|(some, _)| some).sum::<f64>() / whole;
     let off: Vec<f64> = parts.iter().map(|(some, of)| some - at * of).collect();
-    let error = stdev(&off)? * count(parts.len()).sqrt() / whole;
+    let error = stdev(&off)? * float(parts.len()).sqrt() / whole;
     Some(Interval { at, half: t95(alike - 1) * error })
 }
 
 /// By how much one kind of runs is above another, from runs in pairs.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Change {
     /// The geometric mean of the ratios, less one: a share.
     pub mean: f64,
@@ -161,21 +162,21 @@ pub fn series_interval(values: &[f64]) -> Option<Interval> {
         return None;
     }
     let at = mean(values)?;
-    let length = count(values.len());
+    let length = float(values.len());
     let middle = 0.5 * (length - 1.0);
-    let from_middle = |place: usize| count(place) - middle;
+    let from_middle = |place: usize| float(place) - middle;
     let rise = values.iter().enumerate().map(|(place, value)| from_middle(place) * (value - at)).sum::<f64>()
         / values.iter().enumerate().map(|(place, _)| from_middle(place).powi(2)).sum::<f64>();
     let wave = |half_waves: usize| {
-        let angle = std::f64::consts::PI * count(half_waves) / length;
+        let angle = std::f64::consts::PI * float(half_waves) / length;
         let terms = values
             .iter()
             .enumerate()
-            .map(|(place, value)| (value - at - rise * from_middle(place)) * (angle * (count(place) + 0.5)).cos());
+            .map(|(place, value)| (value - at - rise * from_middle(place)) * (angle * (float(place) + 0.5)).cos());
         2.0 / length * terms.sum::<f64>().powi(2)
     };
     // The first cosine is almost a straight line, of which nothing is left.
-    let power = (2..waves + 2).map(wave).sum::<f64>() / count(waves);
+    let power = (2..waves + 2).map(wave).sum::<f64>() / float(waves);
     Some(Interval { at, half: t95(waves) * (power / length).sqrt() })
 }
 
@@ -188,12 +189,7 @@ const EACH_LOOK: [f64; 10] = [0.05, 0.0294, 0.0221, 0.0182, 0.0158, 0.0142, 0.01
 #[must_use]
 pub fn error_of_each_look(looks: usize) -> f64 {
     let known = looks.clamp(1, EACH_LOOK.len());
-    EACH_LOOK[known - 1] * count(known) / count(looks.max(1))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn count(value: usize) -> f64 {
-    value as f64
+    EACH_LOOK[known - 1] * float(known) / float(looks.max(1))
 }
 
 #[cfg(test)]
@@ -284,7 +280,7 @@ mod tests {
         let steady = |random: &mut Random, length: usize| (0..length).map(|_| random.normal()).collect();
         let drifting = |random: &mut Random, length: usize| {
             let noise = (0..length).map(|_| random.normal());
-            noise.enumerate().map(|(at, noise)| noise + 9.0 * ((count(at) + 0.5) / count(length) - 0.5)).collect()
+            noise.enumerate().map(|(at, noise)| noise + 9.0 * ((float(at) + 0.5) / float(length) - 0.5)).collect()
         };
         let bursty = |random: &mut Random, length: usize| {
             let mut value = random.normal();
@@ -316,7 +312,7 @@ mod tests {
         for looks in 1..40 {
             let (fewer, more) = (error_of_each_look(looks), error_of_each_look(looks + 1));
             // Never stricter than if the errors of all looks merely added up.
-            assert!(more < fewer && more * count(looks + 1) >= 0.05, "{looks}");
+            assert!(more < fewer && more * float(looks + 1) >= 0.05, "{looks}");
         }
     }
 

@@ -1,35 +1,26 @@
 //! Anonymous and file memory: what a number is of, and the same number of both.
 
+use crate::named::named;
 use std::ops::{Add, AddAssign, Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-/// What backs memory, as the kernel accounts, ages and evicts it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Anonymous memory: heap, stacks, private copies. Evicted to swap.
-    Anon,
-    /// File memory: page cache, mapped or not. Evicted by dropping it, or by writing it back.
-    File,
+named! {
+    /// What backs memory, as the kernel accounts, ages and evicts it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Kind {
+        /// Anonymous memory: heap, stacks, private copies. Evicted to swap.
+        Anon = "anon",
+        /// File memory: page cache, mapped or not. Evicted by dropping it, or by writing it back.
+        File = "file",
+    }
 }
 
 impl Kind {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Anon, Self::File];
-
     /// Of memory that is anonymous, or else a file's.
     #[must_use]
     pub fn of(anon: bool) -> Self {
         if anon { Self::Anon } else { Self::File }
-    }
-
-    /// The word used in records, metrics and messages.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Anon => "anon",
-            Self::File => "file",
-        }
     }
 }
 

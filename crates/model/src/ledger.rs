@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::meta::SchemeUse;
 use crate::stats;
+use crate::units::{rounded, signed};
 use crate::usage::Usage;
 
 /// What schemes saved and cost. Bytes are means over the ticks of the run; `None` = not measurable here.
@@ -54,27 +55,17 @@ pub fn ledger(schemes: &[SchemeUse], rows: &[Usage]) -> Option<Ledger> {
     let refaults = [rise(|row| row.refault_anon), rise(|row| row.refault_file)];
     let cpu: Vec<f64> = schemes.iter().filter_map(|scheme| scheme.cpu_s).collect();
     Some(Ledger {
-        saved_anon_bytes: anon.map(bytes),
-        saved_file_bytes: file.map(bytes),
-        kept_bytes: kept.map(bytes),
+        saved_anon_bytes: anon.map(rounded),
+        saved_file_bytes: file.map(rounded),
+        kept_bytes: kept.map(rounded),
         net_bytes: anon.map(|anon| signed(anon + file.unwrap_or(0.0) - kept.unwrap_or(0.0))),
-        refaults: refaults.iter().any(Option::is_some).then(|| bytes(refaults.into_iter().flatten().sum())),
+        refaults: refaults.iter().any(Option::is_some).then(|| rounded(refaults.into_iter().flatten().sum())),
         stalled_s: rise(|row| row.memory_some_s),
         action_cpu_s: (!cpu.is_empty()).then(|| cpu.iter().sum()),
-        huge_bytes: mean(|row| row.huge_bytes).map(bytes),
-        huge_wasted_bytes: mean(|row| row.huge_zero_bytes).map(bytes),
+        huge_bytes: mean(|row| row.huge_bytes).map(rounded),
+        huge_wasted_bytes: mean(|row| row.huge_zero_bytes).map(rounded),
         schemes: schemes.to_vec(),
     })
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
-fn bytes(value: f64) -> u64 {
-    value.max(0.0).round() as u64
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a size of memory")]
-fn signed(value: f64) -> i64 {
-    value.round() as i64
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub mod interval;
 pub mod kind;
 pub mod ledger;
 pub mod meta;
+mod named;
 pub mod numa;
 pub mod phase;
 pub mod random;

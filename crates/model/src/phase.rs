@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::stats;
+use crate::units::float;
 use crate::usage::Usage;
 
 /// What a phase is.
@@ -183,9 +184,7 @@ fn changes(readings: &[(f64, f64)], found: &mut Vec<f64>) {
 fn stands_out(readings: &[(f64, f64)], at: usize) -> Option<f64> {
     let side = |of: &[(f64, f64)]| {
         let values: Vec<f64> = of.iter().map(|(_, value)| *value).collect();
-        #[expect(clippy::cast_precision_loss, reason = "a count of ticks")]
-        let count = values.len() as f64;
-        Some((stats::mean(&values)?, stats::stdev(&values)?.powi(2) / count))
+        Some((stats::mean(&values)?, stats::stdev(&values)?.powi(2) / float(values.len())))
     };
     let ((before, error), (after, other)) = (side(&readings[..at])?, side(&readings[at..])?);
     let difference = (after - before).abs();

@@ -1,5 +1,7 @@
 //! Random numbers that are the same for the same seed, wherever they are drawn.
 
+use crate::units::{count, float};
+
 /// `SplitMix64`'s finaliser: a bijection of u64 whose output bits are well mixed.
 #[must_use]
 pub fn mix(mut x: u64) -> u64 {
@@ -39,9 +41,7 @@ impl Random {
 
     /// A number from 0 up to, but without, 1; 53 bits of it are random.
     pub fn chance(&mut self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "53 bits")]
-        let high = (self.number() >> 11) as f64;
-        high / (1u64 << 53) as f64
+        float(self.number() >> 11) / float(1u64 << 53)
     }
 
     /// A number of the standard normal distribution (Box and Muller).
@@ -52,7 +52,7 @@ impl Random {
 
     /// A place in a list of so many.
     pub fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.below(len as u64)).unwrap_or(0)
+        usize::try_from(self.below(count(len))).unwrap_or(0)
     }
 
     /// Puts a list into a random order (Fisher and Yates).

@@ -1,5 +1,7 @@
 //! Regions with access rate and age, and snapshots of them: what every map, recorded or live, is turned into.
 
+use crate::units::float;
+
 /// A range of addresses accessed alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Region {
@@ -138,8 +140,7 @@ fn join_if(regions: &[Region], together: impl Fn(&Region, &Region) -> bool) -> V
 
 /// Appends `next` to `last`, averaging by bytes.
 fn join(last: &mut Region, next: &Region) {
-    #[expect(clippy::cast_precision_loss, reason = "region sizes are far below 2^53")]
-    let (a, b) = ((last.end - last.start) as f64, (next.end - next.start) as f64);
+    let (a, b) = (float(last.end - last.start), float(next.end - next.start));
     last.access_rate = (last.access_rate * a + next.access_rate * b) / (a + b);
     last.age_s = (last.age_s * a + next.age_s * b) / (a + b);
     last.end = next.end;

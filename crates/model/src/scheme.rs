@@ -10,80 +10,45 @@ pub mod line;
 mod quota;
 pub mod words;
 
-use serde::{Deserialize, Serialize};
+use crate::named::named;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::filter::{Filter, FilterType, allowed};
 pub use self::quota::{Goal, GoalMetric, Quota, Weights};
 use crate::units::{Share, Size, Span};
 
-/// What is done to a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Read ahead what was paged out or was never read.
-    Willneed,
-    /// Move to the end of the list from which memory is reclaimed; nothing is written out.
-    Cold,
-    /// Write to swap or to its file, and free.
-    Pageout,
-    /// Allow huge pages.
-    Hugepage,
-    /// Forbid huge pages.
-    Nohugepage,
-    /// Make huge pages of it at once.
-    Collapse,
-    /// Reclaim it later than others.
-    LruPrio,
-    /// Reclaim it sooner than others.
-    LruDeprio,
-    /// Move to another memory node, hottest first.
-    MigrateHot,
-    /// Move to another memory node, coldest first.
-    MigrateCold,
-    /// Count only.
-    Stat,
+named! {
+    /// What is done to a region.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Action {
+        /// Read ahead what was paged out or was never read.
+        Willneed = "willneed",
+        /// Move to the end of the list from which memory is reclaimed; nothing is written out.
+        Cold = "cold",
+        /// Write to swap or to its file, and free.
+        Pageout = "pageout",
+        /// Allow huge pages.
+        Hugepage = "hugepage",
+        /// Forbid huge pages.
+        Nohugepage = "nohugepage",
+        /// Make huge pages of it at once.
+        Collapse = "collapse",
+        /// Reclaim it later than others.
+        LruPrio = "lru_prio",
+        /// Reclaim it sooner than others.
+        LruDeprio = "lru_deprio",
+        /// Move to another memory node, hottest first.
+        MigrateHot = "migrate_hot",
+        /// Move to another memory node, coldest first.
+        MigrateCold = "migrate_cold",
+        /// Count only.
+        Stat = "stat",
+    }
 }
 
 impl Action {
-    /// All of them.
-    pub const ALL: [Self; 11] = [
-        Self::Willneed,
-        Self::Cold,
-        Self::Pageout,
-        Self::Hugepage,
-        Self::Nohugepage,
-        Self::Collapse,
-        Self::LruPrio,
-        Self::LruDeprio,
-        Self::MigrateHot,
-        Self::MigrateCold,
-        Self::Stat,
-    ];
-
-    /// DAMON's word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Willneed => "willneed",
-            Self::Cold => "cold",
-            Self::Pageout => "pageout",
-            Self::Hugepage => "hugepage",
-            Self::Nohugepage => "nohugepage",
-            Self::Collapse => "collapse",
-            Self::LruPrio => "lru_prio",
-            Self::LruDeprio => "lru_deprio",
-            Self::MigrateHot => "migrate_hot",
-            Self::MigrateCold => "migrate_cold",
-            Self::Stat => "stat",
-        }
-    }
-
-    /// The action of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == name)
-    }
-
     /// Whether cold memory goes first when a quota does not suffice for all.
     #[must_use]
     pub fn prefers_cold(self) -> bool {
@@ -152,7 +117,7 @@ impl<T: PartialOrd> Bounds<T> {
 
 /// One operation scheme.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, try_from = "AnyScheme")]
+#[serde(remote = "Self", deny_unknown_fields, expecting = "a table with the keys of a scheme")]
 pub struct Scheme {
     /// For people and for the ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,13 +125,13 @@ pub struct Scheme {
     /// What is done.
     pub action: Action,
     /// Bytes of a region.
-    #[serde(skip_serializing_if = "Bounds::is_open")]
+    #[serde(default, skip_serializing_if = "Bounds::is_open")]
     pub size: Bounds<Size>,
     /// Share of the looks that saw an access.
-    #[serde(skip_serializing_if = "Bounds::is_open")]
+    #[serde(default, skip_serializing_if = "Bounds::is_open")]
     pub access: Bounds<Share>,
     /// For how long the access rate has been like this.
-    #[serde(skip_serializing_if = "Bounds::is_open")]
+    #[serde(default, skip_serializing_if = "Bounds::is_open")]
     pub age: Bounds<Span>,
     /// How often it is applied; every aggregation interval if it is not said.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,65 +140,37 @@ pub struct Scheme {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_node: Option<u32>,
     /// Where `migrate_*` moves to, in these shares, instead of to one node.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<Destination>,
     /// How much at most.
-    #[serde(skip_serializing_if = "Quota::is_default")]
+    #[serde(default, skip_serializing_if = "Quota::is_default")]
     pub quota: Quota,
     /// When it is active at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermarks: Option<Watermarks>,
     /// What is spared, or what alone is meant. The first that matches decides.
-    #[serde(rename = "filter", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, rename = "filter", skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
 }
 
-/// A scheme as written, whose parts may not go together.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table with the keys of a scheme")]
-struct AnyScheme {
-    name: Option<String>,
-    action: Action,
-    #[serde(default)]
-    size: Bounds<Size>,
-    #[serde(default)]
-    access: Bounds<Share>,
-    #[serde(default)]
-    age: Bounds<Span>,
-    apply_interval: Option<Span>,
-    target_node: Option<u32>,
-    #[serde(default)]
-    destinations: Vec<Destination>,
-    #[serde(default)]
-    quota: Quota,
-    watermarks: Option<Watermarks>,
-    #[serde(default, rename = "filter")]
-    filters: Vec<Filter>,
-}
+/// Deserialises a type as its fields are written, and then checks that they go together.
+macro_rules! checked {
+    ($($kind:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let written = Self::deserialize(deserializer)?;
+                written.check().map(|()| written).map_err(D::Error::custom)
+            }
+        }
 
-impl TryFrom<AnyScheme> for Scheme {
-    type Error = String;
-
-    fn try_from(any: AnyScheme) -> Result<Self, String> {
-        let AnyScheme { name, action, size, access, age, apply_interval, target_node, .. } = any;
-        let AnyScheme { destinations, quota, watermarks, filters, .. } = any;
-        let scheme = Self {
-            name,
-            action,
-            size,
-            access,
-            age,
-            apply_interval,
-            target_node,
-            destinations,
-            quota,
-            watermarks,
-            filters,
-        };
-        scheme.check()?;
-        Ok(scheme)
-    }
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                Self::serialize(self, serializer)
+            }
+        }
+    )*};
 }
+checked!(Scheme, Watermarks);
 
 impl Scheme {
     /// A scheme for all memory, without bounds.
@@ -300,7 +237,7 @@ pub struct Destination {
 /// When a scheme is active, by the share of the system's memory that is free: not above `high` (no need) nor below `low`
 /// (too late); it begins below `mid`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, try_from = "AnyWatermarks")]
+#[serde(remote = "Self", deny_unknown_fields, expecting = "a table with every, high, mid and low")]
 pub struct Watermarks {
     /// How often that is looked at.
     pub every: Span,
@@ -312,23 +249,12 @@ pub struct Watermarks {
     pub low: Share,
 }
 
-/// Watermarks as written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table with every, high, mid and low")]
-struct AnyWatermarks {
-    every: Span,
-    high: Share,
-    mid: Share,
-    low: Share,
-}
-
-impl TryFrom<AnyWatermarks> for Watermarks {
-    type Error = String;
-
-    fn try_from(AnyWatermarks { every, high, mid, low }: AnyWatermarks) -> Result<Self, String> {
+impl Watermarks {
+    fn check(&self) -> Result<(), String> {
+        let Self { high, mid, low, .. } = self;
         if high.0 > 1.0 || !(high >= mid && mid >= low) {
             return Err(format!("high {high}, mid {mid} and low {low} must descend, from at most 100%"));
         }
-        Ok(Self { every, high, mid, low })
+        Ok(())
     }
 }

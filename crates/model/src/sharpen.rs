@@ -7,6 +7,7 @@
 
 use crate::PAGE;
 use crate::region::Region;
+use crate::units::float;
 
 /// What the cohort knows of one page over the time that a snapshot of the map counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -103,8 +104,7 @@ fn pieces(region: &Region, runs: &[Run], floor: f64, out: &mut Vec<Region>) {
     }
     list.push((at, region.end, None));
     list.retain(|(start, end, _)| start < end);
-    #[expect(clippy::cast_precision_loss, reason = "region sizes are far below 2^53")]
-    let size = |(start, end, _): &(u64, u64, Option<&Run>)| (end - start) as f64;
+    let size = |(start, end, _): &(u64, u64, Option<&Run>)| float(end - start);
     let all: f64 = list.iter().map(size).sum();
     let used: f64 = list.iter().filter(|(.., run)| run.is_none_or(|run| run.touched)).map(size).sum();
     let rate = if used > 0.0 { (region.access_rate * all / used).min(1.0) } else { 0.0 };

@@ -1,5 +1,7 @@
 //! The little statistics lowtide needs: percentiles and standard normal quantile.
 
+use crate::units::{float, index};
+
 /// The 97.5th percentile of the standard normal distribution: half-width of a 95 % interval in standard deviations.
 pub const Z95: f64 = 1.959_964;
 
@@ -10,27 +12,23 @@ pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    let rank = q.clamp(0.0, 1.0) * last as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rank lies in 0..=last")]
-    let (low, high) = (rank.floor() as usize, rank.ceil() as usize);
+    let rank = q.clamp(0.0, 1.0) * float(last);
+    let (low, high) = (index(rank.floor()), index(rank.ceil()));
     Some(sorted[low] + (sorted[high] - sorted[low]) * (rank - rank.floor()))
 }
 
 /// The arithmetic mean, `None` when there are no values.
 #[must_use]
 pub fn mean(values: &[f64]) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / float(values.len()))
 }
 
 /// Standard deviation of a sample; `None` of less than two values.
 #[must_use]
-#[expect(clippy::cast_precision_loss, reason = "a handful of values")]
 pub fn stdev(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
-    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
-    Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom).sqrt())
+    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
+    Some((values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / float(freedom)).sqrt())
 }
 
 /// The largest value, `None` when there are no values.

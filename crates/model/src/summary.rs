@@ -3,12 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bottom_line::{BottomLine, independent};
-use crate::budget::{self, Known, Mechanism};
+use crate::budget::{self, Known, Mechanism, OwnBudgets};
 use crate::cohort::AgeRow;
 use crate::ledger::{self, Ledger};
 use crate::meta::{Host, IMPORTED};
 use crate::numa::{self, NodeRow, NodeSummary};
 use crate::stats;
+use crate::units::{count, rounded};
 use crate::usage::Usage;
 use crate::{AGE_EDGES_S, WINDOWS_S};
 
@@ -24,7 +25,7 @@ pub struct Level {
 impl Level {
     /// Of values in bytes.
     pub(crate) fn of(values: &[f64]) -> Self {
-        Self { peak_bytes: stats::max(values).map(bytes), avg_bytes: stats::mean(values).map(bytes) }
+        Self { peak_bytes: stats::max(values).map(rounded), avg_bytes: stats::mean(values).map(rounded) }
     }
 }
 
@@ -195,13 +196,6 @@ pub fn cold_rows(rows: &[AgeRow]) -> Vec<ColdRow> {
     list
 }
 
-/// Rounds a byte count that is known to be finite and not negative.
-fn bytes(value: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what u64 holds")]
-    let whole = value.max(0.0).round() as u64;
-    whole
-}
-
 fn column(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Vec<f64> {
     rows.iter().filter_map(get).collect()
 }
@@ -230,7 +224,8 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
     let live = rows.get(1..).unwrap_or_default();
     let mut memory = memory(live);
     memory.cgroup.peak_bytes = memory.cgroup.peak_bytes.max(end.cgroup_peak_bytes);
-    let budgets = budget::budgets(known, SLOWDOWN);
+    let own_budgets = OwnBudgets::of(known, SLOWDOWN);
+    let budgets = budget::budgets(known, &own_budgets);
     let budgeted = |mechanism| budget::by(mechanism, &budgets).map(|budget| budget.bytes);
     let system_cpu = rise(rows, |row| row.system_cpu_s).filter(|total| *total > 0.0);
     Summary {
@@ -239,12 +234,12 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
         exit_code: end.exit_code,
         runtime_s,
         host: meta.host.clone(),
-        answer: BottomLine::of(known, SLOWDOWN),
+        answer: BottomLine::of(known, &own_budgets),
         monitor: MonitorSummary {
             backend: meta.monitor.backend.clone(),
             sampling_s: (meta.monitor.sampling_s > 0.0).then_some(meta.monitor.sampling_s),
             aggregation_s: (meta.monitor.aggregation_s > 0.0).then_some(meta.monitor.aggregation_s),
-            snapshots: column(live, |row| row.cohort_pages.filter(|pages| *pages > 0.0)).len() as u64,
+            snapshots: count(column(live, |row| row.cohort_pages.filter(|pages| *pages > 0.0)).len()),
             coverage_percent: stats::mean(&column(live, coverage)),
             cpu_s,
             cpu_percent: cpu_s.and_then(percent_of_run),
@@ -253,10 +248,10 @@ pub fn summarise(known: &Known<'_>, cold: &[ColdRow], nodes: &[NodeRow]) -> Summ
         memory,
         nodes: numa::summarise(nodes),
         faults: Faults {
-            minor: rise(rows, |row| row.minor_faults).map(bytes),
-            major: rise(rows, |row| row.major_faults).map(bytes),
-            refault_anon: rise(rows, |row| row.refault_anon).map(bytes),
-            refault_file: rise(rows, |row| row.refault_file).map(bytes),
+            minor: rise(rows, |row| row.minor_faults).map(rounded),
+            major: rise(rows, |row| row.major_faults).map(rounded),
+            refault_anon: rise(rows, |row| row.refault_anon).map(rounded),
+            refault_file: rise(rows, |row| row.refault_file).map(rounded),
         },
         io_wait_percent: rise(rows, |row| row.system_iowait_s).zip(system_cpu).map(|(wait, all)| 100.0 * wait / all),
         cpu_utilisation_percent: rise(rows, |row| row.cpu_s).and_then(percent_of_run),
@@ -331,22 +326,22 @@ fn window_summary(live: &[Usage], window_s: u32) -> WindowSummary {
             .map(|set| 100.0 * set.ci95 / set.bytes)
     });
     let ends_s = live.iter().filter(|row| row.working_set(window_s).is_some()).filter_map(|row| row.t_s);
-    let readings = independent(ends_s, f64::from(window_s)) as u64;
-    let percentile = |q: f64| stats::quantile(&sets, q).filter(|_| readings >= FEWEST_FOR_PERCENTILES).map(bytes);
+    let readings = count(independent(ends_s, f64::from(window_s)));
+    let percentile = |q: f64| stats::quantile(&sets, q).filter(|_| readings >= FEWEST_FOR_PERCENTILES).map(rounded);
     WindowSummary {
         window_s,
         readings,
         p50_bytes: percentile(0.5),
         p95_bytes: percentile(0.95),
-        max_bytes: stats::max(&sets).map(bytes),
-        avg_bytes: stats::mean(&sets).map(bytes),
+        max_bytes: stats::max(&sets).map(rounded),
+        avg_bytes: stats::mean(&sets).map(rounded),
         ci95_percent: stats::quantile(&widths, 0.5),
     }
 }
 
 fn cold_summary(rows: &[ColdRow], edge: usize, age_s: u32) -> ColdSummary {
     let side = |get: &dyn Fn(&ColdRow) -> Option<f64>| {
-        stats::mean(&rows.iter().filter_map(get).collect::<Vec<f64>>()).map(bytes)
+        stats::mean(&rows.iter().filter_map(get).collect::<Vec<f64>>()).map(rounded)
     };
     ColdSummary { age_s, anon_bytes: side(&|row| row.anon[edge]), file_bytes: side(&|row| row.file[edge]) }
 }

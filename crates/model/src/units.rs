@@ -36,8 +36,7 @@ fn split(text: &str) -> Option<(&str, String)> {
 
 /// Rounds a non-negative product to whole units, refusing what does not fit.
 fn whole(value: f64) -> Option<u64> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range checked in the guard")]
-    (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| value.round() as u64)
+    (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| rounded(value))
 }
 
 /// Integers that may be calculated with as `f64`: counts, bytes, microseconds. Exact below 2^53, which is 8 PiB.
@@ -62,6 +61,12 @@ integers!(u64, usize, i64);
 #[must_use]
 pub fn float(count: impl Integer) -> f64 {
     count.to_f64()
+}
+
+/// A number of things in memory as an integer of fixed size.
+#[must_use]
+pub fn count(things: usize) -> u64 {
+    u64::try_from(things).unwrap_or(u64::MAX)
 }
 
 /// A result of arithmetic as a count or a number of bytes: rounded down, 0 where it is negative or none.
@@ -144,8 +149,7 @@ fn scale(number: &str, unit: u64) -> Option<u64> {
     if let Ok(exact) = number.parse::<u64>() {
         return exact.checked_mul(unit);
     }
-    #[expect(clippy::cast_precision_loss, reason = "units are whole powers far below 2^53 or round ones")]
-    whole(number.parse::<f64>().ok()? * unit as f64)
+    whole(number.parse::<f64>().ok()? * float(unit))
 }
 
 impl FromStr for Share {

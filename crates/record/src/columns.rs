@@ -201,7 +201,7 @@ text! {
         DictionaryArray<Int32Type>, |text| text, str::to_owned;
     Backing bool: DataType::Utf8, StringArray, |anon| if *anon { "anon" } else { "file" }, |text| text == "anon";
     Backing episode::PageKind: DataType::Utf8, StringArray, |kind| kind.name(),
-        |text| episode::PageKind::from_name(text).unwrap_or(episode::PageKind::Anon);
+        |text| episode::PageKind::named(text).unwrap_or(episode::PageKind::Anon);
 }
 
 /// Passes the text of every row, plain or from a dictionary; empty where it is null.

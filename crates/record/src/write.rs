@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use lowtide_model::meta::Meta;
+use lowtide_model::units::count;
 
 use super::error::{Result, StoreError};
 use super::file::{encode_part, replace};
@@ -32,7 +33,7 @@ pub(super) fn flush<T: Table>(rows: &mut Vec<T>, part: &Path, dropped: &mut u64)
         rows.shrink_to(2 * usual);
     } else {
         let excess = rows.drain(..rows.len().saturating_sub(KEPT_ROWS)).len();
-        *dropped += excess as u64;
+        *dropped += count(excess);
     }
     written
 }

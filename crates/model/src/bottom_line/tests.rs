@@ -1,5 +1,4 @@
 use super::*;
-use crate::budget::number;
 use crate::cohort::{AgeBin, AgeRow, Estimate};
 use crate::curve::Curve;
 use crate::meta::{End, Meta};
@@ -15,7 +14,7 @@ struct Run {
 }
 
 fn run(seconds: u32, peak: f64, hot: impl Fn(f64) -> f64) -> Run {
-    let end = End { cgroup_peak_bytes: Some(whole(peak * MIB)), runtime_s: f64::from(seconds), ..End::default() };
+    let end = End { cgroup_peak_bytes: Some(rounded(peak * MIB)), runtime_s: f64::from(seconds), ..End::default() };
     let mut meta = Meta { end: Some(end), ..Meta::default() };
     meta.host.cpus = 2;
     let mut rows = vec![Usage { t_s: Some(0.0), ..Usage::default() }];
@@ -67,7 +66,7 @@ fn answer(run: &Run) -> BottomLine {
     let phases = phases(&run.rows, run.meta.starts_late());
     let curve = Curve::of_phases(&phases, &run.ages, &[], 1.0);
     let known = Known { ages: &run.ages, curve: curve.as_ref(), phases: &phases, ..Known::of(&run.meta, &run.rows) };
-    BottomLine::of(&known, 0.02)
+    BottomLine::of(&known, &OwnBudgets::of(&known, 0.02))
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn sampled_readings_have_an_interval_from_eight_on() {
     // 46 to 54 MiB: t with eight degrees of freedom times the standard error.
     let half = 2.306_00 * (7.5f64 / 9.0).sqrt() * MIB;
     assert_eq!(of.readings, 9);
-    assert!((number(of.used_high_bytes.unwrap()) - 50.0 * MIB - half).abs() < 1e4, "{of:?}");
+    assert!((float(of.used_high_bytes.unwrap()) - 50.0 * MIB - half).abs() < 1e4, "{of:?}");
     assert_eq!(answer(&run(150, 500.0, rises)).steady.used.used_low_bytes, None, "seven");
 }
 
@@ -140,7 +139,7 @@ fn watched_pages_keep_their_sampling_error_however_long_the_run() {
             (row.ws_10s_bytes, row.ws_10s_ci95_bytes) = (Some(50.0 * MIB), Some(4.0 * MIB));
         }
         let used = answer(&of).steady.used;
-        let half = number(used.used_high_bytes.unwrap() - used.used_bytes.unwrap());
+        let half = float(used.used_high_bytes.unwrap() - used.used_bytes.unwrap());
         assert!((half - 4.0 * MIB).abs() < 1.0, "{seconds} s: {half}");
     }
 }
@@ -166,7 +165,7 @@ fn watched_pages_have_the_error_of_a_window_that_is_off_by_half_a_tick() {
     }
     let used = answer(&of).steady.used;
     // 8 MiB more a second, half of that, and the sampling error.
-    let half = number(used.used_high_bytes.unwrap() - used.used_bytes.unwrap());
+    let half = float(used.used_high_bytes.unwrap() - used.used_bytes.unwrap());
     assert!((half - 5.0 * MIB).abs() < 1.0, "{half}");
 }
 

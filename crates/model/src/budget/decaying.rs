@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::integer;
+
 /// Needs of up to so many bytes are alike, and others by steps of a twentieth, as in the recommender of Kubernetes' vertical
 /// pod autoscaler.
 const FIRST: f64 = 1_048_576.0;
@@ -107,10 +109,10 @@ impl Decaying {
 }
 
 /// The step that holds so many bytes.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundreds at most")]
 fn step(bytes: f64) -> u32 {
     // What is a step but for rounding is that step.
-    ((bytes.max(FIRST) / FIRST).log(STEP) - 1e-9).ceil().max(0.0) as u32
+    let step = ((bytes.max(FIRST) / FIRST).log(STEP) - 1e-9).ceil();
+    u32::try_from(integer(step)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

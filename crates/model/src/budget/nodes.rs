@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Budget, Mechanism, by, number, whole};
+use super::{Budget, Mechanism, by};
 use crate::stats;
 use crate::task::Task;
+use crate::units::{float, rounded};
 
 /// What one record asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,8 +93,8 @@ fn sum(kind: Mechanism, ranks: &[&Rank<'_>]) -> Option<Budget> {
     let part = |get: fn(&Budget) -> Option<u64>| all.iter().map(get).sum::<Option<u64>>();
     let headroom = part(|budget| budget.headroom_bytes);
     // Independent errors do not all fall on the same side.
-    let joint = all.iter().filter_map(|budget| budget.headroom_bytes).map(|half| number(half).powi(2)).sum::<f64>();
-    let joint = headroom.map(|_| whole(joint.sqrt()));
+    let joint = all.iter().filter_map(|budget| budget.headroom_bytes).map(|half| float(half).powi(2)).sum::<f64>();
+    let joint = headroom.map(|_| rounded(joint.sqrt()));
     let bytes: u64 = all.iter().map(|budget| budget.bytes).sum();
     let sure = bytes - headroom.unwrap_or(0).min(bytes);
     let bytes = sure + joint.unwrap_or(0);
@@ -130,9 +131,9 @@ pub struct Skew {
 #[must_use]
 pub fn skew(needs: &[(usize, u64)]) -> Option<Skew> {
     let &(largest, largest_bytes) = needs.iter().max_by_key(|(_, bytes)| *bytes)?;
-    let mean_bytes = stats::mean(&needs.iter().map(|(_, bytes)| number(*bytes)).collect::<Vec<_>>())?;
+    let mean_bytes = stats::mean(&needs.iter().map(|(_, bytes)| float(*bytes)).collect::<Vec<_>>())?;
     let several = needs.len() > 1 && mean_bytes > 0.0;
-    several.then(|| Skew { of_mean: number(largest_bytes) / mean_bytes, largest, largest_bytes, mean_bytes })
+    several.then(|| Skew { of_mean: float(largest_bytes) / mean_bytes, largest, largest_bytes, mean_bytes })
 }
 
 /// The ranks of a run that are not among these.

@@ -3,15 +3,14 @@
 //! Problem: what is in use can be far less than what a program dies without. Approach: what is used within the idle age whose
 //! refaults the slowdown allows, raised to what cannot be reclaimed where it will run, and lowered to what the run ever had.
 
-use super::{
-    Budget, Evidence, Known, MIB, Mechanism, budget, files, highest, most, number, of_row, pinned, resident, whole,
-};
+use super::{Budget, Evidence, Known, MIB, Mechanism, budget, files, highest, most, of_row, pinned, resident};
 use crate::cohort::AgeRow;
 use crate::curve::{Band, Curve, Limits, Point, RefaultCosts};
 use crate::episode::Episode;
 use crate::interval::half_by_leaving_out;
 use crate::phase::{Phase, PhaseKind};
 use crate::random::mix;
+use crate::units::{float, rounded};
 use crate::usage::Usage;
 use crate::{PAGE, WINDOWS_S};
 
@@ -39,14 +38,13 @@ const SCAN_S: f64 = 0.5e-6;
 
 /// The least within the slowdown, in whole MiB. Never less than what cannot be reclaimed in this run or the next, and else never
 /// more than the run ever had.
-#[must_use]
-pub fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
+pub(super) fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     let live = known.live();
     // What killed it is no limit to give it, and how much more it needs nobody knows.
     if was_killed(known) {
         return None;
     }
-    let charged_ahead = number(known.meta.host.cpus * CHARGE_BATCH * PAGE);
+    let charged_ahead = float(known.meta.host.cpus * CHARGE_BATCH * PAGE);
     let peak = peak(known) + charged_ahead;
     let kernel = most(live, kernel_of) + charged_ahead;
     let limits = Limits::of(known.ages, known.episodes, known.tick_s, known.swaps());
@@ -59,28 +57,44 @@ pub fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     let had = || Budget { predicted_slowdown: Some(0.0), basis: Evidence::Peak, ..of_highest(known, peak) };
     let own = measured.unwrap_or_else(had);
     let floor = floor(known) + charged_ahead;
-    let bytes = number(own.bytes).max(floor).min(peak.max(floor));
+    let bytes = float(own.bytes).max(floor).min(peak.max(floor));
     if bytes <= charged_ahead {
         return None;
     }
-    let other = own.other_bytes.map(|other| other + whole(bytes).saturating_sub(own.bytes));
-    let interval = own.interval_bytes.map(|ends| ends.map(|end| end.clamp(whole(floor), whole(bytes))));
+    let other = own.other_bytes.map(|other| other + rounded(bytes).saturating_sub(own.bytes));
+    let interval = own.interval_bytes.map(|ends| ends.map(|end| end.clamp(rounded(floor), rounded(bytes))));
     Some(Budget {
         bytes: whole_mib(bytes),
         other_bytes: other,
         interval_bytes: interval.map(|[low, _]| [low, whole_mib(bytes)]),
         // What is sure to be needed is no headroom.
-        headroom_bytes: own.headroom_bytes.map(|headroom| headroom.min(whole(bytes - floor.min(bytes)))),
+        headroom_bytes: own.headroom_bytes.map(|headroom| headroom.min(rounded(bytes - floor.min(bytes)))),
         ..own
     })
 }
 
-/// The same on the machine that is asked about: with its swap where that makes the limit lower by enough to say so, else without.
-#[must_use]
-pub fn chosen(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
-    let without = own(&Known { swap_bytes: 0.0, ..*known }, slowdown);
-    let with = known.swaps().then(|| own(known, slowdown)).flatten();
-    with.filter(|with| is_worthwhile(with, without.as_ref())).or(without)
+/// lowtide's own budgets of a run, where there is no swap and where there is some. The bottom line and the list of budgets both
+/// show these.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OwnBudgets {
+    /// Without swap.
+    pub without_swap: Option<Budget>,
+    /// With the swap that is known of, or else with as much as it takes; `None` where it would be hardly lower.
+    pub with_swap: Option<Budget>,
+    /// What to give it there: with swap only where there is some.
+    pub chosen: Option<Budget>,
+}
+
+impl OwnBudgets {
+    /// For this slowdown as a share of the time.
+    #[must_use]
+    pub fn of(known: &Known<'_>, slowdown: f64) -> Self {
+        let swap_bytes = if known.swaps() { known.swap_bytes } else { f64::INFINITY };
+        let without_swap = own(&Known { swap_bytes: 0.0, ..*known }, slowdown);
+        let with_swap = own(&Known { swap_bytes, ..*known }, slowdown);
+        let with_swap = with_swap.filter(|with| is_worthwhile(with, without_swap.as_ref()));
+        Self { without_swap, with_swap, chosen: with_swap.filter(|_| known.swaps()).or(without_swap) }
+    }
 }
 
 /// A limit with swap is worth stating from this share below the one without: for less, nobody should have a program that may behave
@@ -89,9 +103,8 @@ pub fn chosen(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
 const WORTHWHILE: f64 = 0.1;
 
 /// Whether a limit with swap says more than the one without.
-#[must_use]
-pub fn is_worthwhile(with: &Budget, without: Option<&Budget>) -> bool {
-    let below = |without: &Budget| number(with.bytes) < (1.0 - WORTHWHILE) * number(without.bytes);
+fn is_worthwhile(with: &Budget, without: Option<&Budget>) -> bool {
+    let below = |without: &Budget| float(with.bytes) < (1.0 - WORTHWHILE) * float(without.bytes);
     with.basis != Evidence::Peak && without.is_some_and(below)
 }
 
@@ -114,11 +127,11 @@ fn kernel_of(row: &Usage) -> Option<f64> {
 pub fn peak(known: &Known<'_>) -> f64 {
     let (live, end) = (known.live(), known.meta.end.as_ref());
     let charged = most(live, |row| Some(row.cgroup_bytes? + row.swap_bytes.unwrap_or(0.0)));
-    let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, number);
+    let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, float);
     if charged.max(exact) > 0.0 {
         return charged.max(exact);
     }
-    let largest = end.and_then(|end| end.app_max_rss_bytes).map_or(0.0, number);
+    let largest = end.and_then(|end| end.app_max_rss_bytes).map_or(0.0, float);
     let tables = most(live, kernel_of);
     let held = most(live, |row| Some(row.anon_bytes? + row.file_bytes.unwrap_or(0.0) + row.swap_bytes.unwrap_or(0.0)));
     held.max(largest) + tables
@@ -149,9 +162,9 @@ fn unseen(known: &Known<'_>) -> f64 {
         return 0.0;
     }
     let (live, end) = (known.live(), known.meta.end.as_ref());
-    let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, number);
+    let exact = end.and_then(|end| end.cgroup_peak_bytes).map_or(0.0, float);
     let above = (exact - most(live, |row| row.cgroup_bytes)).max(0.0);
-    let (sampled, largest) = (most(live, |row| row.rss_bytes), end.and_then(|end| end.app_max_rss_bytes).map(number));
+    let (sampled, largest) = (most(live, |row| row.rss_bytes), end.and_then(|end| end.app_max_rss_bytes).map(float));
     let higher = largest.map(|largest| (largest - sampled).max(0.0));
     let (counted, processes) = (exact > 0.0, most(live, |row| row.processes));
     let alone = (0.5..1.5).contains(&processes);
@@ -179,7 +192,7 @@ impl Once {
     /// `None` where nothing is paged out.
     fn of(known: &Known<'_>, held: f64) -> Option<Self> {
         let seconds = seconds(known);
-        let share = |page_s: f64| page_s / number(PAGE) / seconds;
+        let share = |page_s: f64| page_s / float(PAGE) / seconds;
         (known.swaps() && seconds > 0.0).then(|| Self {
             scan: share(SCAN_S) * held,
             byte: share(known.costs.swap_s),
@@ -222,8 +235,8 @@ fn of_pages(known: &Known<'_>, slowdown: f64, limits: &Limits, kernel: f64) -> B
     });
     let lost = limits.slowdown(bytes, &known.costs) + paged_out(known, limits.held(), bytes);
     Budget {
-        interval_bytes: half.map(|half| [whole((least - half).max(0.0) + kernel), whole(bytes + kernel)]),
-        headroom_bytes: half.map(whole),
+        interval_bytes: half.map(|half| [rounded((least - half).max(0.0) + kernel), rounded(bytes + kernel)]),
+        headroom_bytes: half.map(rounded),
         basis: Evidence::Pages,
         predicted_slowdown: Some(lost),
         ..budget(Mechanism::Lowtide, bytes + kernel, parts, at.map(|at| at.from_s))
@@ -251,7 +264,7 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
     // Windows of steady use do not say what is used over and over while it grows.
     let bytes = bytes.max(used_growing(known)) + if known.swaps() { unread(known) } else { 0.0 };
     Some(Budget {
-        headroom_bytes: Some(whole(bytes - likely)),
+        headroom_bytes: Some(rounded(bytes - likely)),
         basis: Evidence::Histograms,
         predicted_slowdown: Some(lost),
         ..budget(Mechanism::Lowtide, bytes + kernel, None, None)
@@ -322,7 +335,7 @@ fn of_files(curve: &Curve, slowdown: f64, costs: &RefaultCosts) -> f64 {
 /// every page was watched, or too few.
 fn spread(known: &Known<'_>, slowdown: f64) -> Option<f64> {
     let group = |episode: &Episode| mix(episode.key.page ^ u64::from(episode.key.space) << 40) % GROUPS;
-    if known.episodes.iter().all(|episode| episode.weight_bytes <= number(PAGE)) {
+    if known.episodes.iter().all(|episode| episode.weight_bytes <= float(PAGE)) {
         return None;
     }
     let without = |left_out: u64| {
@@ -341,5 +354,5 @@ fn of_highest(known: &Known<'_>, bytes: f64) -> Budget {
 
 /// Rounded up to whole MiB: what is pasted is what was computed.
 pub(super) fn whole_mib(value: f64) -> u64 {
-    whole(value).div_ceil(MIB) * MIB
+    rounded(value).div_ceil(MIB) * MIB
 }

@@ -2,25 +2,10 @@
 
 use crate::interval::{Change, FEWEST, error_of_each_look, t_quantile, t95};
 
-/// How much longer runs took than unlimited ones, as a share.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Slowdown {
-    /// The geometric mean over the pairs.
-    pub mean: f64,
-    /// Its 95 % interval; `None` of fewer than three pairs.
-    pub interval: Option<[f64; 2]>,
-    /// Pairs of runs.
-    pub pairs: usize,
-}
+/// How much longer runs took under a budget than without a limit, from pairs made one shortly after the other.
+pub type Slowdown = Change;
 
-impl Slowdown {
-    /// Of pairs of times: under the budget, and without a limit, made one shortly after the other. `None` without any.
-    #[must_use]
-    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let Change { mean, interval, pairs } = Change::of(pairs)?;
-        Some(Self { mean, interval, pairs })
-    }
-
+impl Change {
     /// Whether more pairs would change nothing about being within what is allowed (a share), with 95 % certainty where the
     /// question is asked after every pair, up to `looks` times, until the answer is yes. Never of fewer than three pairs.
     ///

@@ -1,4 +1,5 @@
 use super::*;
+use crate::PAGE;
 use crate::choice::{Choice, level_for};
 use proptest::prelude::*;
 

@@ -9,6 +9,7 @@ use super::{CURVE_AGES_S, RefaultCosts, SIDES, totals};
 use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::Episode;
+use crate::units::float;
 
 /// What one age would mean in one slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,7 +83,7 @@ impl Limits {
             let pinned = if swap { 0.0 } else { of.highest[0] };
             Slice {
                 pinned,
-                start_s: run.slice_s * lives::cast(at),
+                start_s: run.slice_s * float(at),
                 seconds: of.seconds,
                 held: of.highest.iter().sum(),
                 levels,

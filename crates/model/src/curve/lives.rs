@@ -7,10 +7,11 @@
 //! [`crate::cohort`]: one page's uses over the run are one sample, not many.
 
 use super::{Band, Basis, CURVE_AGES_S, Curve, Point, SIDES, mean_total, totals};
-use crate::PAGE;
+use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::{Episode, PageKind};
 use crate::stats::Z95;
+use crate::units::{float, index};
 
 /// Slices of the run, at most; none is shorter than a tick.
 const SLICES: usize = 600;
@@ -82,7 +83,7 @@ impl Run {
         if totals.is_empty() || end_s <= 0.0 {
             return None;
         }
-        let slice_s = (end_s / cast(SLICES)).max(tick_s);
+        let slice_s = (end_s / float(SLICES)).max(tick_s);
         Some(Self { pages: pages(episodes), slices: slices(totals, slice_s, (from_s, end_s)), slice_s, tick_s })
     }
 
@@ -106,11 +107,11 @@ fn pages(episodes: &[Episode]) -> [Vec<Page>; SIDES] {
 
 /// Sizes of both sides by slice. One in which no tick lies is like the one before.
 fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, (from_s, end_s): (f64, f64)) -> Vec<Slice> {
-    let count = (whole(end_s / slice_s) + 1).min(SLICES + 1);
+    let count = (index(end_s / slice_s) + 1).min(SLICES + 1);
     let mut sums = vec![(0.0, [0.0; SIDES], [0.0f64; SIDES]); count];
     for (t_s, total) in totals {
         // A tick tells of the time before it.
-        let at = whole((t_s / slice_s - 1e-9).max(0.0)).min(count - 1);
+        let at = index((t_s / slice_s - 1e-9).max(0.0)).min(count - 1);
         sums[at].0 += 1.0;
         for (side, bytes) in total.iter().enumerate() {
             sums[at].1[side] += bytes;
@@ -119,7 +120,7 @@ fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, (from_s, end_s): (f64, f
     }
     let mut before = Slice::default();
     let slice = |(at, (ticks, sum, highest)): (usize, (f64, [f64; SIDES], [f64; SIDES]))| {
-        let start_s = slice_s * cast(at);
+        let start_s = slice_s * float(at);
         before.seconds = (end_s.min(start_s + slice_s) - start_s.max(from_s)).max(0.0);
         if ticks > 0.0 {
             (before.mean, before.highest) = (sum.map(|sum| sum / ticks), highest);
@@ -228,18 +229,17 @@ impl Weights {
             sums
         };
         let residuals: Vec<[f64; 2]> = pages.iter().map(residual).collect();
-        let count = cast(pages.len().max(1));
+        let count = float(pages.len().max(1));
         let weight = pages.iter().map(|page| page.weight).sum::<f64>() / count;
         // A page that stands for itself alone is no sample.
-        #[expect(clippy::cast_precision_loss, reason = "4096")]
-        let not_sampled = (1.0 - PAGE as f64 / weight.max(1.0)).max(0.0);
+        let not_sampled = (1.0 - PAGE_BYTES / weight.max(1.0)).max(0.0);
         let half = |which: usize, one_page: f64| {
             let differences = residuals.windows(2).map(|pair| (pair[1][which] - pair[0][which]).powi(2));
             Z95 * (0.5 * (differences.sum::<f64>() + one_page.powi(2)) * not_sampled).sqrt()
         };
         // What no page showed, one more may have shown: idle all the time, or used once.
         let slices = self.each.iter().filter(|each| **each > 0.0);
-        let often = slices.clone().sum::<f64>() / cast(slices.count().max(1));
+        let often = slices.clone().sum::<f64>() / float(slices.count().max(1));
         let (cold, back) = self.sums;
         (Band::around(cold, half(0, weight)), Band::around(back, half(1, weight * often)))
     }
@@ -307,7 +307,7 @@ impl Page {
             let over = ((span.to_s - span.from_s - age_s) / (2.0 * tick_s) + 0.5).clamp(0.0, 1.0);
             if span.to_use && over > 0.0 {
                 let back = Told { back: span.weight * over, ..Told::default() };
-                add(whole((span.to_s / slice_s - 1e-9).max(0.0)), back);
+                add(index((span.to_s / slice_s - 1e-9).max(0.0)), back);
             }
         }
     }
@@ -316,21 +316,11 @@ impl Page {
 /// The seconds of a time that lie in each slice.
 fn spread(from_s: f64, to_s: f64, slice_s: f64, mut add: impl FnMut(usize, f64)) {
     let mut at_s = from_s.max(0.0);
-    let mut slice = whole(at_s / slice_s);
+    let mut slice = index(at_s / slice_s);
     while at_s < to_s && slice <= SLICES {
-        let until_s = to_s.min(slice_s * cast(slice + 1)).max(at_s);
+        let until_s = to_s.min(slice_s * float(slice + 1)).max(at_s);
         add(slice, until_s - at_s);
         at_s = until_s;
         slice += 1;
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-pub(super) fn cast(count: usize) -> f64 {
-    count as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and far below 2^52")]
-fn whole(value: f64) -> usize {
-    value.floor() as usize
 }

@@ -3,6 +3,7 @@
 use crate::AGE_EDGES_S;
 use crate::cohort::{AgeBin, AgeRow, Estimate};
 use crate::region::Region;
+use crate::units::float;
 
 /// The histogram of one snapshot. A region that was seen in use is in use as a whole, and one that was not has been idle for
 /// as long as it has been like this; `true` beside a region is a file's. Where memory is only reserved it counts as well, as
@@ -13,9 +14,7 @@ pub fn histogram(t_s: f64, regions: impl Iterator<Item = (Region, bool)>) -> Vec
     for (region, file) in regions {
         let idle_s = if region.access_rate > 0.0 { 0.0 } else { region.age_s };
         let bin = AGE_EDGES_S.iter().rposition(|edge| f64::from(*edge) <= idle_s).unwrap_or(0);
-        #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-        let size = region.end.saturating_sub(region.start) as f64;
-        bytes[usize::from(file)][bin] += size;
+        bytes[usize::from(file)][bin] += float(region.end.saturating_sub(region.start));
     }
     let row = |side: usize, bin: usize| AgeRow {
         t_s,

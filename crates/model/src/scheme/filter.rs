@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::named::named;
 use crate::units::Size;
 
 /// Memory that is rejected, or allowed alone.
@@ -64,31 +65,20 @@ impl FilterType {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Word {
-    Anon,
-    Active,
-    Memcg,
-    Young,
-    HugepageSize,
-    Unmapped,
-    Addr,
-    Target,
-}
-
-impl Word {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Anon => "anon",
-            Self::Active => "active",
-            Self::Memcg => "memcg",
-            Self::Young => "young",
-            Self::HugepageSize => "hugepage_size",
-            Self::Unmapped => "unmapped",
-            Self::Addr => "addr",
-            Self::Target => "target",
-        }
+named! {
+    /// DAMON's word for a type of filter.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[allow(missing_docs, reason = "as above")]
+    pub enum Word {
+        Anon = "anon",
+        Active = "active",
+        Memcg = "memcg",
+        Young = "young",
+        HugepageSize = "hugepage_size",
+        Unmapped = "unmapped",
+        Addr = "addr",
+        Target = "target",
     }
 }
 

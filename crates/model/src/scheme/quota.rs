@@ -1,5 +1,6 @@
 //! Quotas of schemes: how much at most, and what comes first.
 
+use crate::named::named;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Size, Span};
@@ -87,53 +88,26 @@ pub struct Goal {
     pub cgroup: Option<String>,
 }
 
-/// Figures that a quota can be tuned for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GoalMetric {
-    /// Whatever was written to the goal.
-    UserInput,
-    /// Time for which some task of the system stalled on memory.
-    SomeMemPsiUs,
-    /// Memory in use on a node.
-    NodeMemUsedBp,
-    /// Memory free on a node.
-    NodeMemFreeBp,
-    /// Memory of a node that a cgroup uses.
-    NodeMemcgUsedBp,
-    /// Memory of a node that a cgroup does not use.
-    NodeMemcgFreeBp,
-    /// Active memory, as part of active and inactive.
-    ActiveMemBp,
-    /// Inactive memory, as part of active and inactive.
-    InactiveMemBp,
-}
-
-impl GoalMetric {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::UserInput,
-        Self::SomeMemPsiUs,
-        Self::NodeMemUsedBp,
-        Self::NodeMemFreeBp,
-        Self::NodeMemcgUsedBp,
-        Self::NodeMemcgFreeBp,
-        Self::ActiveMemBp,
-        Self::InactiveMemBp,
-    ];
-
-    /// DAMON's word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::UserInput => "user_input",
-            Self::SomeMemPsiUs => "some_mem_psi_us",
-            Self::NodeMemUsedBp => "node_mem_used_bp",
-            Self::NodeMemFreeBp => "node_mem_free_bp",
-            Self::NodeMemcgUsedBp => "node_memcg_used_bp",
-            Self::NodeMemcgFreeBp => "node_memcg_free_bp",
-            Self::ActiveMemBp => "active_mem_bp",
-            Self::InactiveMemBp => "inactive_mem_bp",
-        }
+named! {
+    /// Figures that a quota can be tuned for.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum GoalMetric {
+        /// Whatever was written to the goal.
+        UserInput = "user_input",
+        /// Time for which some task of the system stalled on memory.
+        SomeMemPsiUs = "some_mem_psi_us",
+        /// Memory in use on a node.
+        NodeMemUsedBp = "node_mem_used_bp",
+        /// Memory free on a node.
+        NodeMemFreeBp = "node_mem_free_bp",
+        /// Memory of a node that a cgroup uses.
+        NodeMemcgUsedBp = "node_memcg_used_bp",
+        /// Memory of a node that a cgroup does not use.
+        NodeMemcgFreeBp = "node_memcg_free_bp",
+        /// Active memory, as part of active and inactive.
+        ActiveMemBp = "active_mem_bp",
+        /// Inactive memory, as part of active and inactive.
+        InactiveMemBp = "inactive_mem_bp",
     }
 }

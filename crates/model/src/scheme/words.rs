@@ -1,7 +1,7 @@
 //! What a scheme will do, in words, and which kernels can do it.
 
 use super::{Action, Bounds, Filter, FilterType, GoalMetric, Scheme};
-use crate::units::{Share, Span, human_bytes};
+use crate::units::{Share, Span, float, human_bytes};
 
 /// What the scheme will do, as one sentence.
 #[must_use]
@@ -22,7 +22,7 @@ pub fn sentence(scheme: &Scheme) -> String {
     }
     let quota = &scheme.quota;
     let limits = [
-        quota.size.map(|size| human_bytes(bytes(size.0))),
+        quota.size.map(|size| human_bytes(float(size.0))),
         quota.time.map(|spent| format!("{} of CPU time", time(spent))),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
@@ -43,11 +43,6 @@ pub fn sentence(scheme: &Scheme) -> String {
         );
     }
     text
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-fn bytes(bytes: u64) -> f64 {
-    bytes as f64
 }
 
 /// A time as people say it.
@@ -73,7 +68,7 @@ fn verb(action: Action) -> &'static str {
 }
 
 fn pattern(scheme: &Scheme) -> String {
-    let size = between(&scheme.size, |size| human_bytes(bytes(size.0)));
+    let size = between(&scheme.size, |size| human_bytes(float(size.0)));
     let of = size.map_or_else(|| "regions of any size".to_owned(), |size| format!("regions of {size}"));
     let Bounds { min, max } = scheme.access;
     let used = match (min.map(|share| share.0), max.map(|share| share.0)) {
@@ -106,7 +101,7 @@ fn filtered(filter: &Filter) -> String {
         FilterType::Memcg(cgroup) => format!("pages of cgroup {cgroup}"),
         FilterType::Young => "pages used since the last look".to_owned(),
         FilterType::HugepageSize(min, max) => {
-            format!("huge pages of {} to {}", human_bytes(bytes(min.0)), human_bytes(bytes(max.0)))
+            format!("huge pages of {} to {}", human_bytes(float(min.0)), human_bytes(float(max.0)))
         }
         FilterType::Unmapped => "pages that no process maps".to_owned(),
         FilterType::Addr(start, end) => format!("addresses {start:#x} to {end:#x}"),

@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Read};
 
+use lowtide_model::units;
+
 use super::RecordingError;
 
 /// Bytes of text, unpacked.
@@ -39,8 +41,10 @@ impl<R: Read, F: FnMut(u8) -> Result<(), String>> Read for Bounded<R, F> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(into)?;
         let too_large = |why| io::Error::new(ErrorKind::FileTooLarge, why);
-        self.left =
-            self.left.checked_sub(count as u64).ok_or_else(|| too_large(self::too_large(TEXT, "bytes of text")))?;
+        self.left = self
+            .left
+            .checked_sub(units::count(count))
+            .ok_or_else(|| too_large(self::too_large(TEXT, "bytes of text")))?;
         into[..count].iter().try_for_each(|byte| (self.check)(*byte)).map_err(too_large)?;
         Ok(count)
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::meta::Monitor;
+use lowtide_model::units::rounded;
 
 use crate::RegionRow;
 
@@ -43,23 +44,13 @@ pub struct Aggregation {
     pub regions: Vec<Counted>,
 }
 
-/// The nearest whole number that is not negative.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "times are not negative, and f64 as u64 saturates"
-)]
-fn whole(value: f64) -> u64 {
-    value.max(0.0).round() as u64
-}
-
 impl Intervals {
     /// As long as that, in seconds.
     #[must_use]
     pub fn new(sampling_s: f64, aggregation_s: f64) -> Self {
         let aggregation_s = aggregation_s.max(1e-6);
         let samples = (aggregation_s / sampling_s).max(1.0);
-        let (sampling_us, aggregation_us) = (whole(sampling_s * 1e6), whole(aggregation_s * 1e6));
+        let (sampling_us, aggregation_us) = (rounded(sampling_s * 1e6), rounded(aggregation_s * 1e6));
         Self { sampling_us, aggregation_us, samples, aggregation_s }
     }
 
@@ -76,8 +67,8 @@ impl Intervals {
         Counted {
             start: row.start,
             end: row.end,
-            nr_accesses: whole(f64::from(row.access_rate) * self.samples),
-            age: whole(f64::from(row.age_s) / self.aggregation_s),
+            nr_accesses: rounded(f64::from(row.access_rate) * self.samples),
+            age: rounded(f64::from(row.age_s) / self.aggregation_s),
         }
     }
 }
@@ -99,7 +90,7 @@ where
         while let Some(row) = rows.next_if(same) {
             regions.push(intervals.counted(&row));
         }
-        let end_ns = whole(first.t_s * 1e9);
+        let end_ns = rounded(first.t_s * 1e9);
         let last_ns = ends.insert(first.pid, end_ns).unwrap_or(0);
         let follows = end_ns.saturating_sub(last_ns) < aggregation_ns.saturating_mul(2);
         let start_ns = if follows { last_ns.min(end_ns) } else { end_ns.saturating_sub(aggregation_ns) };

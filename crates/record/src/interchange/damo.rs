@@ -4,6 +4,7 @@
 use std::io::{ErrorKind, Read, Write};
 
 use lowtide_model::region::{Region, Snapshot};
+use lowtide_model::units::float;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::counts::{Aggregation, Counted, Intervals, aggregations};
@@ -131,9 +132,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
 
 /// From one time in nanoseconds to another.
 fn seconds(from: u64, to: u64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "exact for recordings of up to a hundred days")]
-    let ns = to.saturating_sub(from) as f64;
-    ns / 1e9
+    float(to.saturating_sub(from)) / 1e9
 }
 
 /// A region; damo writes an empty one where there was none.

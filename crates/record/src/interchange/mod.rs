@@ -14,6 +14,7 @@ use std::path::Path;
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::meta::{End, Host, IMPORTED, Meta, Monitor, SCHEMA};
 use lowtide_model::region::Snapshot;
+use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 
 use crate::{AgeRow, RegionRow, StoreError, Writer};
@@ -164,8 +165,7 @@ fn backend_of(snapshots: &[Snapshot]) -> &'static str {
 fn counted(snapshots: &[Snapshot]) -> Vec<Usage> {
     let of_time = snapshots.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits());
     let row = |list: &[Snapshot]| {
-        #[expect(clippy::cast_precision_loss, reason = "thousands")]
-        let regions = list.iter().map(|snapshot| snapshot.regions.len()).sum::<usize>() as f64;
+        let regions = float(list.iter().map(|snapshot| snapshot.regions.len()).sum::<usize>());
         Usage { t_s: list.first().map(|snapshot| snapshot.t_s), regions: Some(regions), ..Usage::default() }
     };
     of_time.map(row).collect()

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use lowtide_model::units::{float, integer};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
@@ -10,15 +11,15 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Number {
     pub value: Option<f64>,
-    /// Exactly, where it is a whole number: addresses do not fit into the other.
-    whole: Option<u64>,
+    /// Of an integer: addresses do not fit into the other.
+    exact: Option<u64>,
 }
 
 impl Number {
     pub(super) fn text(text: &str) -> Self {
         let plain: String = text.trim().chars().filter(|c| *c != ',').collect();
-        if let Ok(whole) = plain.parse::<u64>() {
-            return Self::whole(whole);
+        if let Ok(exact) = plain.parse::<u64>() {
+            return Self::exact(exact);
         }
         let digits = plain.find(|c: char| !(c.is_ascii_digit() || ".-+eE".contains(c))).unwrap_or(plain.len());
         let (number, unit) = plain.split_at(digits);
@@ -34,18 +35,15 @@ impl Number {
             _ => 1.0,
         };
         let value = number.trim().parse::<f64>().ok().map(|value| value * scale);
-        Self { value: value.filter(|value| value.is_finite()), whole: None }
+        Self { value: value.filter(|value| value.is_finite()), exact: None }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "the exact number is kept beside it")]
-    fn whole(whole: u64) -> Self {
-        Self { value: Some(whole as f64), whole: Some(whole) }
+    fn exact(exact: u64) -> Self {
+        Self { value: Some(float(exact)), exact: Some(exact) }
     }
 
     pub(super) fn u64(self) -> Option<u64> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked: a share of the range")]
-        let rounded = self.value.filter(|value| (0.0..1.8e19).contains(value)).map(|value| value as u64);
-        self.whole.or(rounded)
+        self.exact.or(self.value.filter(|value| (0.0..1.8e19).contains(value)).map(integer))
     }
 }
 
@@ -60,16 +58,15 @@ impl<'de> Deserialize<'de> for Number {
             }
 
             fn visit_u64<E>(self, value: u64) -> Result<Number, E> {
-                Ok(Number::whole(value))
+                Ok(Number::exact(value))
             }
 
-            #[expect(clippy::cast_precision_loss, reason = "negative numbers mean nothing here")]
             fn visit_i64<E>(self, value: i64) -> Result<Number, E> {
-                Ok(Number { value: Some(value as f64), whole: u64::try_from(value).ok() })
+                Ok(Number { value: Some(float(value)), exact: u64::try_from(value).ok() })
             }
 
             fn visit_f64<E>(self, value: f64) -> Result<Number, E> {
-                Ok(Number { value: Some(value), whole: None })
+                Ok(Number { value: Some(value), exact: None })
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Number, E> {

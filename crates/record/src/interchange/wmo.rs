@@ -4,6 +4,7 @@ use std::io::Read;
 
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate, used_within};
+use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 
 use super::{Recording, RecordingError, bounds};
@@ -59,8 +60,7 @@ fn idle(name: &str) -> Option<Column> {
         "file" => false,
         _ => return None,
     };
-    #[expect(clippy::cast_precision_loss, reason = "the last bin's edge is the largest number there is")]
-    let upto_s = if ms == u64::MAX { f64::INFINITY } else { ms as f64 / 1e3 };
+    let upto_s = if ms == u64::MAX { f64::INFINITY } else { float(ms) / 1e3 };
     Some(Column::Idle { anon, upto_s })
 }
 
