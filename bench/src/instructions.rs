@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::damon::{DamonMonitor, Rhythm};
+use lowtide_kernel::monitor::damon::{DamonMonitor, RecordStart, Rhythm};
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::monitor::smaps::SmapsMonitor;
 use lowtide_kernel::proc;
@@ -194,7 +194,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
         map_on: None,
         map_goal: None,
     };
-    let mut damon = DamonMonitor::take(kernel, journal, &rhythm, 0, false)?;
+    let mut damon = DamonMonitor::take(kernel, journal, &rhythm, RecordStart { epoch_ns: 0, attached: false })?;
     let so_far =
         || cpu_of(kernel, std::process::id()).map(|own_s| own_s + kdamonds::cpu_s(kernel).values().sum::<f64>());
     let (mut before_s, mut checks) = (0.0, 0.0);
@@ -214,7 +214,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
         std::thread::sleep(Duration::from_secs(1));
         damon.poll()?;
         checks += damon.checks_per_s().1;
-        std::hint::black_box((damon.picture(target), damon.take_snapshots(), damon.take_episodes(false)));
+        std::hint::black_box((damon.picture(target), std::mem::take(&mut damon.snapshots), damon.take_episodes(false)));
     }
     let per = if let Watch::Map = watch { checks } else { f64::from(counted_s) };
     Ok(instructions(so_far()? - before_s) / per)

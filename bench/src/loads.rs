@@ -43,12 +43,12 @@ pub fn churn(rounds: u64) -> anyhow::Result<()> {
 /// it waited for.
 pub fn timed(words: &[String]) -> anyhow::Result<()> {
     let (program, arguments) = words.split_first().context("no program given")?;
-    let before_s = children_usage().1;
+    let before_s = children_usage().cpu_s;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
     crate::sys::end_with_this(&mut command);
     let output = command.output().with_context(|| format!("starting {program}"))?;
-    let cpu_s = children_usage().1 - before_s;
+    let cpu_s = children_usage().cpu_s - before_s;
     anyhow::ensure!(output.status.success(), "{program}: {}", output.status);
     let printed = String::from_utf8_lossy(&output.stdout);
     let mut figures: serde_json::Value = serde_json::from_str(printed.lines().last().unwrap_or_default())?;

@@ -14,14 +14,14 @@ pub struct Machine {
 
 impl Machine {
     pub fn new() -> Self {
-        Self { ticks: system::cpu(&Kernel::default()).ok(), children_s: sys::children_usage().1 }
+        Self { ticks: system::cpu(&Kernel::default()).ok(), children_s: sys::children_usage().cpu_s }
     }
 
     /// Share of all CPUs, percent, that other programs used or the hypervisor took. Programs started here do not count once
     /// they have ended.
     pub fn others_percent(&self) -> Option<f64> {
         let (before, after) = (self.ticks?, system::cpu(&Kernel::default()).ok()?);
-        let own_s = sys::children_usage().1 - self.children_s;
+        let own_s = sys::children_usage().cpu_s - self.children_s;
         let own = own_s * float(rustix::param::clock_ticks_per_second());
         let all = after.total.saturating_sub(before.total);
         let busy = float(after.busy.saturating_sub(before.busy));

@@ -14,7 +14,7 @@ use lowtide_model::budget::decaying::{Decaying, Need};
 use lowtide_model::budget::of_curve;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::target::TargetId;
-use lowtide_model::units::float;
+use lowtide_model::units::{float, integer};
 use lowtide_record::atomic::{self, Care};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -299,13 +299,15 @@ fn need(
     let Asked { now_s, slowdown, swap, costs } = *asked;
     let charges = workload.cgroup.charges(kernel).ok()?;
     let resident: f64 = workload.now.resident.map(float).total();
-    let held = charges.current.map_or(resident, float);
+    let held = charges.cgroup_bytes.unwrap_or(resident);
     let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap > 0));
     // With less than what cannot be paged out, somebody is killed.
-    let stays = (charges.anon + charges.shmem + charges.swap).saturating_sub(swap).max(charges.unevictable);
-    let lists = lists.max(float(stays));
-    let new_kills = charges.oom_kills.zip(kills.last).map_or(0, |(now, before)| now.saturating_sub(before));
-    (kills.last, kills.all) = (charges.oom_kills, kills.all + new_kills);
+    let unevictable = charges.unevictable_bytes?;
+    let stays = (charges.anon_bytes? + charges.shmem_bytes? + charges.swap_bytes? - float(swap)).max(unevictable);
+    let lists = lists.max(stays);
+    let oom_kills = charges.oom_kills.map(integer);
+    let new_kills = oom_kills.zip(kills.last).map_or(0, |(now, before)| now.saturating_sub(before));
+    (kills.last, kills.all) = (oom_kills, kills.all + new_kills);
     let slow = track.pressure.is_some_and(|share| share > slowdown);
     let limit = workload.cgroup.lowest_limit(kernel);
     // What is on no list is the kernel's.

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_model::numa::NodeUse;
-use lowtide_model::usage::Usage;
+use lowtide_model::units::{float, integer};
+use lowtide_model::usage::{FIELDS, Shape, Usage};
 
-use crate::cgroup::{Cgroup, Charges, Selection};
+use crate::cgroup::{self, Cgroup, Selection};
 use crate::monitor::Target;
 use crate::proc::{self, ProcessId};
-use crate::root::{Kernel, Result};
+use crate::root::{Kernel, Result, UnlessGone};
 use crate::{numa, pressure, system, zram};
 
-/// Whose accounts.
+/// What the accounts are of.
 #[derive(Debug, Clone)]
 pub enum Scope {
     /// Processes that descend from these, as long as they live, and what they leave behind. With `children`, faults and
@@ -44,6 +45,15 @@ pub enum Depth {
 /// Bytes of a kernel stack on `x86_64` (`THREAD_SIZE`), for kernels whose accounts do not tell.
 const KERNEL_STACK: u64 = 16384;
 
+/// Mapped file bytes when processes were last read.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mapped {
+    /// The sum over the processes.
+    by_processes: f64,
+    /// As charged to the cgroups, where shared pages count once.
+    charged: f64,
+}
+
 /// Reads accounts; counters start at zero when it is made.
 #[derive(Debug)]
 pub struct Accountant {
@@ -53,12 +63,11 @@ pub struct Accountant {
     pub cgroups: Vec<Cgroup>,
     /// Where they are named by a pattern: they come and go.
     selection: Option<Selection>,
-    /// The target as it was last seen.
+    /// The target as it was last read.
     target: Target,
-    /// Mapped file bytes at that time: summed over the processes, and as the cgroups had it, where shared ones count once.
-    mapped: (f64, f64),
+    mapped: Mapped,
     known: BTreeSet<ProcessId>,
-    /// Counters of each process when first seen (zero for one that started since).
+    /// Counters of each process when first read; zero for one that started since.
     baselines: BTreeMap<ProcessId, [u64; 3]>,
     /// The first row: counters count from it.
     first: Option<Usage>,
@@ -80,11 +89,6 @@ pub struct Accounts {
     pub nodes: Vec<NodeUse>,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "sizes and counts of one machine are below 2^53")]
-fn number(value: u64) -> f64 {
-    value as f64
-}
-
 impl Accountant {
     /// Accounts of `scope`, with the cgroups that hold it, if any.
     pub fn new(kernel: &Kernel, scope: Scope, cgroups: Vec<Cgroup>) -> Self {
@@ -94,13 +98,13 @@ impl Accountant {
             cgroups,
             selection: None,
             target: Target::default(),
-            mapped: (0.0, 0.0),
+            mapped: Mapped::default(),
             known: BTreeSet::new(),
             baselines: BTreeMap::new(),
             first: None,
             highest: [0; 3],
             has_nodes: numa::with_memory(kernel).len() > 1,
-            ticks_per_s: number(rustix::param::clock_ticks_per_second()),
+            ticks_per_s: float(rustix::param::clock_ticks_per_second()),
         }
     }
 
@@ -119,7 +123,7 @@ impl Accountant {
             Scope::Tree { roots, own_children } => {
                 let stats: Vec<proc::Stat> =
                     proc::pids(&self.kernel)?.iter().filter_map(|pid| proc::stat(&self.kernel, *pid).ok()).collect();
-                // Those seen before stay in the tree when their parent ends and init adopts them.
+                // Those of the tree before stay in it when their parent ends and init adopts them.
                 let mut seeds = roots.clone();
                 seeds.extend(stats.iter().map(|stat| stat.id).filter(|id| self.known.contains(id)).map(|id| id.pid));
                 let parents: Vec<(u32, u32)> = stats.iter().map(|stat| (stat.id.pid, stat.ppid)).collect();
@@ -137,11 +141,7 @@ impl Accountant {
     fn in_cgroups(&self) -> Result<Vec<u32>> {
         let mut pids = Vec::new();
         for cgroup in &self.cgroups {
-            match cgroup.pids(&self.kernel) {
-                Ok(of) => pids.extend(of),
-                Err(e) if e.is_gone() => {}
-                Err(e) => return Err(e),
-            }
+            pids.extend(cgroup.pids(&self.kernel).unless_gone()?.into_iter().flatten());
         }
         Ok(pids)
     }
@@ -187,7 +187,7 @@ impl Accountant {
         let mut target =
             Target { cgroups: self.cgroups.clone(), selection: self.selection.clone(), ..Target::default() };
         if matches!(self.scope, Scope::System) {
-            self.whole_system(&mut usage, &mut target)?;
+            self.system_wide(&mut usage, &mut target)?;
         } else {
             if depth == Depth::Charges && self.has_charges() {
                 let populated = |cgroup: &Cgroup| cgroup.is_populated(&self.kernel).unwrap_or(true);
@@ -221,17 +221,17 @@ impl Accountant {
 
     fn system(&self, usage: &mut Usage) {
         if let Ok(memory) = system::memory(&self.kernel) {
-            usage.system_used_bytes = Some(number(memory.total.saturating_sub(memory.free)));
-            usage.system_available_bytes = Some(number(memory.available));
-            usage.system_lru_bytes = Some(number(memory.lru));
+            usage.system_used_bytes = Some(float(memory.total.saturating_sub(memory.free)));
+            usage.system_available_bytes = Some(float(memory.available));
+            usage.system_lru_bytes = Some(float(memory.lru));
         }
         if let Some(zram) = zram::in_use(&self.kernel) {
-            usage.zram_bytes = Some(number(zram.used));
-            usage.zram_stored_bytes = Some(number(zram.original));
+            usage.zram_bytes = Some(float(zram.used));
+            usage.zram_stored_bytes = Some(float(zram.original));
         }
         if let Ok(cpu) = system::cpu(&self.kernel) {
-            usage.system_cpu_s = Some(number(cpu.total) / self.ticks_per_s);
-            usage.system_iowait_s = Some(number(cpu.iowait) / self.ticks_per_s);
+            usage.system_cpu_s = Some(float(cpu.total) / self.ticks_per_s);
+            usage.system_iowait_s = Some(float(cpu.iowait) / self.ticks_per_s);
         }
         if let Ok(memory) = pressure::read(&self.kernel, &self.pressure_file("memory")) {
             (usage.memory_some_s, usage.memory_full_s) = (Some(memory.some_s), memory.full_s);
@@ -277,112 +277,85 @@ impl Accountant {
             }
         }
         if let Scope::Tree { own_children: true, .. } = self.scope {
-            let (faults, cpu_s) = crate::sys::children_usage();
-            counters[0] += faults[0];
-            counters[1] += faults[1];
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a non-negative CPU time")]
-            let ticks = (cpu_s * self.ticks_per_s) as u64;
-            counters[2] += ticks;
+            let children = crate::sys::children_usage();
+            counters[0] += children.minor_faults;
+            counters[1] += children.major_faults;
+            counters[2] += integer(children.cpu_s * self.ticks_per_s);
         }
         for (highest, now) in self.highest.iter_mut().zip(counters) {
             *highest = (*highest).max(now);
         }
         let [anon, file, shmem, swap, page_tables] = status;
-        usage.pss_bytes = proportional.map(number);
-        usage.rss_bytes = Some(number(anon + file + shmem));
-        usage.swap_bytes = Some(number(swap));
-        usage.demand_bytes = Some(number(anon + file + shmem + swap));
-        usage.anon_bytes = Some(number(anon));
-        usage.file_bytes = Some(number(file + shmem));
-        usage.shmem_bytes = Some(number(shmem));
-        usage.mapped_file_bytes = Some(number(file + shmem));
-        usage.page_table_bytes = Some(number(page_tables));
-        usage.stack_bytes = Some(number(threads * KERNEL_STACK));
-        usage.processes = Some(number(target.pids.len() as u64));
-        usage.threads = Some(number(threads));
-        usage.minor_faults = Some(number(self.highest[0]));
-        usage.major_faults = Some(number(self.highest[1]));
-        usage.cpu_s = Some(number(self.highest[2]) / self.ticks_per_s);
-        target.totals = [number(anon), number(file + shmem), 0.0];
+        usage.pss_bytes = proportional.map(float);
+        usage.rss_bytes = Some(float(anon + file + shmem));
+        usage.swap_bytes = Some(float(swap));
+        usage.demand_bytes = Some(float(anon + file + shmem + swap));
+        usage.anon_bytes = Some(float(anon));
+        usage.file_bytes = Some(float(file + shmem));
+        usage.shmem_bytes = Some(float(shmem));
+        usage.mapped_file_bytes = Some(float(file + shmem));
+        usage.page_table_bytes = Some(float(page_tables));
+        usage.stack_bytes = Some(float(threads * KERNEL_STACK));
+        usage.processes = Some(float(target.pids.len()));
+        usage.threads = Some(float(threads));
+        usage.minor_faults = Some(float(self.highest[0]));
+        usage.major_faults = Some(float(self.highest[1]));
+        usage.cpu_s = Some(float(self.highest[2]) / self.ticks_per_s);
+        target.totals = [float(anon), float(file + shmem), 0.0];
         target.exact = [false, false, true];
     }
 
-    /// What the cgroup knows better than the sum over processes: shared pages once, page cache, kernel memory, faults
-    /// of processes that came and went between two ticks.
+    /// What the cgroups know better than the sum over processes: shared pages once, page cache, kernel memory, faults of
+    /// processes that came and went between two ticks.
     fn charges(&mut self, usage: &mut Usage, target: &mut Target) {
         let each = self.cgroups.iter().filter_map(|cgroup| cgroup.charges(&self.kernel).ok());
-        let Some(charges) = each.reduce(|mut sum: Charges, one| {
-            sum += one;
-            sum
-        }) else {
-            return;
-        };
-        let of_process = |known: Option<u64>, else_: Option<f64>| known.map(number).or(else_);
-        usage.anon_bytes = Some(number(charges.anon));
-        usage.file_bytes = Some(number(charges.file));
-        usage.shmem_bytes = Some(number(charges.shmem));
-        usage.mapped_file_bytes = Some(number(charges.mapped_file));
-        usage.swap_bytes = Some(number(charges.swap).max(usage.swap_bytes.unwrap_or(0.0)));
-        usage.zswap_bytes = charges.zswap.map(number);
-        usage.zswapped_bytes = charges.zswapped.map(number);
-        usage.demand_bytes = usage.rss_bytes.zip(usage.swap_bytes).map(|(rss, swap)| rss + swap);
-        usage.huge_bytes = charges.huge.map(number);
-        usage.kernel_bytes = charges.kernel.map(number);
-        usage.page_table_bytes = of_process(charges.page_tables, usage.page_table_bytes);
-        usage.stack_bytes = of_process(charges.stacks, usage.stack_bytes);
-        // Version 1 tells kernel memory in one number; what is neither page tables nor stacks is nearly all slab.
-        let rest = || Some(usage.kernel_bytes? - usage.page_table_bytes? - usage.stack_bytes?);
-        usage.slab_bytes = charges.slab.map(number).or_else(|| rest().map(|bytes| bytes.max(0.0)));
-        usage.socket_bytes = charges.sockets.map(number);
-        usage.cgroup_bytes = charges.current.map(number);
-        usage.cgroup_lru_bytes = Some(number(charges.lru));
-        usage.unevictable_bytes = Some(number(charges.unevictable));
-        usage.cgroup_inactive_file_bytes = Some(number(charges.inactive_file));
-        usage.minor_faults = Some(number(charges.faults.saturating_sub(charges.major_faults)));
-        usage.major_faults = Some(number(charges.major_faults));
-        usage.refault_anon = charges.refault_anon.map(number);
-        usage.refault_file = charges.refault_file.map(number);
-        usage.high_events = charges.high_events.map(number);
-        usage.max_events = charges.max_events.map(number);
-        usage.oom_kills = charges.oom_kills.map(number);
-        usage.cpu_s = charges.cpu_us.map(|us| number(us) / 1e6).or(usage.cpu_s);
-        usage.threads = usage.threads.or(charges.threads.map(number));
-        let mapped = number(charges.mapped_file);
-        if usage.rss_bytes.is_some() {
-            self.mapped = (target.totals[1], mapped);
+        let Some(mut charges) = each.reduce(|all, one| cgroup::sum(all, &one)) else { return };
+        charges.swap_bytes = charges.swap_bytes.map(|bytes| bytes.max(usage.swap_bytes.unwrap_or(0.0)));
+        charges.threads = usage.threads.or(charges.threads);
+        for field in FIELDS {
+            if let Some(value) = (field.get)(&charges) {
+                (field.set)(usage, Some(value));
+            }
         }
-        let cache = number(charges.file.saturating_sub(charges.mapped_file));
-        let grown = (self.mapped.0 + mapped - self.mapped.1).max(0.0);
-        target.totals = [number(charges.anon), grown, cache];
+        usage.demand_bytes = usage.rss_bytes.zip(usage.swap_bytes).map(|(rss, swap)| rss + swap);
+        // Version 1 reports kernel memory in one number; what is neither page tables nor stacks is nearly all slab.
+        let rest = || Some((usage.kernel_bytes? - usage.page_table_bytes? - usage.stack_bytes?).max(0.0));
+        usage.slab_bytes = usage.slab_bytes.or_else(rest);
+        let [anon, file, mapped] =
+            [charges.anon_bytes, charges.file_bytes, charges.mapped_file_bytes].map(|bytes| bytes.unwrap_or(0.0));
+        if usage.rss_bytes.is_some() {
+            self.mapped = Mapped { by_processes: target.totals[1], charged: mapped };
+        }
+        let grown = (self.mapped.by_processes + mapped - self.mapped.charged).max(0.0);
+        target.totals = [anon, grown, (file - mapped).max(0.0)];
         target.exact = [true, false, true];
         target.mapped = Some(mapped);
     }
 
-    fn whole_system(&self, usage: &mut Usage, target: &mut Target) -> Result<()> {
+    fn system_wide(&self, usage: &mut Usage, target: &mut Target) -> Result<()> {
         let memory = system::memory(&self.kernel)?;
         let counters = system::vm_counters(&self.kernel)?;
         let cpu = system::cpu(&self.kernel)?;
-        usage.rss_bytes = Some(number(memory.anon + memory.mapped));
-        usage.swap_bytes = Some(number(memory.swap_used));
-        usage.demand_bytes = Some(number(memory.anon + memory.mapped + memory.swap_used));
-        usage.anon_bytes = Some(number(memory.anon));
-        usage.file_bytes = Some(number(memory.cache));
-        usage.shmem_bytes = Some(number(memory.shmem));
-        usage.mapped_file_bytes = Some(number(memory.mapped));
-        usage.kernel_bytes = Some(number(memory.slab + memory.page_tables + memory.stacks));
-        usage.slab_bytes = Some(number(memory.slab));
-        usage.page_table_bytes = Some(number(memory.page_tables));
-        usage.stack_bytes = Some(number(memory.stacks));
-        usage.processes = Some(number(target.pids.len() as u64));
-        usage.minor_faults = Some(number(counters.faults.saturating_sub(counters.major_faults)));
-        usage.major_faults = Some(number(counters.major_faults));
-        usage.refault_anon = counters.refault_anon.map(number);
-        usage.refault_file = counters.refault_file.map(number);
-        usage.cpu_s = Some(number(cpu.busy) / self.ticks_per_s);
+        usage.rss_bytes = Some(float(memory.anon + memory.mapped));
+        usage.swap_bytes = Some(float(memory.swap_used));
+        usage.demand_bytes = Some(float(memory.anon + memory.mapped + memory.swap_used));
+        usage.anon_bytes = Some(float(memory.anon));
+        usage.file_bytes = Some(float(memory.cache));
+        usage.shmem_bytes = Some(float(memory.shmem));
+        usage.mapped_file_bytes = Some(float(memory.mapped));
+        usage.kernel_bytes = Some(float(memory.slab + memory.page_tables + memory.stacks));
+        usage.slab_bytes = Some(float(memory.slab));
+        usage.page_table_bytes = Some(float(memory.page_tables));
+        usage.stack_bytes = Some(float(memory.stacks));
+        usage.processes = Some(float(target.pids.len()));
+        usage.minor_faults = Some(float(counters.faults.saturating_sub(counters.major_faults)));
+        usage.major_faults = Some(float(counters.major_faults));
+        usage.refault_anon = counters.refault_anon.map(float);
+        usage.refault_file = counters.refault_file.map(float);
+        usage.cpu_s = Some(float(cpu.busy) / self.ticks_per_s);
         target.system = true;
         target.pids.clear();
-        target.totals =
-            [number(memory.anon), number(memory.mapped), number(memory.cache.saturating_sub(memory.mapped))];
+        target.totals = [float(memory.anon), float(memory.mapped), float(memory.cache.saturating_sub(memory.mapped))];
         target.exact = [true, true, true];
         Ok(())
     }
@@ -390,9 +363,8 @@ impl Accountant {
     /// Counters since the first read.
     fn count_from_zero(&mut self, usage: &mut Usage) {
         let first = self.first.get_or_insert_with(|| usage.clone()).clone();
-        for field in lowtide_model::usage::FIELDS {
-            let counter = field.shape == lowtide_model::usage::Shape::Counter;
-            if let (true, Some(now), Some(first)) = (counter, (field.get)(usage), (field.get)(&first)) {
+        for field in FIELDS.iter().filter(|field| field.shape == Shape::Counter) {
+            if let (Some(now), Some(first)) = ((field.get)(usage), (field.get)(&first)) {
                 (field.set)(usage, Some((now - first).max(0.0)));
             }
         }

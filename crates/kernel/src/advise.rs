@@ -31,7 +31,7 @@ struct Held {
 impl Held {
     fn open(kernel: &Kernel, pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}");
-        let gone = || Error::new("hold", &path, std::io::Error::from_raw_os_error(libc::ESRCH));
+        let gone = || Error::os("hold", &path, libc::ESRCH);
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         let pidfd = pidfd_open(raw, PidfdFlags::empty()).map_err(|error| Error::new("hold", &path, error))?;
         let held = Self { pidfd, pages: PageMap::open(kernel, pid)? };
@@ -220,7 +220,7 @@ mod tests {
     use crate::sys::Area;
 
     fn range(area: &Area, pages: std::ops::Range<u64>) -> (u64, u64) {
-        let base = area.address() as u64;
+        let base = area.first_page() * PAGE;
         (base + pages.start * PAGE, base + pages.end * PAGE)
     }
 

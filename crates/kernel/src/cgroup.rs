@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::root::{Error, Kernel, Result, value_of};
+use crate::mounts::MountLine;
+use crate::root::{Error, Kernel, Result, UnlessGone, value_of, while_busy};
 use crate::undo::{Journal, KernelChange, Lease};
 
 mod charges;
 mod select;
 mod vitals;
 
-pub use charges::Charges;
+pub(crate) use charges::sum;
 pub use select::Selection;
 pub use vitals::Vitals;
 
@@ -63,28 +64,20 @@ impl KernelChange for Made {
 
 /// Removes a cgroup. The kernel may need a moment after the last process left before it agrees.
 fn remove(kernel: &Kernel, path: &Path, parent: &Path) -> Result<()> {
-    for attempt in 0.. {
-        let procs = match kernel.read_text(path.join("cgroup.procs")) {
-            Err(e) if e.is_gone() => return Ok(()),
-            other => other?,
-        };
+    while_busy(50, Duration::from_millis(20), || {
+        let Some(procs) = kernel.read_text(path.join("cgroup.procs")).unless_gone()? else { return Ok(()) };
         for pid in procs.lines() {
-            match kernel.write(parent.join("cgroup.procs"), pid) {
-                Err(e) if !e.is_gone() => return Err(e),
-                _ => {}
-            }
+            kernel.write(parent.join("cgroup.procs"), pid).unless_gone()?;
         }
         // The program may have made cgroups below; they go with it when they are empty, deepest first.
         for child in kernel.list(path)?.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
             remove(kernel, &child, parent)?;
         }
-        match kernel.remove_dir(path) {
-            Err(e) if e.is_busy() && attempt < 50 => std::thread::sleep(Duration::from_millis(20)),
-            result => return result,
-        }
-    }
-    Ok(())
+        kernel.remove_dir(path)
+    })
 }
+
+const NOT_MOUNTED: &str = "no memory cgroup is mounted";
 
 /// A mount of the memory controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,40 +95,31 @@ fn mount(kernel: &Kernel) -> Result<Option<Mount>> {
     if let Some(v1) = mounts.iter().find(|mount| mount.version == Version::V1) {
         return Ok(Some(v1.clone()));
     }
-    Ok(mounts.into_iter().find(|mount| {
-        let file = mount.point.join("cgroup.controllers");
-        kernel.read_text(file).is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"))
-    }))
+    Ok(mounts.into_iter().find(|mount| lists_memory(kernel, &mount.point.join("cgroup.controllers"))))
+}
+
+fn lists_memory(kernel: &Kernel, file: &Path) -> bool {
+    kernel.read_text(file).is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"))
 }
 
 fn parse_mounts(mountinfo: &str) -> Vec<Mount> {
-    mountinfo
-        .lines()
-        .filter_map(|line| {
-            let (left, right) = line.split_once(" - ")?;
-            let mut left = left.split(' ').skip(3);
-            let (shows, point) = (left.next()?, left.next()?);
-            let right: Vec<&str> = right.split(' ').collect();
-            let version = match *right.first()? {
-                "cgroup2" => Version::V2,
-                "cgroup" if right.get(2)?.split(',').any(|option| option == "memory") => Version::V1,
-                _ => return None,
-            };
-            Some(Mount { version, point: point.into(), shows: shows.to_owned() })
-        })
-        .collect()
+    let mount = |line: MountLine<'_>| {
+        let version = match line.kind {
+            "cgroup2" => Version::V2,
+            _ if line.has_controller("memory") => Version::V1,
+            _ => return None,
+        };
+        Some(Mount { version, point: line.point, shows: line.shows.to_owned() })
+    };
+    MountLine::parse(mountinfo).filter_map(mount).collect()
 }
 
-/// The path of a process' memory cgroup within its hierarchy, from `/proc/PID/cgroup`.
-fn parse_membership(text: &str, version: Version) -> Option<&str> {
+/// The path of a process' cgroup in the version 1 hierarchy of a controller, or with `""` in that of version 2, from
+/// `/proc/PID/cgroup`.
+pub(crate) fn membership<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        let matches = match version {
-            Version::V1 => controllers.split(',').any(|name| name == "memory"),
-            Version::V2 => controllers.is_empty(),
-        };
-        matches.then_some(path)
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then_some(path)
     })
 }
 
@@ -148,18 +132,16 @@ impl Cgroup {
     /// The memory cgroup of a process; `None` where the kernel has no memory controller.
     pub fn of(kernel: &Kernel, pid: u32) -> Result<Option<Self>> {
         let Some(mount) = mount(kernel)? else { return Ok(None) };
-        let file = format!("/proc/{pid}/cgroup");
-        let text = kernel.read_text(&file)?;
-        let Some(path) = parse_membership(&text, mount.version) else { return Ok(None) };
+        let text = kernel.read_text(format!("/proc/{pid}/cgroup"))?;
+        let controller = if mount.version == Version::V1 { "memory" } else { "" };
+        let Some(path) = membership(&text, controller) else { return Ok(None) };
         let relative = path.strip_prefix(mount.shows.trim_end_matches('/')).unwrap_or(path);
         Self::open(kernel, mount.version, mount.point.join(relative.trim_start_matches('/'))).map(Some)
     }
 
     /// The cgroup a user names: a full path below the mount, or a path relative to it.
     pub fn named(kernel: &Kernel, name: &str) -> Result<Self> {
-        let missing =
-            |why: &str| Error::new("find cgroup", name, std::io::Error::new(std::io::ErrorKind::NotFound, why));
-        let mount = mount(kernel)?.ok_or_else(|| missing("no memory cgroup is mounted"))?;
+        let mount = mount(kernel)?.ok_or_else(|| Error::not_found("find cgroup", name, NOT_MOUNTED))?;
         let path = Path::new(name);
         let full = if path.starts_with(&mount.point) {
             path.to_path_buf()
@@ -171,8 +153,8 @@ impl Cgroup {
 
     /// Where the memory controller is mounted.
     pub fn mount_point(kernel: &Kernel) -> Result<PathBuf> {
-        let none = || std::io::Error::new(std::io::ErrorKind::NotFound, "no memory cgroup is mounted");
-        mount(kernel)?.map(|mount| mount.point).ok_or_else(|| Error::new("find", "the memory controller", none()))
+        let none = || Error::not_found("find", "the memory controller", NOT_MOUNTED);
+        mount(kernel)?.map(|mount| mount.point).ok_or_else(none)
     }
 
     fn open(kernel: &Kernel, version: Version, path: PathBuf) -> Result<Self> {
@@ -186,46 +168,32 @@ impl Cgroup {
     }
 
     /// Makes a cgroup of lowtide's own next to or below the calling process' one, under lease.
-    ///
-    /// Version 2 forbids controllers below a cgroup that holds processes, so there the child is made below the nearest
-    /// ancestor that hands the memory controller down: beside the caller.
     pub fn create_own(kernel: &Kernel, journal: &Journal, name: &str) -> Result<Option<(Self, Lease)>> {
         let Some(here) = Self::of(kernel, std::process::id())? else { return Ok(None) };
-        let parent = match here.version {
-            Version::V1 => here.path.clone(),
-            Version::V2 => here
-                .path
-                .ancestors()
-                .find(|path| {
-                    let file = path.join("cgroup.subtree_control");
-                    kernel.read_text(file).is_ok_and(|text| text.split_whitespace().any(|word| word == "memory"))
-                })
-                .ok_or_else(|| {
-                    let why = "no ancestor hands the memory controller down (cgroup.subtree_control lacks memory)";
-                    Error::missing("make a cgroup near", &here.path, why)
-                })?
-                .to_path_buf(),
-        };
-        Self::make(kernel, journal, here.version, parent, name).map(Some)
+        let parent = here.parent_of_own(kernel).ok_or_else(|| {
+            let why = "no ancestor hands the memory controller down (cgroup.subtree_control lacks memory)";
+            Error::missing("make a cgroup near", &here.path, why)
+        })?;
+        Self { path: parent, ..here }.create_below(kernel, journal, name).map(Some)
+    }
+
+    /// The folder in which [`Self::create_own`] makes a cgroup: version 2 forbids controllers below a cgroup that holds
+    /// processes, so there it is the nearest ancestor that hands the memory controller down.
+    pub(crate) fn parent_of_own(&self, kernel: &Kernel) -> Option<PathBuf> {
+        let hands_down = |folder: &&Path| lists_memory(kernel, &folder.join("cgroup.subtree_control"));
+        match self.version {
+            Version::V1 => Some(self.path.clone()),
+            Version::V2 => self.path.ancestors().find(hands_down).map(Path::to_path_buf),
+        }
     }
 
     /// Makes a cgroup below this one, under lease. It has the memory controller if this one [hands it
     /// down](Self::hand_down).
     pub fn create_below(&self, kernel: &Kernel, journal: &Journal, name: &str) -> Result<(Self, Lease)> {
-        Self::make(kernel, journal, self.version, self.path.clone(), name)
-    }
-
-    fn make(
-        kernel: &Kernel,
-        journal: &Journal,
-        version: Version,
-        parent: PathBuf,
-        name: &str,
-    ) -> Result<(Self, Lease)> {
-        let path = parent.join(name);
-        let lease = journal.lease(&Made { path: path.clone(), parent })?;
+        let path = self.path.join(name);
+        let lease = journal.lease(&Made { path: path.clone(), parent: self.path.clone() })?;
         kernel.make_dir(&path)?;
-        Ok((Self::open(kernel, version, path)?, lease))
+        Ok((Self::open(kernel, self.version, path)?, lease))
     }
 
     /// Lets cgroups below have limits and accounts of their own, which version 1 always does. No process may be in this one.
@@ -254,42 +222,35 @@ impl Cgroup {
     /// The processes in it and in its descendants.
     pub fn pids(&self, kernel: &Kernel) -> Result<Vec<u32>> {
         let mut pids = Vec::new();
-        let mut folders = vec![self.path.clone()];
-        while let Some(folder) = folders.pop() {
-            let text = match kernel.read_text(folder.join("cgroup.procs")) {
-                Ok(text) => text,
-                Err(e) if e.is_gone() && folder != self.path => continue,
+        for folder in self.folders(kernel) {
+            match kernel.read_text(folder.join("cgroup.procs")) {
+                Ok(text) => pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok())),
+                Err(e) if e.is_gone() && folder != self.path => {}
                 Err(e) => return Err(e),
-            };
-            pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
-            folders.extend(self.children(kernel, &folder));
+            }
         }
         pids.sort_unstable();
         pids.dedup();
         Ok(pids)
     }
 
-    #[expect(clippy::unused_self, reason = "only cgroups have children")]
-    fn children(&self, kernel: &Kernel, folder: &Path) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(kernel.path(folder)) else { return Vec::new() };
-        entries
-            .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| folder.join(entry.file_name()))
-            .collect()
+    /// Its folder and those of its descendants.
+    fn folders(&self, kernel: &Kernel) -> Vec<PathBuf> {
+        let mut folders = vec![self.path.clone()];
+        let mut at = 0;
+        while let Some(folder) = folders.get(at).cloned() {
+            let entries = std::fs::read_dir(kernel.path(&folder)).into_iter().flatten().flatten();
+            let children = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            folders.extend(children.map(|entry| folder.join(entry.file_name())));
+            at += 1;
+        }
+        folders
     }
 
-    /// Inodes of it and its descendants: whose frames `/proc/kpagecgroup` says they are.
+    /// Inodes of it and its descendants, by which `/proc/kpagecgroup` names them.
     pub fn inodes(&self, kernel: &Kernel) -> Vec<u64> {
-        let mut inodes = Vec::new();
-        let mut folders = vec![self.path.clone()];
-        while let Some(folder) = folders.pop() {
-            if let Ok(meta) = std::fs::metadata(kernel.path(&folder)) {
-                inodes.push(meta.ino());
-            }
-            folders.extend(self.children(kernel, &folder));
-        }
-        inodes
+        let folders = self.folders(kernel).into_iter();
+        folders.filter_map(|folder| Some(std::fs::metadata(kernel.path(&folder)).ok()?.ino())).collect()
     }
 
     /// Whether a process lives in it or in a descendant.
@@ -301,13 +262,14 @@ impl Cgroup {
         }
     }
 
+    /// The name of a file in this version.
+    fn by_version(&self, v1: &'static str, v2: &'static str) -> &'static str {
+        if self.version == Version::V1 { v1 } else { v2 }
+    }
+
     /// The highest charge so far, as the kernel kept it.
     pub fn peak(&self, kernel: &Kernel) -> Option<u64> {
-        let name = match self.version {
-            Version::V1 => "memory.max_usage_in_bytes",
-            Version::V2 => "memory.peak",
-        };
-        kernel.read_number(self.path.join(name)).ok()
+        kernel.read_number(self.path.join(self.by_version("memory.max_usage_in_bytes", "memory.peak"))).ok()
     }
 
     /// Path of a pressure file of this cgroup; `None` on version 1, which has none.
@@ -318,12 +280,8 @@ impl Cgroup {
 
     /// Has nothing of it paged out to swap.
     pub fn forbid_swap(&self, kernel: &Kernel) -> Result<()> {
-        let name = match self.version {
-            // 0 spares anonymous memory altogether there (Documentation/admin-guide/cgroup-v1/memory.rst, "swappiness").
-            Version::V1 => "memory.swappiness",
-            Version::V2 => "memory.swap.max",
-        };
-        match kernel.write(self.path.join(name), "0") {
+        // Version 1: 0 spares anonymous memory altogether (Documentation/admin-guide/cgroup-v1/memory.rst, "swappiness").
+        match kernel.write(self.path.join(self.by_version("memory.swappiness", "memory.swap.max")), "0") {
             // A kernel without swap, or with `swapaccount=0`, has no such file, and nothing to forbid if no swap is on.
             Err(error) if error.is_gone() && crate::swap::devices(kernel).is_ok_and(|devices| devices.is_empty()) => {
                 Ok(())
@@ -332,13 +290,13 @@ impl Cgroup {
         }
     }
 
-    /// The lowest upper limit of it and of what is above it, bytes; `None` where there is none.
+    fn limit_file(&self) -> &'static str {
+        self.by_version("memory.limit_in_bytes", "memory.max")
+    }
+
+    /// The lowest upper limit of it and of its ancestors, bytes; `None` where there is none.
     pub fn lowest_limit(&self, kernel: &Kernel) -> Option<u64> {
-        let name = match self.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        };
-        let of = |folder: &Path| kernel.read_number(folder.join(name)).ok();
+        let of = |folder: &Path| kernel.read_number(folder.join(self.limit_file())).ok();
         // Version 1 says "none" with the largest multiple of a page; no machine has that much.
         self.path.ancestors().filter_map(of).min().filter(|bytes| *bytes < 1 << 60)
     }
@@ -352,11 +310,7 @@ impl Cgroup {
 
     /// Sets an upper limit.
     pub fn set_limit(&self, kernel: &Kernel, bytes: u64) -> Result<()> {
-        let name = match self.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        };
-        kernel.write(self.path.join(name), &bytes.to_string())
+        kernel.write(self.path.join(self.limit_file()), &bytes.to_string())
     }
 }
 
@@ -382,8 +336,8 @@ mod tests {
     #[test]
     fn membership_by_version() {
         let text = "9:name=systemd:/\n4:memory:/a/b:c\n0::/u\n";
-        assert_eq!(parse_membership(text, Version::V1), Some("/a/b:c"));
-        assert_eq!(parse_membership(text, Version::V2), Some("/u"));
+        assert_eq!(membership(text, "memory"), Some("/a/b:c"));
+        assert_eq!(membership(text, ""), Some("/u"));
     }
 
     #[test]
@@ -406,7 +360,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
             let _ = parse_mounts(&text);
-            let _ = (parse_membership(&text, Version::V1), parse_membership(&text, Version::V2));
+            let _ = (membership(&text, "memory"), membership(&text, ""));
         }
     }
 

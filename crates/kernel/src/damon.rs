@@ -14,7 +14,7 @@ use self::schemes::Counts;
 pub use self::schemes::{Features, SchemeStats};
 use serde::{Deserialize, Serialize};
 
-use crate::root::{Error, Kernel, Result};
+use crate::root::{Error, Kernel, Result, UnlessGone, while_busy};
 use crate::undo::{Journal, KernelChange, Lease};
 
 const ADMIN: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -117,14 +117,13 @@ impl Damon {
         let nr = format!("{ADMIN}/nr_kdamonds");
         let before = kernel.read_number(&nr)?;
         let lock = journal.lock_damon()?;
-        let busy = || std::io::Error::from_raw_os_error(libc::EBUSY);
         if let Some(pid) = running(kernel).first() {
-            return Err(Error::new(format!("take DAMON from kdamond {pid} in"), ADMIN, busy()));
+            return Err(Error::os(format!("take DAMON from kdamond {pid} in"), ADMIN, libc::EBUSY));
         }
         // These hold DAMON without a kdamond in sysfs; the kernel would say so only at `on`.
         let stat = match exclusive_module(kernel) {
             Some(STATISTICS) => Some(journal.write(format!("{STATISTICS}/parameters/enabled").as_ref(), "N")?),
-            Some(module) => return Err(Error::new("take DAMON from", module, busy())),
+            Some(module) => return Err(Error::os("take DAMON from", module, libc::EBUSY)),
             None => None,
         };
         let contexts = (0..before)
@@ -258,10 +257,7 @@ impl KernelChange for Taken {
 /// Switches everything off and leaves `kdamonds` empty kdamonds with as many contexts as there were.
 fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
     let nr = format!("{ADMIN}/nr_kdamonds");
-    let now = match kernel.read_number(&nr) {
-        Err(e) if e.is_gone() => return Ok(()),
-        other => other?,
-    };
+    let Some(now) = kernel.read_number(&nr).unless_gone()? else { return Ok(()) };
     for k in 0..now {
         let state = format!("{ADMIN}/{k}/state");
         if patiently(|| kernel.read_text(&state))?.trim() == "on" {
@@ -279,12 +275,5 @@ fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
 /// Tries again while DAMON's files are locked: whoever reads or writes one, or waits with a commit, keeps others out for
 /// as long as that takes, at most a sampling interval.
 fn patiently<T>(operation: impl Fn() -> Result<T>) -> Result<T> {
-    let tries = 100;
-    for _ in 0..tries {
-        match operation() {
-            Err(e) if e.is_busy() => std::thread::sleep(Duration::from_millis(100)),
-            result => return result,
-        }
-    }
-    operation()
+    while_busy(100, Duration::from_millis(100), operation)
 }

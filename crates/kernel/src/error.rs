@@ -58,6 +58,21 @@ pub struct Error {
 /// Result of a kernel operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// Operations on things that may go at any time.
+pub trait UnlessGone<T> {
+    /// `None` where the thing is gone.
+    fn unless_gone(self) -> Result<Option<T>>;
+}
+
+impl<T> UnlessGone<T> for Result<T> {
+    fn unless_gone(self) -> Result<Option<T>> {
+        match self {
+            Err(error) if error.is_gone() => Ok(None),
+            other => other.map(Some),
+        }
+    }
+}
+
 impl Error {
     /// An error of that operation on that path.
     pub fn new(op: impl Into<String>, path: impl Into<PathBuf>, cause: impl Into<Cause>) -> Self {
@@ -72,6 +87,16 @@ impl Error {
     /// An error about text that is not what the kernel documents.
     pub fn unexpected(path: impl Into<PathBuf>, what: &str) -> Self {
         Self::new("understand", path, io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
+    }
+
+    /// The kernel answered with that error number.
+    pub fn os(op: impl Into<String>, path: impl Into<PathBuf>, errno: i32) -> Self {
+        Self::new(op, path, io::Error::from_raw_os_error(errno))
+    }
+
+    /// Nothing of that name.
+    pub fn not_found(op: impl Into<String>, path: impl Into<PathBuf>, why: &str) -> Self {
+        Self::new(op, path, io::Error::new(io::ErrorKind::NotFound, why))
     }
 
     /// Of what kind it is.

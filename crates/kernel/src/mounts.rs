@@ -7,6 +7,36 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::root::{Error, Kernel, Result};
+use crate::swap::unescape;
+
+/// A line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+#[derive(Debug)]
+pub(crate) struct MountLine<'a> {
+    /// The folder of the file system that the mount point shows.
+    pub shows: &'a str,
+    pub point: PathBuf,
+    pub kind: &'a str,
+    pub source: PathBuf,
+    options: &'a str,
+}
+
+impl<'a> MountLine<'a> {
+    /// Lines of any other form are passed over.
+    pub(crate) fn parse(mountinfo: &'a str) -> impl Iterator<Item = Self> {
+        mountinfo.lines().filter_map(|line| {
+            let (mount, of) = line.split_once(" - ")?;
+            let (mut mount, mut of) = (mount.split(' ').skip(3), of.split(' '));
+            let (shows, point) = (mount.next()?, unescape(mount.next()?));
+            let (kind, source) = (of.next()?, unescape(of.next()?));
+            Some(Self { shows, point, kind, source, options: of.next().unwrap_or_default() })
+        })
+    }
+
+    /// Whether it is a version 1 hierarchy with that controller.
+    pub(crate) fn has_controller(&self, name: &str) -> bool {
+        self.kind == "cgroup" && self.options.split(',').any(|option| option == name)
+    }
+}
 
 /// A file system at hand.
 #[derive(Debug)]

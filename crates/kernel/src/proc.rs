@@ -90,7 +90,7 @@ pub fn system_s(kernel: &Kernel, pid: u32) -> Result<f64> {
 /// If it has ended, whoever has its number by now.
 pub fn check(kernel: &Kernel, id: ProcessId) -> Result<Stat> {
     let stat = stat(kernel, id.pid)?;
-    let gone = || Error::new("find", format!("/proc/{}", id.pid), std::io::Error::from_raw_os_error(libc::ESRCH));
+    let gone = || Error::os("find", format!("/proc/{}", id.pid), libc::ESRCH);
     if stat.id == id { Ok(stat) } else { Err(gone()) }
 }
 

@@ -92,8 +92,7 @@ impl CgroupReclaimer {
         let path = cgroup.hierarchy_path(&self.kernel)?;
         let all = lru.read()?;
         if !cgroup.is_alive(&self.kernel) {
-            let why = std::io::Error::from_raw_os_error(libc::ENODEV);
-            return Err(Error::new("reclaim from", &cgroup.path, why));
+            return Err(Error::os("reclaim from", &cgroup.path, libc::ENODEV));
         }
         let old = |lruvec: &&Lruvec| is_below(&lruvec.path, &path) && lruvec.idle_for(older_s).is_some();
         let each = all.iter().filter(old).filter_map(|lruvec| Some((lruvec, lruvec.idle_for(older_s)?)));

@@ -17,9 +17,10 @@ use lowtide_model::{PAGE, stats};
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
+use crate::mounts::MountLine;
 use crate::pagemap::{Entry, PageMap};
 use crate::root::{Error, Kernel, Result, chosen};
-use crate::swap::{self, SwapDevice, unescape};
+use crate::swap::{self, SwapDevice};
 use crate::sys::{Area, thread_major_faults};
 use crate::zram;
 
@@ -138,7 +139,7 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     let area = Area::anonymous(pages, |page, bytes| half_random(&mut random, page, bytes)).map_err(fail)?;
     let (evicted, out_s) = page_out(&area).map_err(fail)?;
     let map = PageMap::open(kernel, std::process::id())?;
-    let first = area.address() as u64 / PAGE;
+    let first = area.first_page();
     let mut types = BTreeMap::new();
     for page in &evicted {
         let entry = map.entry(first + *page as u64).map_err(fail)?;
@@ -271,13 +272,9 @@ fn touch_all(area: &Area, mut pages: Vec<usize>) -> Vec<(usize, f64)> {
 /// What the mount table says about the file system of a folder, like `/dev/sda2 (ext4)`.
 fn device_of(mountinfo: &str, dir: &Path) -> String {
     let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_path_buf());
-    let mounts = mountinfo.lines().filter_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let point = unescape(left.split(' ').nth(4)?);
-        let mut right = right.split(' ');
-        let (kind, source) = (right.next()?, unescape(right.next()?));
-        dir.starts_with(&point).then(|| (point.components().count(), format!("{} ({kind})", source.display())))
-    });
+    let mounts = MountLine::parse(mountinfo)
+        .filter(|mount| dir.starts_with(&mount.point))
+        .map(|mount| (mount.point.components().count(), format!("{} ({})", mount.source.display(), mount.kind)));
     // Of two mounts on one point the later hides the earlier, and max_by_key takes the later of equals.
     mounts.max_by_key(|(depth, _)| *depth).map_or_else(|| dir.display().to_string(), |(_, device)| device)
 }

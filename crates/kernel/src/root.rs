@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::clock::{Clock, TestClock};
 
-pub use crate::error::{Error, Result};
+pub use crate::error::{Error, Result, UnlessGone};
 
 /// Where the kernel's files are, and whether they may be written.
 #[derive(Debug, Clone)]
@@ -191,6 +191,17 @@ impl Kernel {
             _ => Ok(()),
         }
     }
+}
+
+/// Tries an operation again, `pause` later and at most `tries` times, while the kernel says that the thing is busy.
+pub(crate) fn while_busy<T>(tries: u32, pause: Duration, operation: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 0..tries {
+        match operation() {
+            Err(e) if e.is_busy() => std::thread::sleep(pause),
+            result => return result,
+        }
+    }
+    operation()
 }
 
 /// The `key number` lines of meminfo, vmstat, memory.stat and status: `key: 12 kB`, `key 12`. Numbers with a `kB` unit

@@ -174,7 +174,8 @@ fn lost_before(page: &[u8]) -> u64 {
     stored.and_then(|bytes| bytes.try_into().ok()).map_or(1, |bytes| u64::from_ne_bytes(bytes).max(1))
 }
 
-fn tracefs(kernel: &Kernel) -> Result<Mounted> {
+/// tracefs, mounted by somebody or by us.
+pub(crate) fn tracefs(kernel: &Kernel) -> Result<Mounted> {
     Mounted::open(kernel, "tracefs", &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"], "instances")
 }
 
@@ -202,11 +203,6 @@ impl KernelChange for Instance {
         let fs = tracefs(kernel)?;
         kernel.remove_dir(instance(&fs, &self.name))
     }
-}
-
-/// Whether tracefs can be had at all; else why not.
-pub(crate) fn at_hand(kernel: &Kernel) -> Result<()> {
-    tracefs(kernel).map(drop)
 }
 
 /// Whether the tracepoint is there; else why not.

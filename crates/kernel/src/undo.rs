@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::root::{Error, Kernel, Result, chosen};
+use crate::root::{Error, Kernel, Result, UnlessGone, chosen};
 
 /// A kind of change to the kernel: what must be known to take it back. As text it says what was left, for people.
 pub trait KernelChange: Serialize + DeserializeOwned + Display {
@@ -103,10 +103,7 @@ impl KernelChange for Written {
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         // Files that list all values with the chosen one in brackets take that one alone.
-        match kernel.write(&self.path, chosen(&self.old).unwrap_or(&self.old)) {
-            Err(e) if e.is_gone() => Ok(()),
-            result => result,
-        }
+        kernel.write(&self.path, chosen(&self.old).unwrap_or(&self.old)).unless_gone().map(drop)
     }
 }
 
@@ -184,10 +181,8 @@ impl Journal {
     pub(crate) fn lock_damon(&self) -> Result<File> {
         // The folder itself is locked: a lock file would be left behind.
         let path = self.0.path.parent().unwrap_or(Path::new("/"));
-        let fail = |e| Error::new("lock", path, e);
-        let file = File::open(path).map_err(fail)?;
-        let busy = || std::io::Error::from_raw_os_error(libc::EBUSY);
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| fail(busy()))?;
+        let file = File::open(path).map_err(|e| Error::new("lock", path, e))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::os("lock", path, libc::EBUSY))?;
         Ok(file)
     }
 

@@ -12,7 +12,7 @@ use lowtide_model::PAGE;
 
 use serde::{Deserialize, Serialize};
 
-use crate::root::{Error, Kernel, Result, chosen};
+use crate::root::{Error, Kernel, Result, UnlessGone, chosen, while_busy};
 use crate::swap;
 use crate::sys;
 use crate::undo::{Journal, KernelChange, Lease};
@@ -195,16 +195,9 @@ fn remove(kernel: &Kernel, device: u32) -> Result<()> {
     if callable && swap::devices(kernel)?.iter().any(|swap| swap.device == node) {
         sys::swap_off(&node).map_err(|e| Error::new("end swapping to", &node, e))?;
     }
-    for attempt in 0.. {
-        // The device manager may still be looking at a new device: it is busy for a moment.
-        let result = kernel.write(format!("{CONTROL}/hot_remove"), &device.to_string());
-        match result {
-            Err(e) if e.is_busy() && attempt < 50 => std::thread::sleep(Duration::from_millis(20)),
-            Err(e) if e.is_gone() => return Ok(()),
-            result => return result,
-        }
-    }
-    Ok(())
+    // The device manager may still be reading a new device: it is busy for a moment.
+    let remove = || kernel.write(format!("{CONTROL}/hot_remove"), &device.to_string());
+    while_busy(50, Duration::from_millis(20), remove).unless_gone().map(drop)
 }
 
 #[cfg(test)]

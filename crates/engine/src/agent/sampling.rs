@@ -217,8 +217,9 @@ impl Sampling {
             let most = if had { CACHE_SHARE_KEPT } else { CACHE_SHARE };
             match cgroup.charges(&self.kernel) {
                 Ok(charges) if self.config.monitor.admits("damon") => {
-                    let cache = float(charges.file.saturating_sub(charges.mapped_file));
-                    let all = float(charges.anon + charges.file);
+                    let figures = [charges.anon_bytes, charges.file_bytes, charges.mapped_file_bytes];
+                    let [anon, file, mapped] = figures.map(|bytes| bytes.unwrap_or(0.0));
+                    let (cache, all) = (file - mapped, anon + file);
                     let fits = samples_cache || cache <= most * all || !self.config.monitor.admits("mglru");
                     large.push((fits, all, cgroup));
                 }

@@ -2,7 +2,7 @@
 
 use lowtide_kernel::damon::{self, Operations};
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::damon::{DamonMonitor, Rhythm};
+use lowtide_kernel::monitor::damon::{DamonMonitor, RecordStart, Rhythm};
 use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::{trace, undo};
 use lowtide_model::capability::Capability;
@@ -32,8 +32,8 @@ pub const ENTRY: Entry = Entry {
     backend,
     open: |opening| {
         let rhythm = rhythm(&opening.price.plan(), opening.settings);
-        let (epoch_ns, attached) = (opening.epoch_ns, opening.settings.attached);
-        let monitor = DamonMonitor::take(opening.kernel, opening.journal, &rhythm, epoch_ns, attached)?;
+        let start = RecordStart { epoch_ns: opening.epoch_ns, attached: opening.settings.attached };
+        let monitor = DamonMonitor::take(opening.kernel, opening.journal, &rhythm, start)?;
         Ok(Box::new(DamonSource::new(monitor, opening)))
     },
     check,
@@ -172,7 +172,7 @@ impl DamonSource {
 
     fn regions(&mut self) -> Vec<RegionRow> {
         let mut rows = Vec::new();
-        for snapshot in self.monitor.take_snapshots() {
+        for snapshot in std::mem::take(&mut self.monitor.snapshots) {
             let (t_s, pid) = (snapshot.t_s, snapshot.pid);
             let row = |region| RegionRow::new(t_s, pid, region, self.monitor.name_of(pid, region.start));
             rows.extend(snapshot.regions.iter().map(row));
@@ -187,12 +187,12 @@ impl Source for DamonSource {
     }
 
     fn next_due_s(&self) -> f64 {
-        self.monitor.last_sample_s().map_or(f64::NEG_INFINITY, |last_s| last_s + self.plan.cohort_sampling_s)
+        self.monitor.last_sample_s.map_or(f64::NEG_INFINITY, |last_s| last_s + self.plan.cohort_sampling_s)
     }
 
     fn fresh_near_s(&self, tick_s: f64) -> f64 {
         let sampling_s = self.plan.cohort_sampling_s;
-        let Some(last_s) = self.monitor.last_sample_s() else { return tick_s };
+        let Some(last_s) = self.monitor.last_sample_s else { return tick_s };
         let samples = ((tick_s - 0.05 - last_s) / sampling_s).round().max(1.0);
         // A kdamond sleeps a little longer than its interval.
         let aligned_s = last_s + samples * sampling_s + 0.04;
@@ -201,7 +201,7 @@ impl Source for DamonSource {
 
     fn read(&mut self, now_s: f64, target: &Target, price: &mut Price) -> Result<Frame> {
         let sampled = self.monitor.poll()?;
-        price.charge(self.monitor.take_background_s());
+        price.charge(std::mem::take(&mut self.monitor.background_s));
         self.walk(now_s, target, price)?;
         let commit = self.monitor.pending_cost_s();
         self.commit_s = commit.unwrap_or(self.commit_s);
@@ -209,7 +209,7 @@ impl Source for DamonSource {
             self.monitor.configure(now_s);
         }
         price.reserve_s = self.cohort.cost_s + self.commit_s;
-        let at_s = self.monitor.last_sample_s().filter(|_| sampled);
+        let at_s = self.monitor.last_sample_s.filter(|_| sampled);
         let picture = at_s.and_then(|at_s| Some((at_s, self.monitor.picture(target)?)));
         if self.acts {
             self.monitor.request_stats();

@@ -1,7 +1,7 @@
 //! Page idle tracking: cohort and map as by DAMON, sampled by a thread of lowtide's own.
 
 use lowtide_kernel::idle_bitmap::IdleBitmap;
-use lowtide_kernel::monitor::damon::DamonMonitor;
+use lowtide_kernel::monitor::damon::{DamonMonitor, RecordStart};
 use lowtide_kernel::root::{Error, Kernel};
 
 use super::Entry;
@@ -15,8 +15,8 @@ pub const ENTRY: Entry = Entry {
     backend: |_| ("idle-bitmap", None),
     open: |opening| {
         let rhythm = rhythm(&opening.price.plan(), opening.settings);
-        let (epoch_ns, attached) = (opening.epoch_ns, opening.settings.attached);
-        let monitor = DamonMonitor::on_bitmap(opening.kernel, opening.journal, &rhythm, epoch_ns, attached)?;
+        let start = RecordStart { epoch_ns: opening.epoch_ns, attached: opening.settings.attached };
+        let monitor = DamonMonitor::on_bitmap(opening.kernel, opening.journal, &rhythm, start)?;
         Ok(Box::new(DamonSource::new(monitor, opening)))
     },
     check: |kernel| IdleBitmap::open(kernel).map(drop),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::pages::{BTF, btf_holds};
-use super::{Finding, PRIVILEGE};
+use super::{Absent, Finding, OrAbsent, PRIVILEGE};
 use crate::damon::{self, Damon};
 use crate::root::{Kernel, Result};
 use crate::trace;
@@ -35,14 +35,13 @@ fn holder(kernel: &Kernel) -> Option<(String, String)> {
 }
 
 pub(super) fn sysfs(kernel: &Kernel) -> Finding {
-    match (damon::probe(kernel), holder(kernel)) {
-        (Err(error), _) => Finding::failed(&error, SYSFS),
-        (Ok(()), Some((who, enable))) => Finding::blocked(who, enable),
-        (Ok(()), None) if damon::exclusive_module(kernel).is_some() => {
-            Finding::yes(format!("{KDAMONDS}/nr_kdamonds reads; damon_stat is on, and pauses while lowtide uses DAMON"))
-        }
-        (Ok(()), None) => Finding::yes(format!("{KDAMONDS}/nr_kdamonds reads; no kdamond is on")),
+    damon::probe(kernel).or_absent(SYSFS)?;
+    if let Some((who, enable)) = holder(kernel) {
+        return Err(Absent::blocked(who, enable));
     }
+    let statistics = damon::exclusive_module(kernel).is_some();
+    let state = if statistics { "damon_stat is on, and pauses while lowtide uses DAMON" } else { "no kdamond is on" };
+    Ok(format!("{KDAMONDS}/nr_kdamonds reads; {state}"))
 }
 
 pub(super) fn paddr(kernel: &Kernel) -> Finding {
@@ -54,29 +53,25 @@ pub(super) fn vaddr(kernel: &Kernel) -> Finding {
 }
 
 fn operations(kernel: &Kernel, name: &str, config: &str) -> Finding {
-    if let Err(error) = damon::probe(kernel) {
-        return Finding::failed(&error, SYSFS);
-    }
+    damon::probe(kernel).or_absent(SYSFS)?;
     let (path, offered) = match existing_operations(kernel) {
         Some(found) => found,
         None if kernel.is_running() && !kernel.is_dry_run() => {
-            match operations_by_lease(kernel, &kernel.path(undo::folder())) {
-                Ok(offered) => ("avail_operations of a context made for this and taken away".to_owned(), offered),
-                Err(error) => return Finding::failed(&error, SYSFS),
-            }
+            let offered = operations_by_lease(kernel, &kernel.path(undo::folder())).or_absent(SYSFS)?;
+            ("avail_operations of a context made for this and taken away".to_owned(), offered)
         }
-        None => return Finding::blocked(format!("{KDAMONDS}: no context that could be asked"), PRIVILEGE),
+        None => return Err(Absent::blocked(format!("{KDAMONDS}: no context that could be asked"), PRIVILEGE)),
     };
     let offered: Vec<&str> = offered.split_whitespace().collect();
     let said = format!("{path}: {}", offered.join(" "));
     match holder(kernel) {
-        _ if !offered.contains(&name) => Finding::no(said, config),
-        Some((who, enable)) => Finding::blocked(format!("{said}; {who}"), enable),
-        None => Finding::yes(said),
+        _ if !offered.contains(&name) => Err(Absent::no(said, config)),
+        Some((who, enable)) => Err(Absent::blocked(format!("{said}; {who}"), enable)),
+        None => Ok(said),
     }
 }
 
-/// What a context that is there says it could look at. Reading does not disturb one that is on.
+/// The operations that an existing context offers. Reading does not disturb one that is on.
 fn existing_operations(kernel: &Kernel) -> Option<(String, String)> {
     let kdamonds = kernel.read_number(format!("{KDAMONDS}/nr_kdamonds")).ok()?;
     (0..kdamonds).find_map(|k| {
@@ -94,46 +89,42 @@ fn operations_by_lease(kernel: &Kernel, folder: &Path) -> Result<String> {
     Ok(offered.iter().map(|operations| operations.name()).collect::<Vec<_>>().join(" "))
 }
 
-/// DAMON tells its filters only by refusing others, which takes writing; the kernel's types tell without.
+/// DAMON shows its filters only by refusing others, which takes writing; the kernel's types show them without.
 pub(super) fn filter_young(kernel: &Kernel) -> Finding {
     /// An enumerator of `enum damos_filter_type` (include/linux/damon.h).
     const YOUNG: &str = "DAMOS_FILTER_TYPE_YOUNG";
     match kernel.read(BTF) {
-        Ok(types) if btf_holds(&types, YOUNG) => Finding::yes(format!("{BTF} has {YOUNG}")),
-        Ok(_) => Finding::no(format!("{BTF} lacks {YOUNG}"), "a newer kernel with CONFIG_DAMON_PADDR=y"),
-        Err(error) => Finding::no(format!("not known: {error}"), "a kernel with CONFIG_DEBUG_INFO_BTF=y would tell"),
+        Ok(types) if btf_holds(&types, YOUNG) => Ok(format!("{BTF} has {YOUNG}")),
+        Ok(_) => Err(Absent::no(format!("{BTF} lacks {YOUNG}"), "a newer kernel with CONFIG_DAMON_PADDR=y")),
+        Err(error) => {
+            Err(Absent::no(format!("not known: {error}"), "a kernel with CONFIG_DEBUG_INFO_BTF=y would tell"))
+        }
     }
 }
 
 /// The trace file system is used where it is mounted; where not, lowtide mounts one that no path leads to.
 pub(super) fn tracefs(kernel: &Kernel) -> Finding {
     if let Some(base) = TRACEFS.into_iter().find(|base| kernel.exists(format!("{base}/instances"))) {
-        return Finding::yes(format!("{base} is mounted"));
+        return Ok(format!("{base} is mounted"));
     }
     let path = "/proc/filesystems";
-    match kernel.read_text(path) {
-        Ok(text) if text.split_whitespace().any(|word| word == "tracefs") => {
-            let privilege = super::pages::cap_sys_admin(kernel);
-            let how = format!("{path} has tracefs; not mounted in sight");
-            let own = if kernel.is_running() { crate::trace::at_hand(kernel) } else { Ok(()) };
-            if let (true, Err(error)) = (privilege.enable.is_empty(), own) {
-                Finding::failed(&error, PRIVILEGE)
-            } else if privilege.enable.is_empty() {
-                Finding::yes(format!("{how}, lowtide mounts its own"))
-            } else {
-                Finding::blocked(how, PRIVILEGE)
-            }
-        }
-        Ok(_) => Finding::no(format!("{path} lacks tracefs"), "a kernel with CONFIG_FTRACE=y"),
-        Err(error) => Finding::failed(&error, "mount /proc"),
+    let known = kernel.read_text(path).or_absent("mount /proc")?;
+    if !known.split_whitespace().any(|word| word == "tracefs") {
+        return Err(Absent::no(format!("{path} lacks tracefs"), "a kernel with CONFIG_FTRACE=y"));
     }
+    let how = format!("{path} has tracefs; not mounted in sight");
+    if super::pages::privilege(kernel, "CAP_SYS_ADMIN", 21).is_err() {
+        return Err(Absent::blocked(how, PRIVILEGE));
+    }
+    if kernel.is_running() {
+        trace::tracefs(kernel).or_absent(PRIVILEGE)?;
+    }
+    Ok(format!("{how}, lowtide mounts its own"))
 }
 
 pub(super) fn tracepoint(kernel: &Kernel) -> Finding {
-    match trace::probe(kernel) {
-        Ok(()) => Finding::yes("events/damon/damon_aggregated/format reads"),
-        Err(error) => Finding::failed(&error, "a kernel with CONFIG_DAMON=y and CONFIG_FTRACE=y"),
-    }
+    trace::probe(kernel).or_absent("a kernel with CONFIG_DAMON=y and CONFIG_FTRACE=y")?;
+    Ok("events/damon/damon_aggregated/format reads".to_owned())
 }
 
 #[cfg(test)]
@@ -181,18 +172,18 @@ mod tests {
         ];
         let (dir, kernel) = tree(&on);
         assert!(operations_by_lease(&kernel, &dir.path().join("run")).unwrap_err().is_busy());
-        let found = paddr(&kernel);
+        let found = paddr(&kernel).unwrap_err();
         assert!(found.state == State::Blocked && found.how.contains("kdamond 77"), "{found:?}");
-        assert_eq!(vaddr(&kernel).state, State::No, "not offered, whoever holds it");
+        assert_eq!(vaddr(&kernel).unwrap_err().state, State::No, "not offered, whoever holds it");
 
         // Its journal is where this process would look for it.
         let folder = kernel.path(undo::folder());
         let journal = Journal::open(kernel.clone(), &folder).unwrap();
         let contexts = vec![1];
         let lease = journal.lease(&crate::damon::Taken { kdamonds: 1, contexts }).unwrap();
-        assert!(sysfs(&kernel).enable == "lowtide recover", "no such process in this tree");
+        assert!(sysfs(&kernel).unwrap_err().enable == "lowtide recover", "no such process in this tree");
         std::fs::create_dir_all(dir.path().join(format!("proc/{}", std::process::id()))).unwrap();
-        assert!(sysfs(&kernel).how.starts_with("lowtide "));
+        assert!(sysfs(&kernel).unwrap_err().how.starts_with("lowtide "));
         lease.give_back().unwrap();
 
         let (dir, kernel) = tree(&[("nr_kdamonds", "0\n")]);
@@ -203,17 +194,17 @@ mod tests {
         };
         on("damon_stat");
         let found = sysfs(&kernel);
-        assert!(found.state == State::Yes && found.how.contains("pauses"), "{found:?}");
+        assert!(found.as_ref().is_ok_and(|how| how.contains("pauses")), "{found:?}");
         std::fs::remove_dir_all(dir.path().join("sys/module/damon_stat")).unwrap();
         on("damon_reclaim");
-        let found = sysfs(&kernel);
+        let found = sysfs(&kernel).unwrap_err();
         assert!(found.state == State::Blocked && found.enable.contains("damon_reclaim"), "{found:?}");
     }
 
     #[test]
     fn a_captured_tree_is_never_written() {
         let (_dir, kernel) = tree(&[("nr_kdamonds", "0\n")]);
-        assert_eq!(paddr(&kernel).state, State::Blocked);
+        assert_eq!(paddr(&kernel).unwrap_err().state, State::Blocked);
         assert_eq!(kernel.read_text(format!("{KDAMONDS}/nr_kdamonds")).unwrap(), "0\n");
     }
 }

@@ -1,176 +1,138 @@
-//! What is charged to a cgroup and its descendants, in the words of either version.
+//! What is charged to a cgroup and its descendants, as rows of the field table.
+
+use lowtide_model::units::float;
+use lowtide_model::usage::{FIELDS, Usage};
 
 use super::{Cgroup, Version};
-use crate::root::{Kernel, Result, keyed, value_of};
+use crate::root::{Kernel, Result, keyed};
 
-/// What is charged to a cgroup and its descendants: bytes, and counts since the cgroup was made. `None` = this version
-/// does not tell.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named after the rows of the field table")]
-pub struct Charges {
-    pub anon: u64,
-    pub file: u64,
-    pub shmem: u64,
-    pub mapped_file: u64,
-    pub swap: u64,
-    pub zswap: Option<u64>,
-    pub zswapped: Option<u64>,
-    pub huge: Option<u64>,
-    pub lru: u64,
-    pub inactive_file: u64,
-    pub unevictable: u64,
-    pub kernel: Option<u64>,
-    pub slab: Option<u64>,
-    pub page_tables: Option<u64>,
-    pub stacks: Option<u64>,
-    pub sockets: Option<u64>,
-    pub current: Option<u64>,
-    pub faults: u64,
-    pub major_faults: u64,
-    pub refault_anon: Option<u64>,
-    pub refault_file: Option<u64>,
-    pub high_events: Option<u64>,
-    pub max_events: Option<u64>,
-    pub oom_kills: Option<u64>,
-    pub cpu_us: Option<u64>,
-    pub threads: Option<u64>,
-}
+/// A figure of [`Usage`]. Values of several keys add up.
+type Slot = fn(&mut Usage) -> &mut Option<f64>;
+/// A file of a cgroup, and which key of it is which figure; no key where the file holds one number.
+type Source = (&'static str, &'static [(&'static str, Slot)]);
 
-/// A figure of several cgroups together: known if any of them tells it.
-fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (a, b) => a.or(b),
-    }
-}
+const STAT: &str = "memory.stat";
 
-impl std::ops::AddAssign for Charges {
-    fn add_assign(&mut self, of: Self) {
-        self.anon += of.anon;
-        self.file += of.file;
-        self.shmem += of.shmem;
-        self.mapped_file += of.mapped_file;
-        self.swap += of.swap;
-        self.lru += of.lru;
-        self.inactive_file += of.inactive_file;
-        self.unevictable += of.unevictable;
-        self.faults += of.faults;
-        self.major_faults += of.major_faults;
-        for (all, one) in [
-            (&mut self.zswap, of.zswap),
-            (&mut self.zswapped, of.zswapped),
-            (&mut self.huge, of.huge),
-            (&mut self.kernel, of.kernel),
-            (&mut self.slab, of.slab),
-            (&mut self.page_tables, of.page_tables),
-            (&mut self.stacks, of.stacks),
-            (&mut self.sockets, of.sockets),
-            (&mut self.current, of.current),
-            (&mut self.refault_anon, of.refault_anon),
-            (&mut self.refault_file, of.refault_file),
-            (&mut self.high_events, of.high_events),
-            (&mut self.max_events, of.max_events),
-            (&mut self.oom_kills, of.oom_kills),
-            (&mut self.cpu_us, of.cpu_us),
-            (&mut self.threads, of.threads),
-        ] {
-            *all = sum(*all, one);
-        }
-    }
-}
+/// Of version 1 (Documentation/admin-guide/cgroup-v1/memory.rst): `total_*` lines count descendants too.
+#[rustfmt::skip]
+const V1: &[Source] = &[
+    (STAT, &[
+        ("total_rss", |usage| &mut usage.anon_bytes),
+        ("total_rss_huge", |usage| &mut usage.huge_bytes),
+        ("total_cache", |usage| &mut usage.file_bytes),
+        ("total_shmem", |usage| &mut usage.shmem_bytes),
+        ("total_mapped_file", |usage| &mut usage.mapped_file_bytes),
+        ("total_swap", |usage| &mut usage.swap_bytes),
+        ("total_active_anon", |usage| &mut usage.cgroup_lru_bytes),
+        ("total_inactive_anon", |usage| &mut usage.cgroup_lru_bytes),
+        ("total_active_file", |usage| &mut usage.cgroup_lru_bytes),
+        ("total_inactive_file", |usage| &mut usage.cgroup_lru_bytes),
+        ("total_inactive_file", |usage| &mut usage.cgroup_inactive_file_bytes),
+        ("total_unevictable", |usage| &mut usage.cgroup_lru_bytes),
+        ("total_unevictable", |usage| &mut usage.unevictable_bytes),
+        ("total_pgfault", |usage| &mut usage.minor_faults),
+        ("total_pgmajfault", |usage| &mut usage.major_faults),
+        ("total_workingset_refault_anon", |usage| &mut usage.refault_anon),
+        ("total_workingset_refault_file", |usage| &mut usage.refault_file),
+    ]),
+    ("memory.oom_control", &[("oom_kill", |usage| &mut usage.oom_kills)]),
+    ("memory.kmem.usage_in_bytes", &[("", |usage| &mut usage.kernel_bytes)]),
+    ("memory.kmem.tcp.usage_in_bytes", &[("", |usage| &mut usage.socket_bytes)]),
+    ("memory.usage_in_bytes", &[("", |usage| &mut usage.cgroup_bytes)]),
+    ("memory.failcnt", &[("", |usage| &mut usage.max_events)]),
+];
+
+/// Of version 2 (Documentation/admin-guide/cgroup-v2.rst): all lines count descendants.
+#[rustfmt::skip]
+const V2: &[Source] = &[
+    (STAT, &[
+        ("anon", |usage| &mut usage.anon_bytes),
+        ("anon_thp", |usage| &mut usage.huge_bytes),
+        ("file", |usage| &mut usage.file_bytes),
+        ("shmem", |usage| &mut usage.shmem_bytes),
+        ("file_mapped", |usage| &mut usage.mapped_file_bytes),
+        ("zswap", |usage| &mut usage.zswap_bytes),
+        ("zswapped", |usage| &mut usage.zswapped_bytes),
+        ("kernel", |usage| &mut usage.kernel_bytes),
+        ("slab", |usage| &mut usage.slab_bytes),
+        ("pagetables", |usage| &mut usage.page_table_bytes),
+        ("kernel_stack", |usage| &mut usage.stack_bytes),
+        ("sock", |usage| &mut usage.socket_bytes),
+        ("active_anon", |usage| &mut usage.cgroup_lru_bytes),
+        ("inactive_anon", |usage| &mut usage.cgroup_lru_bytes),
+        ("active_file", |usage| &mut usage.cgroup_lru_bytes),
+        ("inactive_file", |usage| &mut usage.cgroup_lru_bytes),
+        ("inactive_file", |usage| &mut usage.cgroup_inactive_file_bytes),
+        ("unevictable", |usage| &mut usage.cgroup_lru_bytes),
+        ("unevictable", |usage| &mut usage.unevictable_bytes),
+        ("pgfault", |usage| &mut usage.minor_faults),
+        ("pgmajfault", |usage| &mut usage.major_faults),
+        ("workingset_refault_anon", |usage| &mut usage.refault_anon),
+        ("workingset_refault_file", |usage| &mut usage.refault_file),
+    ]),
+    ("memory.events", &[
+        ("high", |usage| &mut usage.high_events),
+        ("max", |usage| &mut usage.max_events),
+        ("oom_kill", |usage| &mut usage.oom_kills),
+    ]),
+    ("cpu.stat", &[("usage_usec", |usage| &mut usage.cpu_s)]),
+    ("memory.swap.current", &[("", |usage| &mut usage.swap_bytes)]),
+    ("memory.current", &[("", |usage| &mut usage.cgroup_bytes)]),
+    ("pids.current", &[("", |usage| &mut usage.threads)]),
+];
 
 impl Cgroup {
-    /// What is charged to it and its descendants.
-    pub fn charges(&self, kernel: &Kernel) -> Result<Charges> {
-        let number = |name: &str| kernel.read_number(self.path.join(name)).ok();
-        let text = kernel.read_text(self.path.join("memory.stat"))?;
-        let keyed = |name: &str| kernel.read_text(self.path.join(name)).ok();
-        let value = |text: &Option<String>, key: &str| value_of(text.as_deref()?, key);
-        Ok(match self.version {
-            Version::V1 => Charges {
-                kernel: number("memory.kmem.usage_in_bytes"),
-                sockets: number("memory.kmem.tcp.usage_in_bytes"),
-                current: number("memory.usage_in_bytes"),
-                max_events: number("memory.failcnt"),
-                oom_kills: value(&keyed("memory.oom_control"), "oom_kill"),
-                ..parse_v1(&text)
-            },
-            Version::V2 => {
-                let events = keyed("memory.events");
-                Charges {
-                    swap: number("memory.swap.current").unwrap_or(0),
-                    current: number("memory.current"),
-                    high_events: value(&events, "high"),
-                    max_events: value(&events, "max"),
-                    oom_kills: value(&events, "oom_kill"),
-                    cpu_us: value(&keyed("cpu.stat"), "usage_usec"),
-                    threads: number("pids.current"),
-                    ..parse_v2(&text)
-                }
+    /// What is charged to it and its descendants; counters count since it was made. `None` = this version does not report it.
+    pub fn charges(&self, kernel: &Kernel) -> Result<Usage> {
+        let sources = match self.version {
+            Version::V1 => V1,
+            Version::V2 => V2,
+        };
+        let zero = Some(0.0);
+        // memory.stat of either version reports these.
+        let mut usage = Usage {
+            anon_bytes: zero,
+            file_bytes: zero,
+            shmem_bytes: zero,
+            mapped_file_bytes: zero,
+            swap_bytes: zero,
+            cgroup_lru_bytes: zero,
+            cgroup_inactive_file_bytes: zero,
+            unevictable_bytes: zero,
+            minor_faults: zero,
+            major_faults: zero,
+            ..Usage::default()
+        };
+        for (file, slots) in sources {
+            match kernel.read_text(self.path.join(file)) {
+                Ok(text) => add(&mut usage, &text, slots),
+                Err(error) if *file == STAT => return Err(error),
+                Err(_) => {}
             }
-        })
+        }
+        // The kernel counts all faults, and CPU time in microseconds.
+        usage.minor_faults = usage.minor_faults.zip(usage.major_faults).map(|(all, major)| (all - major).max(0.0));
+        usage.cpu_s = usage.cpu_s.map(|us| us / 1e6);
+        Ok(usage)
     }
 }
 
-impl Charges {
-    /// Counts one of the kernel's lists of pages, by the name that both versions give it; nothing else.
-    fn add_list(&mut self, list: &str, bytes: u64) {
-        match list {
-            "active_anon" | "inactive_anon" | "active_file" => {}
-            "inactive_file" => self.inactive_file = bytes,
-            "unevictable" => self.unevictable = bytes,
-            _ => return,
+fn add(usage: &mut Usage, text: &str, slots: &[(&str, Slot)]) {
+    let number = text.trim().parse().ok().map(|number| ("", number));
+    for (key, number) in keyed(text).chain(number) {
+        for (_, slot) in slots.iter().filter(|(name, _)| *name == key) {
+            *slot(usage).get_or_insert(0.0) += float(number);
         }
-        self.lru += bytes;
     }
 }
 
-/// `memory.stat` of version 1: `total_*` lines count descendants too.
-fn parse_v1(text: &str) -> Charges {
-    let mut charges = Charges::default();
-    for (key, number) in keyed(text) {
-        match key.strip_prefix("total_").unwrap_or("") {
-            "rss" => charges.anon = number,
-            "rss_huge" => charges.huge = Some(number),
-            "cache" => charges.file = number,
-            "shmem" => charges.shmem = number,
-            "mapped_file" => charges.mapped_file = number,
-            "swap" => charges.swap = number,
-            "pgfault" => charges.faults = number,
-            "pgmajfault" => charges.major_faults = number,
-            "workingset_refault_anon" => charges.refault_anon = Some(number),
-            "workingset_refault_file" => charges.refault_file = Some(number),
-            list => charges.add_list(list, number),
-        }
-    }
-    charges
-}
-
-/// `memory.stat` of version 2: all lines count descendants.
-fn parse_v2(text: &str) -> Charges {
-    let mut charges = Charges::default();
-    for (key, number) in keyed(text) {
-        match key {
-            "anon" => charges.anon = number,
-            "file" => charges.file = number,
-            "shmem" => charges.shmem = number,
-            "file_mapped" => charges.mapped_file = number,
-            "zswap" => charges.zswap = Some(number),
-            "zswapped" => charges.zswapped = Some(number),
-            "anon_thp" => charges.huge = Some(number),
-            "kernel" => charges.kernel = Some(number),
-            "slab" => charges.slab = Some(number),
-            "pagetables" => charges.page_tables = Some(number),
-            "kernel_stack" => charges.stacks = Some(number),
-            "sock" => charges.sockets = Some(number),
-            "pgfault" => charges.faults = number,
-            "pgmajfault" => charges.major_faults = number,
-            "workingset_refault_anon" => charges.refault_anon = Some(number),
-            "workingset_refault_file" => charges.refault_file = Some(number),
-            list => charges.add_list(list, number),
-        }
-    }
-    charges
+/// The charges of several cgroups together: each figure that any of them reports.
+pub(crate) fn sum(sum: Usage, of: &Usage) -> Usage {
+    FIELDS.iter().fold(sum, |mut sum, field| {
+        let values = [(field.get)(&sum), (field.get)(of)];
+        (field.set)(&mut sum, values.into_iter().flatten().reduce(|a, b| a + b));
+        sum
+    })
 }
 
 #[cfg(test)]
@@ -178,15 +140,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn parse(text: &str, version: &[Source]) -> Usage {
+        let mut usage = Usage::default();
+        add(&mut usage, text, version[0].1);
+        usage
+    }
+
     #[test]
     fn both_stat_dialects() {
-        let v1 = parse_v1(
+        let v1 = parse(
             "cache 1\ntotal_cache 20\ntotal_rss 30\ntotal_active_anon 4\ntotal_inactive_file 5\ntotal_swap 6\n",
+            V1,
         );
-        assert_eq!((v1.file, v1.anon, v1.lru, v1.swap), (20, 30, 9, 6));
-        let v2 = parse_v2("anon 7\nfile 8\nslab 9\nworkingset_refault_anon 3\nzswap 100\nzswapped 300\nanon_thp 4\n");
-        assert_eq!((v2.anon, v2.file, v2.slab, v2.refault_anon), (7, 8, Some(9), Some(3)));
-        assert_eq!((v2.zswap, v2.zswapped, v2.huge), (Some(100), Some(300), Some(4)));
+        assert_eq!((v1.file_bytes, v1.anon_bytes), (Some(20.0), Some(30.0)));
+        assert_eq!((v1.cgroup_lru_bytes, v1.swap_bytes), (Some(9.0), Some(6.0)));
+        let v2 = parse("anon 7\nfile 8\nslab 9\nworkingset_refault_anon 3\nzswap 100\nzswapped 300\nanon_thp 4\n", V2);
+        assert_eq!((v2.anon_bytes, v2.file_bytes, v2.slab_bytes), (Some(7.0), Some(8.0), Some(9.0)));
+        assert_eq!((v2.refault_anon, v2.zswap_bytes), (Some(3.0), Some(100.0)));
+        assert_eq!((v2.zswapped_bytes, v2.huge_bytes), (Some(300.0), Some(4.0)));
     }
 
     #[test]
@@ -196,21 +167,23 @@ mod tests {
         let folder = dir.path().join("cg/a");
         std::fs::create_dir_all(&folder).unwrap();
         let put = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
-        put("memory.stat", "anon 7\n");
+        put("memory.stat", "anon 7\npgfault 5\npgmajfault 2\n");
+        put("memory.current", "4096\n");
         put("memory.events", "low 0\nhigh 5\nmax 2\noom 1\noom_kill 1\n");
         put("cpu.stat", "usage_usec 1500\nuser_usec 1000\n");
         let cgroup = Cgroup::open(&kernel, Version::V2, "/cg/a".into()).unwrap();
-        let mut charges = cgroup.charges(&kernel).unwrap();
-        assert_eq!((charges.high_events, charges.max_events, charges.oom_kills), (Some(5), Some(2), Some(1)));
-        assert_eq!((charges.cpu_us, charges.threads), (Some(1500), None));
-        charges += charges;
-        assert_eq!((charges.anon, charges.cpu_us, charges.threads), (14, Some(3000), None));
+        let charges = cgroup.charges(&kernel).unwrap();
+        assert_eq!((charges.high_events, charges.max_events, charges.oom_kills), (Some(5.0), Some(2.0), Some(1.0)));
+        assert_eq!((charges.cpu_s, charges.threads, charges.cgroup_bytes), (Some(0.0015), None, Some(4096.0)));
+        assert_eq!((charges.minor_faults, charges.major_faults, charges.file_bytes), (Some(3.0), Some(2.0), Some(0.0)));
+        let twice = sum(charges.clone(), &charges);
+        assert_eq!((twice.anon_bytes, twice.cpu_s, twice.threads), (Some(14.0), Some(0.003), None));
     }
 
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = (parse_v1(&text), parse_v2(&text));
+            let _ = (parse(&text, V1), parse(&text, V2));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use glob::{MatchOptions, Pattern};
 
-use super::{Cgroup, mount};
+use super::{Cgroup, NOT_MOUNTED, mount};
 use crate::root::{Error, Kernel, Result};
 
 /// A `*` stands for one part of a path, as in a shell; names of cgroups may begin with a dot.
@@ -30,8 +30,7 @@ impl Selection {
         let invalid = |e: glob::PatternError| {
             Error::new("understand", name, std::io::Error::new(std::io::ErrorKind::InvalidInput, e))
         };
-        let none = || std::io::Error::new(std::io::ErrorKind::NotFound, "no memory cgroup is mounted");
-        let mount = mount(kernel)?.ok_or_else(|| Error::new("find cgroup", name, none()))?;
+        let mount = mount(kernel)?.ok_or_else(|| Error::not_found("find cgroup", name, NOT_MOUNTED))?;
         let relative = name.strip_prefix(&*mount.point.to_string_lossy()).filter(|rest| rest.starts_with('/'));
         let name = format!("/{}", relative.unwrap_or(name).trim_matches('/'));
         let pattern = Pattern::new(&name).map_err(invalid)?;

@@ -190,7 +190,7 @@ impl Damon {
     }
 
     /// What the kernel did by each of so many schemes. It answers when the current sampling interval is over.
-    pub fn tallies(&self, kdamond: usize, schemes: usize) -> Result<Vec<SchemeStats>> {
+    pub fn scheme_stats(&self, kdamond: usize, schemes: usize) -> Result<Vec<SchemeStats>> {
         self.write(&format!("{kdamond}/state"), "update_schemes_stats")?;
         let tally = |scheme: usize| {
             let read = |file: &str| self.read_number(&format!("{kdamond}/contexts/0/schemes/{scheme}/stats/{file}"));

@@ -1,21 +1,18 @@
-//! The part of kdamonds on kernels that have page idle tracking but no DAMON: a thread that looks at pages in its rhythm,
-//! is told what DAMON would be told, and answers with the same events.
+//! What kdamonds do, on kernels that have page idle tracking but no DAMON: samples pages at the sampling interval, takes
+//! the same configuration and answers with the same events.
 //!
 //! Tested on a simulated bitmap only: no kernel at hand is built with `CONFIG_IDLE_PAGE_TRACKING`.
 
-use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use lowtide_model::PAGE;
 use lowtide_model::adaptive::Adaptive;
 use lowtide_model::region::bridge;
+use lowtide_model::units::integer;
 
 use super::damon::{COHORT, MAP};
-use super::teller::Told;
+use super::sampler::{Message, Request, Response};
 use crate::damon::{KdamondSetup, Operations};
 use crate::idle_bitmap::IdleBitmap;
 use crate::pagemap::PageMap;
@@ -25,79 +22,13 @@ use crate::sys::thread_cpu_s;
 use crate::system::monotonic_ns;
 use crate::trace::TraceEvent;
 
-/// What the thread gives back.
-#[derive(Debug, Default)]
-struct Given {
-    told: Vec<Told>,
-    events: Vec<TraceEvent>,
-}
-
-/// The thread.
-#[derive(Debug)]
-pub struct BitmapLooker {
-    jobs: Option<Sender<(usize, KdamondSetup)>>,
-    given: Arc<Mutex<Given>>,
-    /// CPU nanoseconds of cohort and map so far.
-    spent: Arc<[AtomicU64; 2]>,
-    thread: Option<JoinHandle<()>>,
-    /// Two that mark the same pages would see each other's marks.
-    _lock: Option<File>,
-}
-
-impl BitmapLooker {
-    /// Starts the thread. `lock`: what keeps other lowtides from the bitmap.
-    pub fn open(kernel: &Kernel, lock: Option<File>) -> Result<Self> {
-        let (jobs, inbox) = channel();
-        let (given, spent) = (Arc::default(), Arc::default());
-        let mut looker = Looker { kernel: kernel.clone(), bitmap: IdleBitmap::open(kernel)?, parts: [None, None] };
-        let thread = {
-            let (given, spent) = (Arc::clone(&given), Arc::clone(&spent));
-            std::thread::spawn(move || looker.work(&inbox, &given, &spent))
-        };
-        Ok(Self { jobs: Some(jobs), given, spent, thread: Some(thread), _lock: lock })
-    }
-
-    /// Hands over what shall be looked at.
-    pub fn tell(&self, part: usize, setup: KdamondSetup) {
-        if let Some(jobs) = &self.jobs {
-            // The thread only ends when this does.
-            let _ = jobs.send((part, setup));
-        }
-    }
-
-    /// What was taken over since the last call.
-    pub fn told(&self) -> Vec<Told> {
-        std::mem::take(&mut self.given.lock().unwrap_or_else(PoisonError::into_inner).told)
-    }
-
-    /// Appends what was seen since the last call.
-    pub fn read(&self, out: &mut Vec<TraceEvent>) {
-        out.append(&mut self.given.lock().unwrap_or_else(PoisonError::into_inner).events);
-    }
-
-    /// CPU seconds that looking has taken so far, for cohort and map.
-    pub fn spent_s(&self) -> [f64; 2] {
-        [COHORT, MAP].map(|part| Duration::from_nanos(self.spent[part].load(Ordering::Relaxed)).as_secs_f64())
-    }
-}
-
-impl Drop for BitmapLooker {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Whose addresses.
 #[derive(Debug)]
 enum Addresses {
     Physical,
     Of(u32, PageMap),
 }
 
-/// One space of addresses.
+/// One address space.
 #[derive(Debug)]
 struct Space {
     addresses: Addresses,
@@ -106,12 +37,12 @@ struct Space {
     marked: Vec<Option<u64>>,
 }
 
-/// What is looked at.
+/// What is sampled.
 #[derive(Debug)]
 enum Watch {
     /// Single frames, ascending, and whether they could be marked.
     Frames(Vec<(u64, bool)>),
-    /// Adaptive regions, and samples of this aggregation.
+    /// Adaptive regions, and the number of samples in this aggregation so far.
     Regions(Vec<Space>, u32),
 }
 
@@ -123,8 +54,9 @@ struct Part {
     watch: Watch,
 }
 
+/// Samples cohort and map.
 #[derive(Debug)]
-struct Looker {
+pub(super) struct BitmapSampler {
     kernel: Kernel,
     bitmap: IdleBitmap,
     parts: [Option<Part>; 2],
@@ -134,40 +66,49 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Looker {
-    fn work(&mut self, inbox: &Receiver<(usize, KdamondSetup)>, given: &Mutex<Given>, spent: &[AtomicU64; 2]) {
-        let give = |told: Option<Told>, events: Vec<TraceEvent>| {
-            let mut given = given.lock().unwrap_or_else(PoisonError::into_inner);
-            given.told.extend(told);
-            given.events.extend(events);
-        };
+impl BitmapSampler {
+    pub(super) fn open(kernel: &Kernel) -> Result<Self> {
+        Ok(Self { kernel: kernel.clone(), bitmap: IdleBitmap::open(kernel)?, parts: [None, None] })
+    }
+
+    /// Samples until nobody can request anything any more.
+    pub(super) fn run(&mut self, requests: &Receiver<Request>, messages: &Sender<Message>) {
+        // The receiver lives as long as the sender of requests.
+        let send = |message| drop(messages.send(message));
+        let mut unreported_s = [0.0; 2];
         loop {
-            let due = self.parts.iter().flatten().map(|part| part.due_ns).min();
-            let wait =
-                due.map_or(Duration::from_secs(3600), |due| Duration::from_nanos(due.saturating_sub(monotonic_ns())));
-            match inbox.recv_timeout(wait) {
-                Ok((part, setup)) => give(Some(self.take(part, setup)), Vec::new()),
+            let due_ns = self.parts.iter().flatten().map(|part| part.due_ns).min();
+            let wait = due_ns.map_or(Duration::from_secs(3600), |due_ns| {
+                Duration::from_nanos(due_ns.saturating_sub(monotonic_ns()))
+            });
+            match requests.recv_timeout(wait) {
+                Ok(Request::Configure { part, setup }) => send(Message::Response(self.configure(part, setup))),
+                // Only kdamonds have schemes.
+                Ok(Request::Stats { .. }) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
             }
-            for at in [COHORT, MAP] {
+            for part in [COHORT, MAP] {
                 let before = thread_cpu_s();
-                match self.look(at, monotonic_ns()) {
-                    Ok(events) => give(None, events),
-                    // Told as the failure of what it was told last.
+                let result = self.sample(part, monotonic_ns());
+                unreported_s[part] += thread_cpu_s() - before;
+                match result {
+                    Ok(events) if events.is_empty() => {}
+                    Ok(events) => {
+                        let cpu_s = std::mem::take(&mut unreported_s[part]);
+                        send(Message::Sampled { part, events, cpu_s });
+                    }
+                    // Reported as the failure of the last configuration.
                     Err(error) => {
-                        self.parts[at] = None;
-                        give(Some(told(at, false, Err(error))), Vec::new());
+                        self.parts[part] = None;
+                        send(Message::Response(response(part, false, Err(error))));
                     }
                 }
-                let ns = Duration::from_secs_f64((thread_cpu_s() - before).max(0.0)).as_nanos();
-                spent[at].fetch_add(u64::try_from(ns).unwrap_or(0), Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes over what shall be looked at.
-    fn take(&mut self, at: usize, setup: KdamondSetup) -> Told {
+    /// Takes over a configuration.
+    fn configure(&mut self, at: usize, setup: KdamondSetup) -> Response {
         let now_ns = monotonic_ns();
         let before = self.parts[at].take();
         let start = before.is_none();
@@ -183,17 +124,17 @@ impl Looker {
             }
         };
         let result = watch.map(|watch| self.parts[at] = Some(Part { setup, due_ns, update_ns: now_ns, watch }));
-        told(at, start, result)
+        response(at, start, result)
     }
 
-    /// Looks at a part if it is time; the events of what is complete.
-    fn look(&mut self, at: usize, now_ns: u64) -> Result<Vec<TraceEvent>> {
+    /// Samples a part if it is due; the events of what is complete.
+    fn sample(&mut self, at: usize, now_ns: u64) -> Result<Vec<TraceEvent>> {
         let Some(part) = self.parts[at].as_mut().filter(|part| now_ns >= part.due_ns) else { return Ok(Vec::new()) };
         // A rhythm that cannot be kept slows down instead of piling up.
         part.due_ns = (part.due_ns + nanos(part.setup.sampling)).max(now_ns + nanos(part.setup.sampling) / 2);
         let event = |target: usize, nr_regions: usize, start, end| TraceEvent {
             time_ns: now_ns,
-            kdamond: thread_of(at),
+            kdamond: pid_of(at),
             target: target as u64,
             nr_regions: u32::try_from(nr_regions).unwrap_or(u32::MAX),
             start,
@@ -209,11 +150,11 @@ impl Looker {
                 for ((_, marked), now) in frames.iter_mut().zip(self.bitmap.mark(&all)?) {
                     *marked = now;
                 }
-                let seen = |(frame, idle): (&u64, bool)| TraceEvent {
+                let sampled = |(frame, idle): (&u64, bool)| TraceEvent {
                     nr_accesses: u32::from(!idle),
                     ..event(0, watched.len(), frame * PAGE, (frame + 1) * PAGE)
                 };
-                Ok(watched.iter().zip(idle).map(seen).collect())
+                Ok(watched.iter().zip(idle).map(sampled).collect())
             }
             Watch::Regions(spaces, samples) => {
                 let limit = part.setup.max_regions / 2;
@@ -228,15 +169,14 @@ impl Looker {
                     }
                 }
                 *samples += 1;
-                let whole = part.setup.aggregation.as_secs_f64() / part.setup.sampling.as_secs_f64();
+                let samples_each = part.setup.aggregation.as_secs_f64() / part.setup.sampling.as_secs_f64();
                 let mut events = Vec::new();
-                if f64::from(*samples) >= whole.round() {
+                if f64::from(*samples) >= samples_each.round() {
                     for (target, space) in spaces.iter_mut().enumerate() {
                         let regions = space.regions.aggregate(1.0);
-                        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
-                        let count = |number: f64| number.round() as u32;
+                        let count = |number: f64| u32::try_from(integer(number.round())).unwrap_or(u32::MAX);
                         events.extend(regions.iter().map(|region| TraceEvent {
-                            nr_accesses: count(region.access_rate * whole),
+                            nr_accesses: count(region.access_rate * samples_each),
                             age: count(region.age_s),
                             ..event(target, regions.len(), region.start, region.end)
                         }));
@@ -253,16 +193,14 @@ impl Looker {
 }
 
 impl Space {
-    /// Sees which of the marked frames were used.
+    /// Finds out which of the marked frames were used.
     fn sample(&mut self, bitmap: &IdleBitmap) -> Result<()> {
-        let mut frames: Vec<u64> = self.marked.iter().flatten().copied().collect();
-        frames.sort_unstable();
-        frames.dedup();
+        let frames = distinct(&self.marked);
         let idle = bitmap.idle(&frames)?;
         let used = |frame: &u64| frames.binary_search(frame).is_ok_and(|at| !idle[at]);
-        let seen: Vec<bool> = self.marked.iter().map(|frame| frame.as_ref().is_some_and(used)).collect();
+        let accessed: Vec<bool> = self.marked.iter().map(|frame| frame.as_ref().is_some_and(used)).collect();
         self.marked.clear();
-        self.regions.sample(seen);
+        self.regions.sample(accessed);
         Ok(())
     }
 
@@ -277,9 +215,7 @@ impl Space {
             }
         };
         let chosen: Vec<Option<u64>> = self.regions.choose().into_iter().map(frame_of).collect();
-        let mut frames: Vec<u64> = chosen.iter().flatten().copied().collect();
-        frames.sort_unstable();
-        frames.dedup();
+        let frames = distinct(&chosen);
         let marked = bitmap.mark(&frames)?;
         let is_marked = |frame: &u64| frames.binary_search(frame).is_ok_and(|at| marked[at]);
         self.marked = chosen.into_iter().map(|frame| frame.filter(is_marked)).collect();
@@ -296,14 +232,21 @@ impl Space {
     }
 }
 
-/// The frames to look at; what is known of those that were looked at before stays.
+fn distinct(frames: &[Option<u64>]) -> Vec<u64> {
+    let mut frames: Vec<u64> = frames.iter().flatten().copied().collect();
+    frames.sort_unstable();
+    frames.dedup();
+    frames
+}
+
+/// The frames to sample; marks of those that were sampled before stay.
 fn frames(setup: &KdamondSetup, known: Option<Watch>) -> Vec<(u64, bool)> {
     let known = if let Some(Watch::Frames(frames)) = known { frames } else { Vec::new() };
     let marked = |frame: u64| known.binary_search_by_key(&frame, |(frame, _)| *frame).is_ok_and(|at| known[at].1);
     setup.ranges.iter().map(|(start, _)| (start / PAGE, marked(start / PAGE))).collect()
 }
 
-/// The processes to look at; those that were looked at before keep their regions. As with DAMON, none may have ended.
+/// The processes to sample; those that were sampled before keep their regions. As with DAMON, none may have ended.
 fn spaces(kernel: &Kernel, setup: &KdamondSetup, known: Option<Watch>) -> Result<Vec<Space>> {
     let mut known = if let Some(Watch::Regions(spaces, _)) = known { spaces } else { Vec::new() };
     let most = setup.max_regions / setup.pids.len().max(1);
@@ -312,7 +255,7 @@ fn spaces(kernel: &Kernel, setup: &KdamondSetup, known: Option<Watch>) -> Result
         if let Some(at) = known.iter().position(is_it) {
             return Ok(known.swap_remove(at));
         }
-        let ended = |_| Error::new("watch", format!("process {pid}"), std::io::Error::from_raw_os_error(libc::EINVAL));
+        let ended = |_| Error::os("watch", format!("process {pid}"), libc::EINVAL);
         let pages = PageMap::open(kernel, *pid).map_err(ended)?;
         let regions = Adaptive::new(setup.min_regions, most, u64::from(*pid));
         Ok(Space { addresses: Addresses::Of(*pid, pages), regions, marked: Vec::new() })
@@ -320,34 +263,29 @@ fn spaces(kernel: &Kernel, setup: &KdamondSetup, known: Option<Watch>) -> Result
     setup.pids.iter().map(space).collect()
 }
 
-/// What stands for the thread's number in events; there is only one thread for both parts.
-fn thread_of(part: usize) -> u32 {
+/// Stands for the kdamond's pid in events: one thread samples both parts.
+fn pid_of(part: usize) -> u32 {
     u32::try_from(part + 1).unwrap_or(u32::MAX)
 }
 
-fn told(part: usize, start: bool, result: Result<()>) -> Told {
-    Told {
-        kdamond: part,
-        start,
-        pid: Some(thread_of(part)),
-        at_ns: monotonic_ns(),
-        cost_s: 0.0,
-        result: result.map(|()| None),
-    }
+fn response(part: usize, started: bool, result: Result<()>) -> Response {
+    let (pid, at_ns) = (Some(pid_of(part)), monotonic_ns());
+    Response { part, started, pid, at_ns, cost_s: 0.0, result: result.map(|()| None) }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sampler::Sampler;
     use super::*;
     use std::os::unix::fs::FileExt;
 
     const FRAMES: u64 = 256;
     const BASE: u64 = 0x1000_0000;
 
-    /// A process of 256 pages on frames 0 to 255, the first 64 of which are used between any two looks.
+    /// A process of 256 pages on frames 0 to 255, the first 64 of which are used between any two samples.
     struct Machine {
         dir: tempfile::TempDir,
-        looker: Looker,
+        sampler: BitmapSampler,
     }
 
     impl Machine {
@@ -368,8 +306,7 @@ mod tests {
                 map.write_at(&entry.to_ne_bytes(), (BASE / PAGE + frame) * 8).unwrap();
             }
             let kernel = Kernel::at(dir.path());
-            let bitmap = IdleBitmap::open(&kernel).unwrap();
-            Self { dir, looker: Looker { kernel, bitmap, parts: [None, None] } }
+            Self { dir, sampler: BitmapSampler::open(&kernel).unwrap() }
         }
 
         /// The program uses its first 64 pages: the kernel clears their bits.
@@ -400,34 +337,35 @@ mod tests {
     fn single_frames_are_used_or_not() {
         let mut machine = Machine::new();
         let page = |frame: u64| (frame * PAGE, (frame + 1) * PAGE);
-        let told = machine.looker.take(COHORT, setup(Operations::Paddr, vec![page(3), page(200)], 1));
-        assert!(told.start && told.result.is_ok());
+        let response = machine.sampler.configure(COHORT, setup(Operations::Paddr, vec![page(3), page(200)], 1));
+        assert!(response.started && response.result.is_ok());
         let second = 1_000_000_000;
         let now = monotonic_ns();
-        assert_eq!(machine.looker.look(COHORT, now + second).unwrap(), [], "nothing was marked before");
+        assert_eq!(machine.sampler.sample(COHORT, now + second).unwrap(), [], "nothing was marked before");
         machine.run();
-        let seen = |events: Vec<TraceEvent>| events.iter().map(|e| (e.start / PAGE, e.nr_accesses)).collect::<Vec<_>>();
-        assert_eq!(seen(machine.looker.look(COHORT, now + 2 * second).unwrap()), [(3, 1), (200, 0)]);
-        let told = machine.looker.take(COHORT, setup(Operations::Paddr, vec![page(3), page(4)], 1));
-        assert!(!told.start);
+        let accesses =
+            |events: Vec<TraceEvent>| events.iter().map(|e| (e.start / PAGE, e.nr_accesses)).collect::<Vec<_>>();
+        assert_eq!(accesses(machine.sampler.sample(COHORT, now + 2 * second).unwrap()), [(3, 1), (200, 0)]);
+        let response = machine.sampler.configure(COHORT, setup(Operations::Paddr, vec![page(3), page(4)], 1));
+        assert!(!response.started);
         assert_eq!(
-            seen(machine.looker.look(COHORT, now + 3 * second).unwrap()),
+            accesses(machine.sampler.sample(COHORT, now + 3 * second).unwrap()),
             [(3, 0)],
             "the new one is not known yet"
         );
         machine.run();
-        assert_eq!(seen(machine.looker.look(COHORT, now + 4 * second).unwrap()), [(3, 1), (4, 1)]);
+        assert_eq!(accesses(machine.sampler.sample(COHORT, now + 4 * second).unwrap()), [(3, 1), (4, 1)]);
     }
 
     #[test]
     fn regions_of_a_process_find_its_hot_pages() {
         let mut machine = Machine::new();
-        assert!(machine.looker.take(MAP, setup(Operations::Vaddr, Vec::new(), 5)).result.is_ok());
+        assert!(machine.sampler.configure(MAP, setup(Operations::Vaddr, Vec::new(), 5)).result.is_ok());
         let mut now = monotonic_ns();
         let mut last = Vec::new();
         for _ in 0..400 {
             now += 1_000_000_000;
-            let events = machine.looker.look(MAP, now).unwrap();
+            let events = machine.sampler.sample(MAP, now).unwrap();
             machine.run();
             if !events.is_empty() {
                 last = events;
@@ -440,29 +378,31 @@ mod tests {
         assert!((58..=70).contains(&pages(true)), "{} pages found hot of 63", pages(true));
         assert!(last.iter().all(|e| e.nr_regions as usize == last.len() && e.target == 0));
         std::fs::remove_dir_all(machine.dir.path().join("proc/7")).unwrap();
-        assert!(machine.looker.look(MAP, now + 1_000_000_000).is_ok(), "a process that ended is no failure");
-        let gone = machine.looker.take(COHORT, setup(Operations::Paddr, Vec::new(), 1));
+        assert!(machine.sampler.sample(MAP, now + 1_000_000_000).is_ok(), "a process that ended is no failure");
+        let gone = machine.sampler.configure(COHORT, setup(Operations::Paddr, Vec::new(), 1));
         assert!(gone.result.is_ok());
         let mut other = setup(Operations::Vaddr, Vec::new(), 5);
         other.pids = vec![8];
-        assert!(machine.looker.take(MAP, other).result.unwrap_err().is_invalid());
+        assert!(machine.sampler.configure(MAP, other).result.unwrap_err().is_invalid());
     }
 
     #[test]
-    fn the_thread_looks_in_its_rhythm_and_ends() {
+    fn the_thread_samples_at_its_interval_and_ends() {
         let machine = Machine::new();
-        let looker = BitmapLooker::open(&Kernel::at(machine.dir.path()), None).unwrap();
-        looker.tell(MAP, setup(Operations::Vaddr, Vec::new(), 2));
+        let mut sampler = Sampler::bitmap(&Kernel::at(machine.dir.path()), None).unwrap();
+        sampler.send(Request::Configure { part: MAP, setup: setup(Operations::Vaddr, Vec::new(), 2) });
+        let mut responses = 0;
         let mut events = Vec::new();
         for _ in 0..500 {
             std::thread::sleep(Duration::from_millis(10));
-            looker.read(&mut events);
+            responses += sampler.receive(&mut events).unwrap().len();
             if !events.is_empty() {
                 break;
             }
         }
         assert!(!events.is_empty());
-        assert_eq!(looker.told().len(), 1);
-        drop(looker);
+        assert_eq!(responses, 1);
+        assert!(sampler.own_cpu_s(MAP).unwrap() > 0.0);
+        drop(sampler);
     }
 }

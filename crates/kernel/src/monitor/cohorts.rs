@@ -8,10 +8,10 @@ use lowtide_model::cohort::Picture;
 use lowtide_model::units::float;
 
 use super::Target;
-use super::cohort::{CohortMonitor, setup};
+use super::cohort::{CohortMonitor, CohortSize, setup};
 use super::find::Frames;
+use super::sampler::{Request, Sampler};
 use super::snapshots::split_snapshot;
-use super::teller::Teller;
 use crate::cgroup::Cgroup;
 use crate::damon::{Damon, Operations};
 use crate::proc;
@@ -45,8 +45,7 @@ struct Member {
 pub struct Cohorts {
     kernel: Kernel,
     members: BTreeMap<u64, Member>,
-    trace: Trace,
-    teller: Teller,
+    sampler: Sampler,
     /// The kdamond's thread, once it runs.
     kdamond: Option<u32>,
     /// A commit to DAMON has not been answered yet.
@@ -77,8 +76,7 @@ impl Cohorts {
         Ok(Self {
             kernel: kernel.clone(),
             members: BTreeMap::new(),
-            trace,
-            teller: Teller::new(damon),
+            sampler: Sampler::kdamonds(damon, trace),
             kdamond: None,
             busy: false,
             changed: false,
@@ -95,16 +93,17 @@ impl Cohorts {
     /// # Errors
     /// If the kernel's files on page frames cannot be opened.
     pub fn follow(&mut self, cgroups: &[Cgroup], pages_each: f64) -> Result<()> {
+        let size = CohortSize { pages: pages_each, sampling_s: SAMPLING_S };
         let before = self.members.len();
         self.members.retain(|inode, _| cgroups.iter().any(|cgroup| cgroup.inode == *inode));
         self.changed |= self.members.len() != before;
         for cgroup in cgroups {
             if let Some(member) = self.members.get_mut(&cgroup.inode) {
-                member.cohort.resize(pages_each, SAMPLING_S);
+                member.cohort.resize(size);
                 continue;
             }
             let frames = Frames::open(&self.kernel)?;
-            let cohort = CohortMonitor::new(frames, pages_each, SAMPLING_S, true, cgroup.inode);
+            let cohort = CohortMonitor::new(frames, size, true, cgroup.inode);
             let member = Member { cgroup: cgroup.clone(), cohort, target: Target::default() };
             self.members.insert(cgroup.inode, member);
             self.walked_s = f64::NEG_INFINITY;
@@ -114,7 +113,7 @@ impl Cohorts {
 
     /// Whether page cache that no process maps can be sampled: not where the multi-generational LRU is on.
     pub fn samples_cache(kernel: &Kernel) -> bool {
-        Frames::open(kernel).is_ok_and(|frames| frames.sees_cache())
+        Frames::open(kernel).is_ok_and(|frames| frames.samples_cache())
     }
 
     /// Whether a cgroup is among them.
@@ -140,8 +139,7 @@ impl Cohorts {
             self.walk(now_s)?;
         }
         self.commit(now_s);
-        self.answers()?;
-        self.samples()
+        self.receive()
     }
 
     fn walk(&mut self, now_s: f64) -> Result<()> {
@@ -150,7 +148,7 @@ impl Cohorts {
         for member in self.members.values_mut() {
             // A cgroup that is gone leaves with the next call of follow().
             let Ok(target) = target(&self.kernel, &member.cgroup) else { continue };
-            member.cohort.refresh(&self.kernel, &target, now_s, search)?;
+            member.cohort.refresh(&target, now_s, search)?;
             member.target = target;
         }
         Ok(())
@@ -168,30 +166,26 @@ impl Cohorts {
             return;
         }
         let mut frames: Vec<u64> =
-            self.members.values().flat_map(|member| member.cohort.frames().iter().copied()).collect();
+            self.members.values().flat_map(|member| member.cohort.configured.iter().copied()).collect();
         frames.sort_unstable();
         frames.dedup();
         if !frames.is_empty() {
             (self.busy, self.changed) = (true, false);
-            self.teller.tell(0, setup(&frames, SAMPLING_S));
+            self.sampler.send(Request::Configure { part: 0, setup: setup(&frames, SAMPLING_S) });
         }
     }
 
-    fn answers(&mut self) -> Result<()> {
-        while let Some(answer) = self.teller.told() {
+    /// Reads answers and samples. True if a sample is new.
+    fn receive(&mut self) -> Result<bool> {
+        for answer in self.sampler.receive(&mut self.pending)? {
             self.busy = false;
             self.kdamond = answer.pid.or(self.kdamond);
             answer.result?;
             let at_s = self.seconds(answer.at_ns);
             for member in self.members.values_mut() {
-                member.cohort.was_told(answer.start, at_s);
+                member.cohort.accepted(answer.started, at_s);
             }
         }
-        Ok(())
-    }
-
-    fn samples(&mut self) -> Result<bool> {
-        self.trace.read(&mut self.pending)?;
         let Some(kdamond) = self.kdamond else { return Ok(false) };
         let mut events = std::mem::take(&mut self.pending);
         events.retain(|event| event.kdamond == kdamond);
@@ -234,13 +228,14 @@ impl Cohorts {
 /// A cgroup as a cohort needs it: its processes, and what is charged to it.
 fn target(kernel: &Kernel, cgroup: &Cgroup) -> Result<Target> {
     let charges = cgroup.charges(kernel)?;
-    let (mapped, cache) = (charges.mapped_file, charges.file.saturating_sub(charges.mapped_file));
+    let [anon, file, mapped] =
+        [charges.anon_bytes, charges.file_bytes, charges.mapped_file_bytes].map(|bytes| bytes.unwrap_or(0.0));
     Ok(Target {
         pids: cgroup.pids(kernel)?,
         cgroups: vec![cgroup.clone()],
-        totals: [charges.anon, mapped, cache].map(float),
+        totals: [anon, mapped, (file - mapped).max(0.0)],
         exact: [true; 3],
-        mapped: Some(float(mapped)),
+        mapped: Some(mapped),
         ..Target::default()
     })
 }

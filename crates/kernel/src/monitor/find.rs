@@ -3,21 +3,23 @@
 use lowtide_model::choice::Choice;
 use lowtide_model::cohort::Found;
 use lowtide_model::episode::{PageKey, PageKind};
+use lowtide_model::units::float;
 use lowtide_model::{PAGE, region::Extent};
 
 use crate::lru_gen;
 use crate::pagemap::{FrameFile, PageMap, flag};
 use crate::proc;
-use crate::root::{Error, Kernel, Result};
+use crate::root::{Error, Kernel, Result, UnlessGone};
 
-/// The files that tell about frames. Each may be missing: an old kernel, or no rights.
+/// The files that describe frames.
 #[derive(Debug)]
 pub struct Frames {
+    pub(super) kernel: Kernel,
     flags: FrameFile,
     counts: FrameFile,
     cgroups: Option<FrameFile>,
     /// Whether accesses to unmapped page cache leave a trace that DAMON reads.
-    cache_is_seen: bool,
+    cache_leaves_trace: bool,
     /// Physical ranges of memory, as frame numbers.
     ram: Vec<(u64, u64)>,
 }
@@ -30,17 +32,18 @@ impl Frames {
     pub fn open(kernel: &Kernel) -> Result<Self> {
         let ram = crate::system::ram(kernel)?;
         Ok(Self {
+            kernel: kernel.clone(),
             flags: FrameFile::flags(kernel)?,
             counts: FrameFile::counts(kernel)?,
             cgroups: FrameFile::cgroups(kernel).ok(),
-            cache_is_seen: !mglru_is_on(kernel),
+            cache_leaves_trace: !mglru_is_on(kernel),
             ram: ram.into_iter().map(|(start, end)| (start / PAGE, end / PAGE)).collect(),
         })
     }
 
-    /// Whether unmapped page cache of a cgroup can be found and watched.
-    pub fn sees_cache(&self) -> bool {
-        self.cgroups.is_some() && !self.ram.is_empty() && self.cache_is_seen
+    /// Whether unmapped page cache of a cgroup can be found and sampled.
+    pub fn samples_cache(&self) -> bool {
+        self.cgroups.is_some() && !self.ram.is_empty() && self.cache_leaves_trace
     }
 
     /// Frames of memory in all.
@@ -49,16 +52,9 @@ impl Frames {
     }
 
     /// The chosen pages that a process has in memory, appended to `out`. A process that ended has none.
-    pub fn mapped(&self, kernel: &Kernel, pid: u32, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
+    pub fn mapped(&self, pid: u32, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
         let fail = |e| Error::new("read", format!("/proc/{pid}/pagemap"), e);
-        let mappings = match proc::mappings(kernel, pid) {
-            Err(e) if e.is_gone() => return Ok(()),
-            other => other?,
-        };
-        let map = match PageMap::open(kernel, pid) {
-            Err(e) if e.is_gone() => return Ok(()),
-            other => other?,
-        };
+        let Some((mappings, map)) = address_space(&self.kernel, pid)? else { return Ok(()) };
         for mapping in &mappings {
             let (first, end) = (mapping.start / PAGE, mapping.end / PAGE);
             let mut stretches = Vec::new();
@@ -88,9 +84,7 @@ impl Frames {
         if flags & (flag::ZERO_PAGE | flag::RESERVED | flag::HUGE | flag::NOPAGE) != 0 {
             return Ok(None);
         }
-        #[expect(clippy::cast_precision_loss, reason = "a page is not mapped 2^52 times")]
-        let mappings = self.counts.value(frame)?.unwrap_or(1).max(1) as f64;
-        Ok(Some(1.0 / mappings))
+        Ok(Some(1.0 / float(self.counts.value(frame)?.unwrap_or(1).max(1))))
     }
 
     /// The chosen frames that hold page cache charged to one of `cgroups` and mapped by no process. Reads one entry per
@@ -102,7 +96,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Whether a frame (still) is unmapped page cache of one of `cgroups`.
+    /// The page in a frame, if it (still) is unmapped page cache of one of `cgroups`.
     pub fn cache_frame(&self, cgroups: &[u64], frame: u64) -> Result<Option<Found>> {
         let Some(file) = &self.cgroups else { return Ok(None) };
         if !file.value(frame)?.is_some_and(|inode| inode != 0 && cgroups.contains(&inode)) {
@@ -116,7 +110,7 @@ impl Frames {
     pub fn all(&self, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
         for frame in self.chosen(choice) {
             let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
-            let kind = kind_of(flags).filter(|kind| *kind != PageKind::Cache || self.cache_is_seen);
+            let kind = kind_of(flags).filter(|kind| *kind != PageKind::Cache || self.cache_leaves_trace);
             out.extend(kind.map(|kind| frame_found(frame, kind)));
         }
         Ok(())
@@ -127,9 +121,9 @@ impl Frames {
     }
 }
 
-/// Whether the multi-generational LRU is on. With it, `read` and `write` count a use of the page cache in a way of its own
+/// With the multi-generational LRU, `read` and `write` count a use of the page cache in a way of its own
 /// (`folio_mark_accessed` returns before it clears the idle flag), and DAMON does not see it.
-pub fn mglru_is_on(kernel: &Kernel) -> bool {
+fn mglru_is_on(kernel: &Kernel) -> bool {
     lru_gen::switch(kernel).is_ok_and(|bits| bits & 1 == 1)
 }
 
@@ -147,6 +141,11 @@ fn kind_of(flags: u64) -> Option<PageKind> {
 
 fn frame_found(frame: u64, kind: PageKind) -> Found {
     Found { key: PageKey { space: 0, page: frame }, kind, frame, weight: 1.0, allocated_s: None }
+}
+
+/// The mappings and the page table of a process; `None` if it has ended.
+fn address_space(kernel: &Kernel, pid: u32) -> Result<Option<(Vec<proc::Mapping>, PageMap)>> {
+    proc::mappings(kernel, pid).and_then(|mappings| Ok((mappings, PageMap::open(kernel, pid)?))).unless_gone()
 }
 
 /// At most so many extents are kept; a target so scattered that it has more loses its shortest ones.
@@ -168,10 +167,7 @@ pub fn layout(kernel: &Kernel, pids: &[u32]) -> Result<Layout> {
     let Layout { mut extents, mut names, mut lost_bytes } = Layout::default();
     for pid in pids {
         let fail = |e| Error::new("read", format!("/proc/{pid}/pagemap"), e);
-        let (mappings, map) = match (proc::mappings(kernel, *pid), PageMap::open(kernel, *pid)) {
-            (Err(e), _) | (_, Err(e)) if e.is_gone() => continue,
-            (mappings, map) => (mappings?, map?),
-        };
+        let Some((mappings, map)) = address_space(kernel, *pid)? else { continue };
         for mapping in mappings {
             map.extents(*pid, mapping.start / PAGE, mapping.end / PAGE, &mut extents).map_err(fail)?;
             lost_bytes += thin(&mut extents);

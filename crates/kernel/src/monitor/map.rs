@@ -6,8 +6,10 @@ use std::time::Duration;
 use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
 use lowtide_model::scheme::Scheme;
 use lowtide_model::sharpen::sharpen;
+use lowtide_model::units::{index, integer};
 
 use super::cohort::CohortMonitor;
+use super::damon::Rhythm;
 use super::{Target, find};
 use crate::damon::{KdamondSetup, Operations, TuningGoal};
 use crate::proc::Mapping;
@@ -21,13 +23,13 @@ const PROCESSES: usize = 32;
 /// Regions of one snapshot that are kept, at most; more than a screen has rows.
 const KEPT: usize = 500;
 
-/// So many refusals in a row are not explained by processes that ended.
+/// More refusals in a row than processes that ended explain.
 const REFUSALS: u32 = 20;
 
-/// With a goal, the kernel may look so many times less often than it is told at first, but not more often: that is what
-/// the price cap allows. It sees a goal reached or not over so many aggregations (the values damo uses: 3; its longest
-/// interval is 2,000 times the shortest, which would take minutes to change).
+/// With a goal, the kernel may lengthen the first sampling interval up to this many times, but not shorten it: that is what
+/// the price cap allows. (damo's longest interval is 2,000 times the shortest, which would take minutes to change.)
 const SLOWER: u32 = 20;
+/// Aggregations over which the kernel compares the accesses with the goal; as in damo.
 const GOAL_AGGREGATIONS: u32 = 3;
 
 /// Snapshots after a start that are left out: DAMON begins with few regions and needs some rounds to find the shape.
@@ -37,10 +39,11 @@ const UNSETTLED: u32 = 3;
 #[derive(Debug)]
 pub struct MapMonitor {
     operations: Operations,
-    limit: f64,
+    limit: usize,
     sampling_s: f64,
-    aggregation_s: f64,
-    /// Share of the possible accesses that the kernel shall tune the intervals for.
+    /// Aggregation interval, seconds.
+    pub(super) aggregation_s: f64,
+    /// Share of the possible accesses for which the kernel tunes the intervals.
     goal: Option<f64>,
     /// What the kernel does to the map's regions.
     pub schemes: Vec<Scheme>,
@@ -51,12 +54,12 @@ pub struct MapMonitor {
     extents: Vec<Extent>,
     names: Vec<(u32, Mapping)>,
     pids: Vec<u32>,
-    /// What DAMON was told.
-    told: Option<KdamondSetup>,
-    /// What it shall be told next.
-    wish: Option<KdamondSetup>,
+    /// What DAMON was configured with last.
+    configured: Option<KdamondSetup>,
+    /// The next configuration.
+    pub(super) next: Option<KdamondSetup>,
     settled: u32,
-    /// How often in a row DAMON has refused what it was told.
+    /// How often in a row DAMON has refused a configuration.
     refusals: u32,
     /// Bytes of the target that are too scattered to be mapped, at the last refresh.
     pub lost_bytes: u64,
@@ -65,22 +68,21 @@ pub struct MapMonitor {
 }
 
 impl MapMonitor {
-    /// A map of at most `limit` regions.
-    pub fn new(operations: Operations, limit: f64, sampling_s: f64, aggregation_s: f64, goal: Option<f64>) -> Self {
+    pub(super) fn new(operations: Operations, rhythm: &Rhythm) -> Self {
         Self {
             operations,
-            goal,
+            limit: index(rhythm.map_regions),
+            sampling_s: rhythm.map_sampling_s,
+            aggregation_s: rhythm.map_aggregation_s,
+            goal: rhythm.map_goal,
             schemes: Vec::new(),
             tuned_s: None,
             last_s: None,
-            limit,
-            sampling_s,
-            aggregation_s,
             extents: Vec::new(),
             names: Vec::new(),
             pids: Vec::new(),
-            told: None,
-            wish: None,
+            configured: None,
+            next: None,
             settled: 0,
             refusals: 0,
             lost_bytes: 0,
@@ -88,89 +90,77 @@ impl MapMonitor {
         }
     }
 
-    /// Changes size and rhythm; takes effect with the next refresh.
-    pub fn resize(&mut self, limit: f64, sampling_s: f64, aggregation_s: f64) {
-        (self.limit, self.sampling_s, self.aggregation_s) = (limit, sampling_s, aggregation_s);
+    /// Changes size and intervals, from the next refresh on.
+    pub(super) fn set_rhythm(&mut self, rhythm: &Rhythm) {
+        self.limit = index(rhythm.map_regions);
+        (self.sampling_s, self.aggregation_s) = (rhythm.map_sampling_s, rhythm.map_aggregation_s);
     }
 
-    /// Seconds over which accesses are counted.
-    pub fn aggregation_s(&self) -> f64 {
-        self.aggregation_s
-    }
-
-    /// Looks per second at `regions` regions, for the governor.
-    pub fn looks_per_s(&self, regions: f64) -> f64 {
-        if self.told.is_some() { regions / self.sampling_s } else { 0.0 }
+    /// Access checks per second at `regions` regions, for the governor.
+    pub(super) fn checks_per_s(&self, regions: f64) -> f64 {
+        if self.configured.is_some() { regions / self.sampling_s } else { 0.0 }
     }
 
     /// Walks over the target: where its memory is now.
     pub fn refresh(&mut self, kernel: &Kernel, target: &Target) -> Result<()> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds")]
-        let limit = self.limit as usize;
         let mut setup = KdamondSetup {
             operations: self.operations,
             sampling: Duration::from_secs_f64(self.sampling_s),
             aggregation: Duration::from_secs_f64(self.aggregation_s),
             update: Duration::from_secs_f64(self.aggregation_s),
             min_regions: 10,
-            max_regions: limit,
+            max_regions: self.limit,
             pids: Vec::new(),
             ranges: Vec::new(),
             goal: self.goal.map(|share| goal(share, self.sampling_s)),
             schemes: self.schemes.clone(),
         };
         if target.system {
-            // Whoever acts on the whole system; its frames mean nothing to a reader of the map.
             setup.ranges = system::ram(kernel)?;
         } else if self.operations == Operations::Paddr {
             let layout = find::layout(kernel, &target.pids)?;
             (self.extents, self.names, self.lost_bytes) = (layout.extents, layout.names, layout.lost_bytes);
             // Half the regions for the ranges themselves: DAMON only splits while it has less than half its maximum.
-            setup.ranges = coalesce(&self.extents, limit / 2);
+            setup.ranges = coalesce(&self.extents, self.limit / 2);
         } else {
             setup.pids = target.pids.iter().copied().take(PROCESSES).collect();
             self.lost_processes = self.lost_processes.max(target.pids.len() - setup.pids.len());
             self.names = setup.pids.iter().flat_map(|pid| named(kernel, *pid)).collect();
         }
         let monitors_something = !setup.ranges.is_empty() || !setup.pids.is_empty();
-        self.wish = (monitors_something && self.told.as_ref() != Some(&setup)).then_some(setup);
+        self.next = (monitors_something && self.configured.as_ref() != Some(&setup)).then_some(setup);
         Ok(())
     }
 
-    /// Whether DAMON should be told something.
-    pub fn has_wish(&self) -> bool {
-        self.wish.is_some()
-    }
-
-    /// What DAMON shall be told now, if anything.
-    pub fn take_wish(&mut self) -> Option<KdamondSetup> {
-        let setup = self.wish.take()?;
-        self.told = Some(setup.clone());
+    /// The next configuration, if there is one.
+    pub(super) fn take_setup(&mut self) -> Option<KdamondSetup> {
+        let setup = self.next.take()?;
+        self.configured = Some(setup.clone());
         Some(setup)
     }
 
-    /// DAMON has taken what it was told.
-    pub fn was_told(&mut self) {
+    /// DAMON has taken the configuration.
+    pub(super) fn accepted(&mut self) {
         self.refusals = 0;
-        self.pids = self.told.as_ref().map_or_else(Vec::new, |setup| setup.pids.clone());
+        self.pids = self.configured.as_ref().map_or_else(Vec::new, |setup| setup.pids.clone());
     }
 
-    /// DAMON has refused what it was told, which happens when a process ends between being listed and being told. True
-    /// if it happens too often to be that.
-    pub fn was_refused(&mut self) -> bool {
-        self.told = None;
+    /// DAMON has refused the configuration, as it does if a process ended since it was listed. True if it happens too
+    /// often to be that.
+    pub(super) fn refused_too_often(&mut self) -> bool {
+        self.configured = None;
         self.refusals += 1;
         self.refusals > REFUSALS
     }
 
-    /// Whether another walk over the target is needed before DAMON can be told.
-    pub fn is_lost(&self) -> bool {
-        self.refusals > 0 && self.wish.is_none()
+    /// Whether the target has to be walked over again before DAMON can be configured.
+    pub(super) fn needs_refresh(&self) -> bool {
+        self.refusals > 0 && self.next.is_none()
     }
 
-    /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; made sharper by what the
-    /// `cohort` saw meanwhile.
-    pub fn snapshot(&mut self, t_s: f64, events: &[TraceEvent], cohort: &CohortMonitor) -> Vec<Snapshot> {
+    /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; sharpened by the `cohort`'s
+    /// samples of the same time.
+    pub(super) fn snapshot(&mut self, t_s: f64, events: &[TraceEvent], cohort: &CohortMonitor) -> Vec<Snapshot> {
         self.settled += 1;
         if self.settled <= UNSETTLED {
             return Vec::new();
@@ -193,7 +183,7 @@ impl MapMonitor {
                 let regions: Vec<Region> = events.iter().map(region).collect();
                 to_virtual(t_s, &regions, &self.extents)
             }
-            // Targets are named by their place in what was told; by older kernels by an address, in that order.
+            // Targets are named by their place in the configuration; by older kernels by an address, in that order.
             Operations::Vaddr => events
                 .chunk_by(|a, b| a.target == b.target)
                 .enumerate()
@@ -204,11 +194,10 @@ impl MapMonitor {
                 })
                 .collect(),
         };
-        // A page that is used once between two looks of the cohort is seen by one sample of the map in so many.
-        let floor = (aggregation_s / samples / cohort.sampling_s()).min(1.0);
+        // Of a page that is used once in the cohort's sampling interval, this share of the map's samples finds an access.
+        let floor = (aggregation_s / samples / cohort.size.sampling_s).min(1.0);
         let drawn = self.operations == Operations::Vaddr;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a power of two")]
-        let block = cohort.cohort.block_bytes() as u64;
+        let block = integer(cohort.cohort.block_bytes());
         for snapshot in &mut snapshots {
             let samples = cohort.cohort.samples(snapshot.pid, aggregation_s);
             snapshot.regions = coarsen(sharpen(&snapshot.regions, drawn, &samples, block, floor), KEPT);
@@ -229,8 +218,7 @@ impl MapMonitor {
 /// The goal of so much of the possible accesses, with the sampling interval as the shortest.
 fn goal(share: f64, sampling_s: f64) -> TuningGoal {
     let shortest = Duration::from_secs_f64(sampling_s);
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 10,000")]
-    let access_bp = (share * 1e4).round() as u32;
+    let access_bp = u32::try_from(integer((share * 1e4).round())).unwrap_or(u32::MAX);
     TuningGoal { access_bp, aggregations: GOAL_AGGREGATIONS, shortest, longest: shortest * SLOWER }
 }
 

@@ -5,12 +5,11 @@ pub mod cohort;
 pub mod cohorts;
 pub mod damon;
 pub mod find;
-mod looker;
 pub mod map;
 pub mod mglru;
+mod sampler;
 pub mod smaps;
 mod snapshots;
-pub mod teller;
 
 use lowtide_model::cohort::Totals;
 

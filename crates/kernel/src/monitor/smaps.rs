@@ -13,7 +13,7 @@ use lowtide_model::{AGE_EDGES_S, WINDOWS_S};
 
 use super::Target;
 use crate::proc::parse_mapping;
-use crate::root::{Kernel, Result, keyed};
+use crate::root::{Kernel, Result, UnlessGone, keyed};
 
 /// Bytes of both kinds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -204,10 +204,7 @@ impl SmapsMonitor {
     /// A monitor; fails if a process of the target does not let itself be cleared.
     pub fn new(kernel: &Kernel, target: &Target) -> Result<Self> {
         for pid in &target.pids {
-            match kernel.check_writable(format!("/proc/{pid}/clear_refs")) {
-                Err(e) if !e.is_gone() => return Err(e),
-                _ => {}
-            }
+            kernel.check_writable(format!("/proc/{pid}/clear_refs")).unless_gone()?;
         }
         let kernel = kernel.clone();
         Ok(Self { kernel, reach_s: None, windows: Vec::new(), cycle: None, cycles: 0, growing: Some(0), look: None })
@@ -341,10 +338,8 @@ impl SmapsMonitor {
     fn read(&self, target: &Target) -> Result<Vec<(u32, MappingUse)>> {
         let mut all = Vec::new();
         for pid in &target.pids {
-            let text = match self.kernel.read_text(format!("/proc/{pid}/smaps")) {
-                Err(e) if e.is_gone() => continue,
-                other => other?,
-            };
+            let path = format!("/proc/{pid}/smaps");
+            let Some(text) = self.kernel.read_text(path).unless_gone()? else { continue };
             let resident = parse_mappings(&text).into_iter().filter(|mapping| mapping.resident > 0);
             all.extend(resident.map(|mapping| (*pid, mapping)));
         }
@@ -354,10 +349,7 @@ impl SmapsMonitor {
     /// Begins a cycle.
     fn begin(&mut self, now_s: f64, target: &Target) -> Result<()> {
         for pid in &target.pids {
-            match self.kernel.write(format!("/proc/{pid}/clear_refs"), "1") {
-                Err(e) if !e.is_gone() => return Err(e),
-                _ => {}
-            }
+            self.kernel.write(format!("/proc/{pid}/clear_refs"), "1").unless_gone()?;
         }
         self.cycle = Some(Cycle { start_s: now_s, sizes: sizes(target), due: self.plan(), readings: Vec::new() });
         Ok(())
