@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# `make bench`: how exact lowtide is and what it costs. Prints figures and passes no judgement. About an hour.
+# `make bench`: how exact lowtide is and what it costs. Prints figures without thresholds. About an hour.
 #
 #   scripts/bench.sh [--pypi]                            everything: natively accuracy, cost and peers, in a guest peers, accuracy and reads
 #   scripts/bench.sh [--pypi] accuracy|cost|peers|reads  one of them natively; options are lowtide-bench's
 #   scripts/bench.sh simulated                           the simulated machine: its speed, and the tide curve's band on it
-#   scripts/bench.sh [guest] fidelity [PROGRAM...]       the tide curve's predictions against what happens
+#   scripts/bench.sh [guest] fidelity [PROGRAM...]       the tide curve's predictions, and what happens
 #   scripts/bench.sh coverage                            how often the intervals that lowtide prints hold the truth
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
-#   scripts/bench.sh instructions [--keep]               what lowtide does, in instructions, beside bench/instructions.csv; kept there
+#   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
-#   scripts/bench.sh budgets [PROGRAM...]                budgets against the least that holds, some ten minutes a program
-#   scripts/bench.sh pasted [NAME...]                    programs started afresh under the limits that are pasted, two hours
-#   scripts/bench.sh counted [PROGRAM...]                real programs against what they used, counted by page faults; two minutes each
+#   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
+#   scripts/bench.sh pasted [NAME...]                    programs started again under the limits that are pasted, two hours
+#   scripts/bench.sh counted [PROGRAM...]                real programs, and their use counted by page faults; two minutes each
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
-# --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; what is not
-#          there is left out, with a line `skip - NAME: needs CAPABILITY`.
+# --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; missing
+#          programs are left out, with a line `skip - NAME: needs CAPABILITY`.
 #
 # Environment of `fidelity`: RUNS (1: rounds of half an hour). Of `guest`: KERNEL (6.12), TIMEOUT (1500: seconds for everything
 # in the guest). Of the trials: ROUNDS (1), and what the scripts name.
@@ -32,8 +32,8 @@ target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
 bench=$target/release/lowtide-bench
 venv=$target/bench-venv
 
-# A selection for each place, so that everything together stays below 25 minutes. The guest's is what fits into its
-# 2 GiB and what the fallback cannot see.
+# A selection for each place, so that everything together stays below 25 minutes. The guest's patterns fit into its
+# 2 GiB; they include those that the fallback cannot measure.
 native_patterns=fixed,eighth,islands,sparse,idle-tail,phases,huge,file
 guest_patterns=fixed,islands,sparse,random,stairs,idle-tail,phases,huge,file,read
 
@@ -90,8 +90,8 @@ guest() {
     77) skip "$1 in a guest" "root, to fill the guests' cache once"; return ;;
     *) fail "the guest cannot be prepared (status $status)" ;;
   esac
-  # A look at a page costs some twenty times more there than on a processor; under the usual cap there would be too few
-  # of them to say anything about exactness. Options given later win.
+  # Sampling a page costs some twenty times more there than on a processor; under the usual cap there would be too few
+  # samples to measure exactness. Options given later win.
   local lifted=()
   [ "$1" != accuracy ] || lifted=(--max-overhead 100%)
   [ "$1" != peers ] || lifted=(--max-overhead 100%)
@@ -111,13 +111,13 @@ guest() {
   fi
   local patterns=(--patterns /patterns) clock=host
   [ "$1" != reads ] || patterns=()
-  # Exactness is no matter of the host's load.
+  # Exactness does not depend on the host's load.
   [ "$1" != accuracy ] || clock=virtual
   vm/run --kernel "$kernel" --clock "$clock" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
     lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
 }
 
-# Instructions are counted in a guest; how many a core does in a second is measured here.
+# Instructions are counted in a guest; the rate of a core is measured here.
 instructions() {
   local counted=$target/instructions.csv status=0
   vm/run --kernel 6.12 --prepare || status=$?
@@ -171,7 +171,7 @@ trial_in_guest() {
   for name in bench/trials tests/native scripts; do puts+=(--put "$name:/lowtide/$name"); done
   case $1 in
     wmo)
-      # What takes some three minutes there.
+      # Some three minutes there.
       settings+=("FILES=${FILES:-64}" "SECONDS_OF_REDIS=${SECONDS_OF_REDIS:-120}")
       if compiler "$target/trial-compiler"; then puts+=(--put "$target/trial-compiler:/opt/cc"); fi
       ;;
@@ -193,7 +193,7 @@ trial_in_guest() {
       ;;
     # Not enough for all apps.
     phone) memory=${MEMORY:-1G} ;;
-    # The TLB flusher makes hot memory seen; here it would only take time from what is measured.
+    # The TLB flusher makes hot memory visible to DAMON; here it would only use time.
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
   for name in ROUNDS CONFIGS JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
@@ -214,7 +214,7 @@ trials() {
   return "$status"
 }
 
-# The same in a guest, where generations tell what is old: some seven minutes a program.
+# The same in a guest, where generations give idle ages: some seven minutes a program.
 fidelity_in_guest() {
   local programs=("$@") puts=() file
   [ $# -gt 0 ] || programs=(redis memcached sqlite zstd idle-tail)
@@ -231,7 +231,7 @@ fidelity_in_guest() {
     bash /f.sh "${SECONDS_EACH:-100}" "${programs[@]}"
 }
 
-# What the tide curve predicts against what happens, natively.
+# The tide curve's predictions, and what happens, natively.
 fidelity() {
   local folder
   folder=$target/fidelity-$(date +%Y%m%d-%H%M%S)
@@ -260,7 +260,7 @@ everything() {
   native cost --seconds-per-run 4 || status=1
   title "peers, natively"
   native peers --seconds 20 || status=1
-  title "peers, in a guest (an emulated machine, where nobody else holds DAMON)"
+  title "peers, in a guest (an emulated machine, where DAMON is free)"
   guest peers --only fixed,islands --seconds 20 || status=1
   title "accuracy, in a guest (an emulated machine: its CPU figures are not a real one's)"
   guest accuracy --only "$guest_patterns" || status=1

@@ -31,7 +31,7 @@ status=0
   --configs "${CONFIGS:-orig,rec,thp,ethp-tuned,prcl,prcl-tuned}" --runs "${RUNS:-2}" --swap zram:2G \
   --published --out "target/compare-$(date +%Y%m%d-%H%M%S)" --format markdown >"$tables" || status=$?
 [ -s "$tables" ] || exit "$status"
-# What other measurements wrote below the tables stays.
+# Results of other measurements below the tables stay.
 rest=$(sed -n '/^## /,$p' docs/evaluation.md)
 {
   printf '# Evaluation\n\n'

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The demo's workload: a redis that holds 500,000 keys while its clients read only 25,000 of them, a twentieth.
 #
-# Everything is private and temporary: a unix socket and no port, no file of the data, gone at the end.
+# Everything is private and temporary: a unix socket and no port, no file of the data, all removed at the end.
 #
 #   DEMO_SECONDS   how long the clients read (30)
 #   DEMO_KEYS      how many keys are loaded (500000); a twentieth of them is read

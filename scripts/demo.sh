@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make demo`: measures a redis of which clients use only a twentieth of the keys, and prints what lowtide found. Then such
-# a redis fills up with and without lowtide's agent, which takes back what is idle. Some four minutes.
+# a redis fills up with and without lowtide's agent, which reclaims idle memory. Some four minutes.
 
 set -euo pipefail
 export LC_ALL=C
@@ -25,12 +25,12 @@ interrupted() {
 }
 trap interrupted INT TERM HUP
 
-# The same kind of redis without an agent and with two policies of it, side by side. What this machine lacks is said in a
-# line, and is no failure of the demo.
+# The same kind of redis without an agent and with two policies of it, side by side. A missing capability of this machine is
+# reported in a line, and is no failure of the demo.
 reclaim() {
   local status=0
-  echo "Now a redis that fills up as it serves, on a zram swap: without the agent (none), with WMO's rule (age: what is colder"
-  echo "than 10 s goes, every 40 s), and with the agent's own (auto). A minute each."
+  echo "Now a redis that fills up as it serves, on a zram swap: without the agent (none), with WMO's rule (age: every 40 s,"
+  echo "evicts what is idle for more than 10 s), and with the agent's own (auto). A minute each."
   set -m
   as_root env LOWTIDE="$(realpath -- "$target/release/lowtide")" SECONDS_OF_REDIS="${DEMO_RECLAIM_SECONDS:-60}" AGES='"5s", "10s"' KEYS="${DEMO_KEYS:-400000}" \
     FIGURES=resident_peak,net_peak,net_avg,reads,p50,p99,agent_cpu bench/trials/wmo.sh redis </dev/null &

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make examples`: measures the demo's redis and puts what lowtide printed into README.md and docs/budgets.md, between the
-# lines `<!-- example NAME: begin -->` and `<!-- example NAME: end -->`. What stands there is what a command printed.
+# lines `<!-- example NAME: begin -->` and `<!-- example NAME: end -->`. The text between them is always a command's output.
 
 set -euo pipefail
 export LC_ALL=C

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# In a guest: each program left alone and watched, and while an agent takes whatever was idle for so long; then what the
-# curve of the first predicted beside what happened in the others. `guest-fidelity.sh SECONDS PROGRAM...`
+# In a guest: each program alone, monitored, and with an agent that evicts what was idle for so long; then the prediction of
+# the monitored run's curve beside the results of the others. `guest-fidelity.sh SECONDS PROGRAM...`
 # Programs are patterns by their file's name, or of steady.py.
 
 set -euo pipefail
@@ -16,11 +16,11 @@ echo 2G >"/sys/block/zram$device/disksize"
 mkswap "/dev/zram$device" >/dev/null
 swapon "/dev/zram$device"
 echo y >/sys/kernel/mm/lru_gen/enabled
-# In a huge page, all of it counts as used: what of it would be idle without, nobody can tell.
+# A huge page has one accessed bit, so idle parts of it are not known.
 echo madvise >/sys/kernel/mm/transparent_hugepage/enabled
 lowtide doctor --calibrate >/dev/null
 
-# agent AGE: takes what of anonymous memory was idle for so long, whatever that costs.
+# agent AGE: evicts anonymous memory that was idle for so long, whatever that costs.
 agent() {
   cat >"agent-$1.toml" <<END
 every = "1s"
@@ -41,7 +41,7 @@ END
   agent=$!
 }
 
-# run PROGRAM CONFIG MONITOR: one record, and how much was done.
+# run PROGRAM CONFIG MONITOR: one record, and the work that was done.
 run() {
   local command=(pattern "/patterns/$1.toml" --seconds "$seconds")
   [ -e "/patterns/$1.toml" ] || command=(python3 /steady.py "$1" "$seconds")
@@ -58,6 +58,6 @@ for program in "$@"; do
     kill "$agent"
     wait "$agent"
   done
-  # As it grows: what the machine did not get to is missing, and no more.
+  # After each program: if the guest ends early, only later programs are missing.
   lowtide-bench fidelity --agent "$work"
 done

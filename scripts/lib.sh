@@ -8,7 +8,7 @@ fail() {
 }
 
 # Runs a command as root: directly, or through sudo where there is one. `sudo -n` because neither `make test` nor
-# `make demo` may stop at a password prompt that nobody sees; 126 = not permitted.
+# `make demo` may stop at a hidden password prompt; 126 = not permitted.
 as_root() {
   if [ "$(id -u)" -eq 0 ]; then
     "$@"

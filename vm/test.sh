@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs vm/tests/*.sh, or those named (`vm/test.sh 10-smoke`), on each kernel: every test in a guest of its own, as many guests at
-# a time as there are CPUs, the longest first. Tests named *-once.sh run on the first kernel only: what they are about is not
-# the kernel. A line `# guest: OPTIONS` in a test has vm/run's options for its guest; without, it is one CPU in virtual time.
+# a time as there are CPUs, the longest first. Tests named *-once.sh run on the first kernel only, as they do not
+# depend on the kernel. A line `# guest: OPTIONS` in a test has vm/run's options for its guest; without, it is one CPU in virtual time.
 #
 # Environment: KERNELS, JOBS (guests at a time), TIMEOUT (seconds of the host for a guest), TEST_TIMEOUT (seconds of the guest for a test).
 # Output: what each test printed once it has ended, its lines `ok - `, `not ok - ` and `skip - ` with the kernel before the
@@ -42,7 +42,7 @@ trap 'exit 143' TERM HUP
 puts=(--put vm/tests:/lowtide/vm/tests)
 for path in tests/native/lib.sh workloads/patterns workloads/violent.py; do puts+=(--put "$path:/lowtide/$path"); done
 
-# Runs one test and prints what came of it in one piece.
+# Runs one test and prints its result in one piece.
 one() { # KERNEL TEST
   local kernel=$1 test=$2 log=$work/$1-$2 options status=0 begun=$SECONDS reason
   read -ra options < <(sed -n 's/^# guest: //p' "vm/tests/$test.sh") || true

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `lowtide run`: the program keeps its input, output, exit code and signals; its whole tree is followed; nothing is
+# `lowtide run`: the program keeps its input, output, exit code and signals; its complete tree is followed; nothing is
 # left in the kernel, not even after kill -9.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -52,7 +52,7 @@ if need root "what a killed lowtide left is taken back"; then
   sleep 0.2
   program=$(cat program)
   check "the program outlives a killed lowtide" kill -0 "$program"
-  check "lowtide recover takes back what was left" "$LOWTIDE" recover killed
+  check "lowtide recover undoes what was left" "$LOWTIDE" recover killed
   equals "the kernel is as it was" "$(kernel_state)" "$before"
   between "the record reads up to the last seconds" "$(json killed/summary.json .runtime_s)" 2 10
   kill "$program"

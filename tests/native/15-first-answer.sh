@@ -52,7 +52,7 @@ between "but not where the start-up may have used all of it over and over" \
 equals "few readings have no interval" "$(answer steady steady.used_low_bytes)" null
 
 between "use that doubles at the end is noticed" "$(answer doubles steady.used_max_bytes)" $((195 * mib)) $((230 * mib))
-contains "and is no middle that nobody measured" "$(first_line doubles)" " to 2"
+contains "and no value that was not measured" "$(first_line doubles)" " to 2"
 # Four processes use 60 of the same 100 MiB; smaps does not say whether these are the same 60.
 between "workers share what they share" "$(answer workers steady.used_bytes)" $((60 * mib)) $((125 * mib))
 between "and hold it once" "$(answer workers steady.resident_bytes)" $((95 * mib)) $((150 * mib))

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# `lowtide record`: a process that runs already, a cgroup, the whole system; targets that are gone.
+# `lowtide record`: a process that runs already, a cgroup, the complete system; targets that do not exist.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 cd "$tmp" || exit 1
 before=$(kernel_state)
 
 "$LOWTIDE" record --pid 4194303 --out gone 2>err
-equals "a pid that is gone is exit code 5" $? 5
+equals "a pid without a process is exit code 5" $? 5
 contains "and says so" "$(cat err)" "no such process"
 "$LOWTIDE" record --cgroup /no/such/cgroup --out gone 2>err
 equals "a cgroup that is not there is exit code 5" $? 5

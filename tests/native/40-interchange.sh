@@ -132,7 +132,7 @@ equals "with every percentile" "$(ours three --percentiles 0-100:1 | wc -l)" 101
 "$LOWTIDE" report one workingset --percentiles 50 2>err
 equals "options of damo's rule without it are a usage error" $? 2
 
-# Heatmaps. damo writes times as fractions, though all of them are whole.
+# Heatmaps. damo writes times as fractions, though all of them are integers.
 guide() { "$venv/bin/damo" report heatmap --guide --input "$1" | tr -d '[,)' | awk '$1 == "target_id:" || $1 == "time:" || $1 == "region" { print $2 == "" ? "" : $2, $3, $4 }'; }
 our_guide() {
   "$LOWTIDE" report "$1" heatmap --rule damo --cells 1x1 --json | jq -r '.targets[] | "\(.pid)  ",

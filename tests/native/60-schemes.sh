@@ -30,7 +30,7 @@ if ! [ -e /sys/class/zram-control/hot_add ] && ! modprobe zram 2>/dev/null; then
 fi
 if ! have "a free DAMON"; then
   "$LOWTIDE" run --scheme ethp --out refused -- touch ran 2>err
-  equals "what nobody can do here is not possible" $? 3
+  equals "an impossible scheme is exit code 3" $? 3
   contains "and the reason is said" "$(<err)" "lowtide itself has no action hugepage"
   check "before anything is started" test ! -e ran
 fi
@@ -42,12 +42,12 @@ acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 5% --out "$1" "${@:2}" >o
 check "a program is run with a scheme" acted fixed --scheme lines -- "$PATTERN" "$patterns/fixed.toml" --seconds 25
 applied=$(json fixed/meta.json '.schemes[0].applied_bytes')
 between "what is idle is paged out" "$applied" $((300 * mib)) $((700 * mib))
-between "what is in use hardly comes back" "$(json fixed/meta.json '.schemes[0].returned_bytes // 0')" 0 $((100 * mib))
+between "used memory hardly refaults" "$(json fixed/meta.json '.schemes[0].returned_bytes // 0')" 0 $((100 * mib))
 last=$("$LOWTIDE" report fixed timeline --format csv | awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR > 1 && $at["rss_bytes"] != "" { rss = $at["rss_bytes"] } END { print rss }')
 between "little more than what is in use is left at the end" "$last" $((60 * mib)) $((250 * mib))
 ledger() { json "$1/summary.json" ".ledger.$2"; }
 saved=$(ledger fixed saved_anon_bytes)
-between "the ledger tells the saving" "$saved" $((50 * mib)) $((450 * mib))
+between "the ledger has the saving" "$saved" $((50 * mib)) $((450 * mib))
 between "and that it is less than that net" "$(ledger fixed net_bytes)" 1 "$saved"
 contains "and the page shows it" "$(<fixed/report.html)" "What each scheme did"
 check "what was done is in the record" test "$("$LOWTIDE" report fixed --format csv | grep -c ledger.schemes)" -gt 0

@@ -25,7 +25,7 @@ limit = "64M"
 thp = "never"
 E2
 "$LOWTIDE" compare --suite suite.toml --configs orig,rec,thp,limited --runs 2 --out folder --format json >out.json 2>err
-equals "a program that fails is told by the exit code" $? 1
+equals "the exit code says that a program failed" $? 1
 equals "each program runs in each round and configuration, after a warm-up" "$(json out.json '.runs | length')" 18
 equals "with its figure" "$(json out.json '[.runs[] | select(.program == "quick") | .figure] | unique | .[]')" 42
 equals "set up and cleared before and after each" "$(sort log | uniq -c | awk '{ print $1 $2 }' | paste -sd' ')" "9after 9before"
@@ -56,7 +56,7 @@ if [ -e /sys/class/zram-control/hot_add ] || modprobe zram 2>/dev/null; then
   equals "with THP and swap as they were" "$(state)" "$before"
   done=$(wc -l <slow/runs.jsonl)
   between "with the runs that were made" "$done" 1 2
-  check "it goes on with those that were not" slow
+  check "it continues with the missing runs" slow
   equals "each was made once" "$(awk -F'"' '{ print $8 $11 }' slow/runs.jsonl | sort | uniq -d | wc -l)" 0
   equals "all of them" "$(wc -l <slow/runs.jsonl)" 3
 else

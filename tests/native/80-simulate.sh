@@ -15,18 +15,18 @@ equals "a program is recorded" $? 0
 equals "with what a refault was measured to cost" "$(json fixed/meta.json '.refault_costs.swap_s * 1e6 | round')" 20
 check "the record has a tide curve" "$LOWTIDE" report fixed curve --json --output curve.json
 at() { json curve.json "[.points[] | select(.age_s == $1)][0]$2"; }
-between "what it does not use could be gone" "$(at 5 '.cold[0].at | floor')" $((250 * mib)) $((470 * mib))
+between "unused memory could be evicted" "$(at 5 '.cold[0].at | floor')" $((250 * mib)) $((470 * mib))
 between "what it uses would be kept" "$(at 5 '.kept | floor')" $((55 * mib)) $((300 * mib))
-equals "the summary has the budget that is told for it" "$(json fixed/summary.json .budget.lowtide_bytes)" \
+equals "the summary has the budget of lowtide budget" "$(json fixed/summary.json .budget.lowtide_bytes)" \
   "$("$LOWTIDE" budget fixed --slowdown 2% --json 2>/dev/null | jq '.budgets[] | select(.mechanism == "lowtide").bytes')"
-contains "the table tells the price" "$("$LOWTIDE" report fixed curve)" "20 µs from swap and 100 µs (assumed) from a file"
+contains "the table has the cost of a refault" "$("$LOWTIDE" report fixed curve)" "20 µs from swap and 100 µs (assumed) from a file"
 for format in svg png html csv; do check "it is made as $format" "$LOWTIDE" report fixed curve --format $format --output curve.$format; done
 contains "it is part of the page" "$(<fixed/report.html)" "Tide curve"
 
 printf '[cold.age]\nanon = "5s"\nevery = "5s"\n[prcl.schemes]\nuse = ["prcl-tuned"]\n' >policies.toml
 check "policies are tried on what was recorded" "$LOWTIDE" simulate --record fixed --policy policies.toml --json --output sim.json
 equals "beside nothing" "$(json sim.json '[.[].policy] | join(" ")')" "nothing cold prcl"
-between "what is idle would have gone" "$(json sim.json '.[1].out_bytes[0] | floor')" $((50 * mib)) $((460 * mib))
+between "idle memory would have been evicted" "$(json sim.json '.[1].out_bytes[0] | floor')" $((50 * mib)) $((460 * mib))
 equals "nothing goes by itself" "$(json sim.json '.[0].out_bytes[0]')" 0
 
 check "a scenario is simulated" "$LOWTIDE" simulate --scenario "$scenarios/web-and-batch.toml" --policy "$scenarios/policies.toml" --json --output one.json
@@ -49,6 +49,6 @@ contains "which is said" "$(<err)" "not simulated"
 equals "a record that is not there" $? 5
 "$LOWTIDE" run --monitor none --out blind -- true >out 2>err
 "$LOWTIDE" simulate --record blind 2>err
-equals "a record that tells no use cannot be replayed" $? 3
+equals "a record without use cannot be replayed" $? 3
 "$LOWTIDE" report blind curve >out 2>err
 contains "and has no curve" "$(<err)" "no tide curve"

@@ -16,13 +16,13 @@ equals "a saving is worth money" \
   "$(json one.json '[.policies[] | (.money_per_month - 3 * .net_bytes / 1e9) | fabs < 1e-6] | all')" true
 equals "and sure within an interval" \
   "$(json one.json '[.policies[] | .saved_interval_percent[0] <= .saved_percent and .saved_percent <= .saved_interval_percent[1]] | all')" true
-equals "workloads are told one by one" "$(wc -l <each.csv)" $((1 + 3 * 12 * 5))
+equals "workloads are reported one by one" "$(wc -l <each.csv)" $((1 + 3 * 12 * 5))
 check "on one thread" "$LOWTIDE" fleet replay fleet --price 3 --threads 1 --json --output two.json
 check "it is the same to the last digit" cmp one.json two.json
 for format in text html svg png csv; do check "it is written as $format" "$LOWTIDE" fleet replay fleet --format $format --output fleet.$format; done
-contains "the page tells what is meant" "$(<fleet.html)" "Net saving"
+contains "the page explains its figures" "$(<fleet.html)" "Net saving"
 
-check "workloads are told apart by a label" "$LOWTIDE" fleet replay fleet --price 3 --by kind --json --output by.json
+check "workloads are grouped by a label" "$LOWTIDE" fleet replay fleet --price 3 --by kind --json --output by.json
 equals "and add up" "$(json by.json '([.by.values[].policies[0].had_bytes] | add) / .policies[0].had_bytes | (. - 1 | fabs) < 1e-6')" true
 equals "the sum is the same" "$(json by.json .policies)" "$(json one.json .policies)"
 "$LOWTIDE" fleet replay fleet --by none --output without.txt
@@ -32,7 +32,7 @@ for age in eager:10s late:2m; do
   printf '[%s.age]\nanon = "%s"\nfile = "%s"\nevery = "10s"\nbrakes = { slowdown = "100%%", pressure = "100%%" }\n' "${age%:*}" "${age#*:}" "${age#*:}"
 done >policies.toml
 "$LOWTIDE" fleet replay fleet --policy policies.toml --json --output ages.json
-equals "the older it must be, the less goes and comes back" \
+equals "a higher age evicts less and refaults less" \
   "$(json ages.json '.policies | .[0].saved_percent > .[1].saved_percent and .[0].back_bytes_per_s > .[1].back_bytes_per_s')" true
 printf '[p.pressure]\n' >pressure.toml
 "$LOWTIDE" fleet replay fleet --policy pressure.toml 2>err
@@ -41,18 +41,18 @@ contains "which is said" "$(<err)" "no recording has"
 
 check "settings are searched" "$LOWTIDE" fleet tune fleet --policy promotion --rate 1% --tries 24 --json --output tuned.json
 equals "those found stay within the limit" "$(json tuned.json '.tuned.chosen_rate_percent <= 1')" true
-equals "and are told of hosts that had no say" "$(json tuned.json '.tuned.held_out and .hosts < 12')" true
+equals "and are reported for hosts that were held out" "$(json tuned.json '.tuned.held_out and .hosts < 12')" true
 json tuned.json .tuned.toml >tuned.toml
 check "they are a policy's file" "$LOWTIDE" fleet replay fleet --policy tuned.toml --output tuned.txt
 check "and can be drawn" "$LOWTIDE" fleet tune fleet --policy age --rate 1000% --tries 16 --format html --output tuned.html
-# What is idle for two minutes at most comes back every minute somewhere.
+# Memory that is idle for two minutes at most refaults every minute somewhere.
 "$LOWTIDE" fleet tune fleet --policy age --rate 0% --tries 8 2>err
 equals "a limit that none keeps is an error" $? 3
 contains "that says what was least" "$(<err)" "the least was"
 "$LOWTIDE" fleet tune fleet --policy guard 2>err
 equals "so is a policy without settings" $? 2
 
-# A file that is cut off, and one of somebody else's.
+# An incomplete file, and one that another program wrote.
 file=$(find fleet -name '*.parquet' | sort | head -n 1)
 truncate -s -100 "$file"
 echo nonsense >"${file%/*}/1-2.parquet"
@@ -104,13 +104,13 @@ some() { [ -n "$(find told -name '*.parquet' 2>/dev/null)" ]; }
 check "$written" wait_for 150 some
 kill "$agent"
 wait "$agent"
-equals "it ends when it is told to" $? 0
-check "what was told is replayed" "$LOWTIDE" fleet replay told --by app --json --output told.json
+equals "it ends on a signal" $? 0
+check "its telemetry is replayed" "$LOWTIDE" fleet replay told --by app --json --output told.json
 equals "under the workload's own label" "$(json told.json '[.by.values[].value] | join(" ")')" pattern
 "$LOWTIDE" fleet replay told --by cluster --json --output cluster.json
 equals "or that of all" "$(json cluster.json '[.by.values[].value] | join(" ")')" test
-between "what was there is in it" "$(json told.json '.policies[0].had_bytes | floor')" $((200 * mib)) $((700 * mib))
-between "and what was idle" "$(json told.json '.policies[0].cold_bytes | floor')" $((100 * mib)) $((560 * mib))
+between "with the memory that it held" "$(json told.json '.policies[0].had_bytes | floor')" $((200 * mib)) $((700 * mib))
+between "and the idle memory" "$(json told.json '.policies[0].cold_bytes | floor')" $((100 * mib)) $((560 * mib))
 between "nothing was taken" "$(resident "$program")" $((500 * mib)) $((600 * mib))
 stop "$program"
 rmdir "$group/job" "$group"

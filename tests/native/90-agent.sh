@@ -6,7 +6,7 @@
 cd "$tmp" || exit 1
 mib=1048576
 chmod 755 "$tmp"
-names=("what goes to the background is paged out" "and what comes back is fetched" "hints of others are refused")
+names=("a workload in the background is paged out" "and fetched when it returns" "hints of other users are refused")
 need root "${names[@]}" || exit 0
 if [ ! -e /sys/class/zram-control/hot_add ]; then
   for name in "${names[@]}"; do skip "$name" zram; done
@@ -106,10 +106,10 @@ between "nothing is taken while the stop file is there" "$(resident "$program")"
 rm /run/lowtide/stop
 kill "$agent"
 wait "$agent"
-equals "it ends when it is told to" $? 0
-equals "and its socket is gone" "$(ls socket 2>/dev/null)" ""
+equals "it ends on a signal" $? 0
+equals "and its socket is removed" "$(ls socket 2>/dev/null)" ""
 
-# Of cgroups of version 1 the kernel takes no orders: memory is looked for by its addresses.
+# The kernel has no reclaim request for cgroups of version 1: memory is found by its addresses.
 reclaimed="what is idle goes, by its addresses"
 if have "cgroup v1"; then
   group=/sys/fs/cgroup/memory$(awk -F: '$2 == "memory" { print $3 }' /proc/self/cgroup)/lowtide-test-$$
@@ -140,7 +140,7 @@ EOF
   check "$reclaimed" wait_for 90 few
   # Blocks are tried, and those in use come back once or twice; never all of it again and again.
   between "and what is in use stays" "$(resident "$program")" $((60 * mib)) $((110 * mib))
-  between "what comes back is little" \
+  between "few pages refault" \
     "$(awk '$1 == "total_workingset_refault_anon" { print $2 }' "$group/job/memory.stat")" 0 40000
   swapoff "/dev/zram$device"
   check "that swap is turned off is noticed" wait_for 10 grep -q 'held cgroup=all policy=eager by=swap' log

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is shipped for systemd, Kubernetes, Prometheus and Grafana: held against schemas, the agent's own check, and the metrics that it serves.
+# Files for systemd, Kubernetes, Prometheus and Grafana: checked against schemas, the agent's own check, and the metrics that it serves.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh

@@ -7,8 +7,8 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 mib=1048576
-need root "the agent is seen" || exit 0
-need "command python3" "the agent is seen" || exit 0
+need root "the live page and lowtide top" || exit 0
+need "command python3" "the live page and lowtide top" || exit 0
 before=$(kernel_state)
 groups=/sys/fs/cgroup
 have "cgroup v1" && groups=/sys/fs/cgroup/memory
@@ -27,7 +27,7 @@ give_back() {
 }
 ended=0
 trap 'ended=$?; give_back; (exit "$ended"); finish_test' EXIT
-mkdir -p "$groups/$own/app" "$groups/$own/$odd" || { skip "the agent is seen" "a writable memory cgroup"; exit 0; }
+mkdir -p "$groups/$own/app" "$groups/$own/$odd" || { skip "the live page and lowtide top" "a writable memory cgroup"; exit 0; }
 if [ -e /sys/class/zram-control/hot_add ]; then
   device=$(cat /sys/class/zram-control/hot_add)
   echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
@@ -69,7 +69,7 @@ agent --dry-run
 equals "a socket is for its owner alone" "$(stat -c %a http.sock)" 600
 sleep 1.5
 contains "top speaks through it" "$("$LOWTIDE" top --socket http.sock)" "/$own/app"
-equals "and tells the same as JSON" "$("$LOWTIDE" top --socket http.sock --json | jq -r .agent.dry_run)" true
+equals "and prints the same as JSON" "$("$LOWTIDE" top --socket http.sock --json | jq -r .agent.dry_run)" true
 stop "$running"
 equals "its file goes with the agent" "$(ls http.sock 2>/dev/null)" ""
 
@@ -81,7 +81,7 @@ if have "command openssl" && openssl req -x509 -newkey rsa:2048 -nodes -days 2 -
     "$tmp/token" "$tmp/certificate.pem" "$tmp/key.pem" | config 127.0.0.1:0
   agent
   "$LOWTIDE" top --once --url "$(url)" --certificate certificate.pem >/dev/null 2>err
-  equals "without the token nothing is told" $? 4
+  equals "without the token nothing is served" $? 4
   check "with token and certificate it is" \
     "$LOWTIDE" top --once --url "$(url)" --certificate certificate.pem --token-file token
   equals "curl agrees" "$(status --cacert certificate.pem -H "Authorization: Bearer $(cat token)" "$(url)metrics")" 200
@@ -103,11 +103,11 @@ start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$groups/$own/a
   "$PATTERN" "$patterns/fixed.toml" --seconds 300 >/dev/null
 row() { curl -sS "${at}api/workloads" | jq -r ".workloads[] | select(.name == \"/$own/app\") | .$1"; }
 full() { [ "$(row memory_bytes | cut -d. -f1)" -gt $((500 * mib)) ]; }
-check "a workload's memory is told" wait_for 20 full
+check "a workload's memory is shown" wait_for 20 full
 if [ -n "$device" ]; then
   "$LOWTIDE" hint background --cgroup "$own/app" --socket "$tmp/hints"
   stowed() { [ "$(row last_action.what)" = stow ]; }
-  check "what is done to it is told" wait_for 20 stowed
+  check "its actions are shown" wait_for 20 stowed
 fi
 contains "top shows it, without a terminal as a table" "$("$LOWTIDE" top --url "$at" | tail -n 2)" "/$own/app"
 
@@ -144,7 +144,7 @@ then check "in a terminal keys work, and it is given back as it was" python3 ter
 curl -sS "${at}api/workloads" >overview.json
 curl -sS "${at}api/workloads/$(row id)" >detail.json
 page=("rows are there" "a click shows ages and actions with reasons" "and the curve" "what names hold is only text" \
-  "it fits a window of 1280" "it fits a window of 420" "five hundred workloads" "a workload that is gone" "no workloads" \
+  "it fits a window of 1280" "it fits a window of 420" "five hundred workloads" "a workload that ended" "no workloads" \
   "a lost connection is said")
 check "data of a busy agent has the real one's form" python3 "$repository/tests/native/live_page_data.py" overview.json detail.json . 500
 if ! ensure_command chromium chromium >/dev/null 2>err; then
@@ -209,7 +209,7 @@ tell fake "/api/workloads gone.json"
 tell fake "/api/workloads/1000 !"
 told "the page: ${page[7]}" wait "document.querySelector('tr.detail').textContent.includes('This workload is gone') && document.querySelector('.curve svg')"
 tell fake "/api/workloads stopped.json"
-told "that the agent is stopped is seen" wait "document.querySelector('#mode').textContent === 'stopped' && document.querySelector('#held').textContent.includes('/run/stop<i> is there')"
+told "the page shows that the agent is stopped" wait "document.querySelector('#mode').textContent === 'stopped' && document.querySelector('#held').textContent.includes('/run/stop<i> is there')"
 tell fake "/api/workloads empty.json"
 tell click "tr.row button"
 told "the page: ${page[8]}" wait "!document.querySelector('#empty').hidden && document.querySelectorAll('tr.row').length === 0"
@@ -218,7 +218,7 @@ told "the real agent again" wait "document.querySelectorAll('tr.row').length ===
 equals "nothing was blocked, and nothing went wrong" "$(tell problems; echo "$reply")" "[]"
 stop "$running"
 told "the page: ${page[9]}" wait "document.querySelector('#lost').textContent.includes('No answer from the agent since') && !document.querySelector('#lost').hidden"
-equals "and what was known stays" "$(tell "eval document.querySelectorAll('tr.row').length"; echo "$reply")" 2
+equals "and the last figures stay" "$(tell "eval document.querySelectorAll('tr.row').length"; echo "$reply")" 2
 address=${at#http://}
 config "${address%/}" </dev/null
 agent

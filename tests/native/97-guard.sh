@@ -5,7 +5,7 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
-names=("of two that thrash, one waits" "and the other gets on" "one that hangs leaves nobody waiting" "killed, it leaves nobody waiting" "nobody was killed")
+names=("of two that thrash, one waits" "and the other makes progress" "one that hangs leaves nothing paused" "killed, it leaves nothing paused" "nothing was killed")
 need root "${names[@]}" || exit 0
 need "cgroup v1" "${names[@]}" || exit 0
 freezer=$(awk '/ - cgroup / && $NF ~ /(^|,)freezer(,|$)/ { print $5 }' /proc/self/mountinfo)

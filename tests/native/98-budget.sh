@@ -9,11 +9,11 @@ mib=1048576
 # Of a start-up slow enough to read what it uses.
 start "$LOWTIDE" run --out slow -- /usr/bin/python3 "$repository/workloads/phased.py" 300 40 18 --start 6 >slow.out 2>slow.err
 slow=$started
-# Longer than the ten seconds that are needed: where looking is dear, the price has the look wait.
+# Longer than the ten seconds that are needed: where sampling is expensive, the price cap delays it.
 start "$LOWTIDE" budget --duration 20s --json --out endless -- "$PATTERN" "$patterns/fixed.toml" --seconds 300 >endless.json 2>endless.err
 endless=$started
 if have root; then
-  # 96 MiB on tmpfs that nobody looks at again: they have nowhere to go.
+  # 96 MiB on tmpfs that are not used again: they cannot be evicted.
   start "$LOWTIDE" budget --no-swap --json --out tmpfs -- sh -c 'head -c 96M /dev/zero >"$0" && sleep 11; rm "$0"' "/dev/shm/lowtide-test-$$" >tmpfs.json 2>tmpfs.err
   tmpfs=$started
   # The same locked in memory, or not: with swap the one could go.
@@ -32,7 +32,7 @@ time.sleep(24)'
   recorders=("${all_started[@]: -2}")
 fi
 "$LOWTIDE" budget --json --out first -- "$PATTERN" "$patterns/fixed.toml" --seconds 12 >first.json 2>err
-equals "a program is measured and its budgets told" $? 0
+equals "a program is measured and its budgets reported" $? 0
 of() { json "$1" ".budgets[] | select(.mechanism == \"$2\") | .bytes"; }
 between "App-MaxRSS is what it ever touched" "$(of first.json app-maxrss)" $((510 * mib)) $((530 * mib))
 own=$(of first.json lowtide)
@@ -56,11 +56,11 @@ fi
 wait "$slow"
 between "with swap that was asked for, it may be less" \
   "$("$LOWTIDE" budget slow --with-swap 64M --emit slurm 2>/dev/null | sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p')" 230 280
-equals "a record tells the same" "$(of <("$LOWTIDE" budget first --json) lowtide)" "$own"
+equals "a record gives the same" "$(of <("$LOWTIDE" budget first --json) lowtide)" "$own"
 between "without swap what is idle stays" "$(of <("$LOWTIDE" budget first --no-swap --json) lowtide)" $((500 * mib)) $((540 * mib))
 cp -r first second
 "$LOWTIDE" budget first second first >both
-contains "several records are told one by one" "$(<both)" "Record by record"
+contains "several records are reported one by one" "$(<both)" "Record by record"
 equals "and each once" "$(grep -cE '(first|second) +- ' both)" 2
 contains "a unit's drop-in" "$("$LOWTIDE" budget first --emit systemd)" "MemoryMax="
 contains "a batch script's line" "$("$LOWTIDE" budget first --emit slurm)" "#SBATCH --mem="
@@ -93,7 +93,7 @@ equals "so is a slowdown that makes no sense" $? 2
 "$LOWTIDE" budget >out 2>err
 equals "and nothing to measure" $? 2
 
-names=("a budget is proven by runs under it" "and so it is told from then on" "one that no run can start in is no crash")
+names=("a budget is verified by runs under it" "and is reported as verified from then on" "one too small to start in is no crash")
 if need root "${names[@]}"; then
   "$LOWTIDE" budget first --no-swap --verify --runs 1 --json >verify.json 2>err
   equals "${names[0]}" "$(json verify.json '[.verify.tried[] | select(.mechanism == "lowtide") | .holds] | all')" true

@@ -163,7 +163,7 @@ kernel_state() {
     [ ! -e "$journal" ] || [ -e "/proc/$pid" ] || echo "$journal"
   done
   awk '{ print $1 }' /proc/swaps
-  # A mount of its own, as nobody need have mounted it; in a name space of its own, as nobody must see that.
+  # A mount of its own, as it may not be mounted; in a name space of its own, so that it is not visible outside.
   if have tracefs && have root; then
     # shellcheck disable=SC2016  # expanded by the inner shell
     unshare --mount sh -c 'mount -t tracefs none "$1" && ls -1 "$1/instances"' sh "$tmp"

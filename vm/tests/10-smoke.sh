@@ -23,7 +23,7 @@ if need PSI "memory pressure is reported"; then
   check "memory pressure is reported" grep -q '^full avg10=.* total=[0-9]' /proc/pressure/memory
 fi
 
-# seen_hot PID: how many bytes of the process DAMON saw used, once it has settled, within a minute. Without lowtide: this tests the rig.
+# seen_hot PID: bytes of the process that DAMON found used, once it has settled, within a minute. Without lowtide: this tests the rig.
 seen_hot() {
   local admin=/sys/kernel/mm/damon/admin/kdamonds all=18446744073709551615 kdamond region bytes=0
   kdamond=$admin/0
@@ -60,7 +60,7 @@ seen_hot() {
 }
 
 # What the emulator hides without its TLB flusher (see vm/guest/flusher.c): it reads 0 then.
-if need "DAMON vaddr" "hot memory is seen as hot" && need "a free DAMON" "hot memory is seen as hot"; then
+if need "DAMON vaddr" "DAMON finds hot memory hot" && need "a free DAMON" "DAMON finds hot memory hot"; then
   # Newer kernels have DAMON at work from the start; it is there for one user at a time.
   stat=/sys/module/damon_stat/parameters/enabled
   stat_was=$(cat "$stat" 2>/dev/null)
@@ -68,15 +68,15 @@ if need "DAMON vaddr" "hot memory is seen as hot" && need "a free DAMON" "hot me
   sed 's/"max"/100/' "$patterns/tight.toml" >"$tmp/tight.toml"
   start "$PATTERN" "$tmp/tight.toml"
   sleep 2
-  between "hot memory is seen as hot" "$(seen_hot "$started")" 3000000 16000000
+  between "DAMON finds hot memory hot" "$(seen_hot "$started")" 3000000 16000000
   stop "$started"
   [ "$stat_was" != Y ] || echo Y >"$stat"
 fi
 announced "doctor names the monitor that a run uses"
 # Somebody else has DAMON.
-if need "a free DAMON" "and the next best where somebody holds DAMON"; then
+if need "a free DAMON" "and the next best where DAMON is in use"; then
   start "$LOWTIDE" run --max-overhead 100% --out "$tmp/holder" -- sleep 60 2>/dev/null
   wait_for 30 grep -qsx on /sys/kernel/mm/damon/admin/kdamonds/0/state
-  announced "and the next best where somebody holds DAMON"
+  announced "and the next best where DAMON is in use"
   stop "$started"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Cohort and map on this kernel's DAMON, against programs whose working set is known; and what is left of them.
-# The price cap is lifted: under emulation a look costs twenty times what it does on a processor.
+# The price cap is lifted: under emulation a sample costs twenty times as much as on a processor.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
@@ -23,7 +23,7 @@ between "their working set of 1 s" "$(median_reading islands 1)" $((55 * mib)) $
 sed 's/"max"/100/' "$patterns/tight.toml" >tight.toml
 check "4 MiB in a tight loop are recorded" run tight tight.toml 20
 between "their working set of 1 s" "$(median_reading tight 1)" $((3 * mib)) $((6 * mib))
-# Under emulation everything takes longer than the program is told.
+# Under emulation a program takes longer than its argument says.
 "$LOWTIDE" run --monitor damon --max-overhead 100% --out violent -- python3 "$repository/workloads/violent.py" 12 2>err
 equals "a program that changes its address space violently ends well" $? 0
 equals "and DAMON follows it to its end" "$(json violent/meta.json '.notes[] | select(test("stopped|had not set"))')" ""
@@ -45,5 +45,5 @@ check "the program of a killed lowtide lives on" kill "$(cat program)"
 check "what a killed lowtide left is taken back" "$LOWTIDE" recover first
 equals "and the kernel is as it was" "$(kernel_state)" "$before"
 check "the record of a killed lowtide reads" "$LOWTIDE" report first
-check "doctor tells what this kernel can do" "$LOWTIDE" doctor
+check "doctor reports what this kernel can do" "$LOWTIDE" doctor
 equals "and changes nothing" "$(kernel_state)" "$before"

@@ -23,7 +23,7 @@ check "64 MiB in use of 512 are recorded" run fixed fixed 26
 equals "by generations" "$(json fixed/summary.json .monitor.backend)" mglru
 between "their working set of 1 s" "$(median_reading fixed 1)" $((60 * mib)) $((70 * mib))
 between "and of 5 s" "$(median_reading fixed 5)" $((60 * mib)) $((70 * mib))
-# An average over the rounds, the first of which saw all memory being made.
+# An average over the rounds; in the first one all memory was first touched.
 between "what was idle for 5 s" "$(json fixed/summary.json '.cold[] | select(.age_s == 5) | .anon_bytes')" \
   $((300 * mib)) $((460 * mib))
 

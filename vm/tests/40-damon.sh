@@ -68,7 +68,7 @@ kill -s STOP "$started"
 sleep 20
 kill -s CONT "$started"
 wait "$started"
-equals "a recorder that was stopped goes on" $? 0
+equals "a recorder that was stopped continues" $? 0
 contains "and says what it has lost" "$(notes late)" "trace events were lost"
 between "with a true working set" \
   "$(median_reading late 1)" $((58 * mib)) $((72 * mib))

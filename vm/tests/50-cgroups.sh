@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # guest: --no-flusher
-# Cgroups of version 2: below a delegated one without root, gone and made again under the same name, short of memory.
+# Cgroups of version 2: below a delegated one without root, removed and made again under the same name, short of memory.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh

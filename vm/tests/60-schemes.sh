@@ -12,7 +12,7 @@ acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" 
 used() { json "$1/meta.json" ".schemes[0].$2"; }
 
 check "the kernel carries out a scheme" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 28
-equals "on page frames, which others' can be told from" "$(used fixed by)" "the kernel's DAMON, on page frames"
+equals "on page frames, which have an owner" "$(used fixed by)" "the kernel's DAMON, on page frames"
 # How much of it in the time depends on the machine that emulates this one.
 between "what is idle is paged out" "$(used fixed applied_bytes)" $((64 * mib)) $((900 * mib))
 between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((8 * mib)) $((500 * mib))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Quotas, dry runs and the whole system: what is lowtide's affair more than the kernel's.
+# Quotas, dry runs and the complete system: lowtide's part more than the kernel's.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh

@@ -74,27 +74,27 @@ rm stop
 few() { [ "$(held "$1")" -lt $((110 * mib)) ]; }
 wait_for 240 few job-idle
 between "of 512 MiB what is in use stays" "$(held job-idle)" $((60 * mib)) $((110 * mib))
-between "what comes back is next to nothing" \
+between "almost nothing refaults" \
   "$(awk '$1 == "workingset_refault_anon" { print $2 }' "$root/job-idle/memory.stat")" 0 2000
 between "what is excluded is left alone" "$(held spared)" $((500 * mib)) $((600 * mib))
 scrape() { curl -sf http://127.0.0.1:9465/metrics 2>/dev/null || python3 -c '
 import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:9465/metrics").read().decode())'; }
 value() { awk -v want="$1" 'index($0, want) == 1 { print $NF }' metrics; }
-# Figures are those of the last round, which may have begun before the last of it was gone.
+# Figures are those of the last round, which may have begun before the eviction ended.
 paged_out="lowtide_agent_swapped_bytes{cgroup=\"/$name/job-idle\""
 published() {
   scrape >metrics
   [ "$(value "$paged_out" | cut -d. -f1)" -gt $((400 * mib)) ]
 }
-check "metrics tell what was paged out" wait_for 20 published
-between "metrics tell the true working set" \
+check "metrics report what was paged out" wait_for 20 published
+between "metrics report the true working set" \
   "$(value "lowtide_agent_workingset_bytes{cgroup=\"/$name/job-idle\",policy=\"auto\",type=\"anon\",window=\"5s\"}")" \
   $((60 * mib)) $((70 * mib))
 between "and what is saved, net" "$(value "lowtide_agent_saved_net_bytes{cgroup=\"/$name/job-idle\"")" \
   $((300 * mib)) $((460 * mib))
 
-equals "what lowtide takes is not thought to be another's doing" "$(grep -c 'somebody else' log)" 0
+equals "lowtide's own reclaim is not taken for another program's" "$(grep -c 'somebody else' log)" 0
 
 # What is frozen, or does nothing, is in the background.
 in_group app-frozen python3 -c '
@@ -112,9 +112,9 @@ check "what is frozen is paged out" wait_for 90 stowed app-frozen
 check "what does nothing is paged out" wait_for 60 stowed app-idle
 echo 0 >"$root/app-frozen/cgroup.freeze"
 hot() { [ "$(held app-frozen)" -gt $((60 * mib)) ]; }
-check "what goes on has what it uses back" wait_for 40 hot
+check "a continued workload has its memory again" wait_for 40 hot
 
-# Settings are read anew; a mistake changes nothing.
+# Settings are read again; a mistake changes nothing.
 echo 'evry = 1' | cat - agent.toml >new.toml && mv agent.toml right.toml && mv new.toml agent.toml
 kill -HUP "$running"
 wait_for 5 grep -q '^error' log
@@ -138,8 +138,8 @@ sleep 6
 check "one that was killed is followed by another" kill -0 "$running"
 kill "$running"
 wait "$running"
-equals "which ends when it is told to" $? 0
-check "what it saw is written down" "$LOWTIDE" fleet replay told --json --output told.json
+equals "which ends on a signal" $? 0
+check "its telemetry can be replayed" "$LOWTIDE" fleet replay told --json --output told.json
 between "of all workloads" "$(jq '.policies[0].had_bytes | floor' told.json)" $((20 * mib)) $((2000 * mib))
 
 for pid in "${all_started[@]}"; do stop "$pid"; done

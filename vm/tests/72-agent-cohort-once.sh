@@ -70,13 +70,13 @@ scrape >metrics
 between "the working set is the true one" "$(value "$used")" $((55 * mib)) $((73 * mib))
 "$LOWTIDE" run --monitor damon -- true 2>err
 equals "DAMON is held by the agent meanwhile" $? 6
-contains "and it is said by whom" "$(cat err)" "another lowtide, pid"
+contains "and the message names the holder" "$(cat err)" "another lowtide, pid"
 
 rm stop
 few() { [ "$(held job-memory)" -lt $((110 * mib)) ]; }
 check "what is idle is evicted" wait_for 240 few
 between "and what is in use stays" "$(held job-memory)" $((60 * mib)) $((110 * mib))
-between "what comes back is next to nothing" \
+between "almost nothing refaults" \
   "$(awk '$1 == "workingset_refault_anon" { print $2 }' "$root/job-memory/memory.stat")" 0 2000
 
 # With another source by name, DAMON is free again.

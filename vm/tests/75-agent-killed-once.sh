@@ -108,7 +108,7 @@ check "what was hinted at is paged out" test "$(held hinted)" -lt $((40 * mib))
 
 # What it knew at its end is there at its next start.
 end_agent
-equals "it ends when it is told to" $? 0
+equals "it ends on a signal" $? 0
 contains "the hint is kept" "$(cat state)" '"hints":{"'
 : >log
 agent

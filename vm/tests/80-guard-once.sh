@@ -94,7 +94,7 @@ check "and the log says so" wait_for 5 grep -q ^pause log
 stop "$running"
 check "ended, all run" at 2 cgroup.freeze 0
 kill -0 "$one" && kill -0 "$two"
-equals "nobody was killed" $? 0
+equals "nothing was killed" $? 0
 stop "$one"; stop "$two"
 empty() { rmdir "$root/one" "$root/two"; rmdir "$root"; }
 wait_for 10 empty 2>/dev/null
