@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use lowtide::compare::outcome::{RunOutcome, Outcomes};
+use lowtide::compare::outcome::{Outcomes, RunOutcome};
 use lowtide::compare::tables::counting;
 use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts, Point};

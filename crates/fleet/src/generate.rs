@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use lowtide_model::kind::Kind;
 use lowtide_model::random::Random;
 use lowtide_model::target::TargetId;
+use lowtide_model::units::integer;
 use lowtide_policy::sim::load::{AccessPattern, Foreground, Load, Part};
 use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
@@ -72,8 +73,7 @@ fn log_normal(middle: f64, spread: f64, random: &mut Random) -> f64 {
 }
 
 fn part(mib: f64, uses: AccessPattern, random: &mut Random) -> Part {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "pages of a part; saturates")]
-    let pages = (mib * 256.0 / f64::from(GROUPS)).max(1.0) as u32;
+    let pages = u32::try_from(integer(mib * 256.0 / f64::from(GROUPS)).max(1)).unwrap_or(u32::MAX);
     let mut part = Part::new(Kind::of(random.chance() < 0.8), uses, pages, GROUPS);
     part.ratio = 1.5 + 3.0 * random.chance();
     part
@@ -172,10 +172,10 @@ pub fn host(
     plan: &FleetPlan,
     host: u32,
     each_day: &mut dyn FnMut(&[TelemetryRow]) -> Result<(), TelemetryError>,
-) -> Result<u64, TelemetryError> {
+) -> Result<usize, TelemetryError> {
     let mut machine = Simulated::new(setup(plan, host));
     let mut collector = Collector::default();
-    let (mut rows, mut count, mut until_s) = (Vec::new(), 0u64, DAY_S);
+    let (mut rows, mut count, mut until_s) = (Vec::new(), 0, DAY_S);
     while machine.step() {
         if !machine.is_due() {
             continue;
@@ -185,13 +185,13 @@ pub fn host(
             rows.push(named(&machine, id, row, plan.from_unix_s));
         }
         if seen.now_s >= until_s {
-            count += rows.len() as u64;
+            count += rows.len();
             each_day(&std::mem::take(&mut rows))?;
             until_s += DAY_S;
         }
     }
     rows.extend(collector.end().into_iter().map(|(id, row)| named(&machine, id, row, plan.from_unix_s)));
-    count += rows.len() as u64;
+    count += rows.len();
     each_day(&rows)?;
     Ok(count)
 }
@@ -209,7 +209,7 @@ fn named(machine: &Simulated, id: TargetId, mut row: TelemetryRow, from_unix_s: 
 ///
 /// # Errors
 /// If a file cannot be written; those of other hosts may have been.
-pub fn fleet(plan: &FleetPlan, dir: &Path, done: &(dyn Fn(u32) + Sync)) -> Result<u64, TelemetryError> {
+pub fn fleet(plan: &FleetPlan, dir: &Path, done: &(dyn Fn(u32) + Sync)) -> Result<usize, TelemetryError> {
     let one = |at: u32| {
         let name = host_name(at);
         let mut write = |rows: &[TelemetryRow]| store::write(dir, &name, rows).map(|_: Vec<PathBuf>| ());

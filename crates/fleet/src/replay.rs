@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::units::{float, rounded};
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::{Replay, ReplayState};
 use rayon::prelude::*;
@@ -27,8 +28,11 @@ pub struct Named {
 /// # Errors
 /// Which of them makes no sense or cannot be replayed, and why.
 pub fn named(specs: Option<Policies>, costs: RefaultCosts) -> Result<Vec<Named>, String> {
-    let usual = ["age", "auto", "promotion"];
-    let built_in = || usual.into_iter().filter_map(|name| Some((name.to_owned(), Spec::built_in(name)?))).collect();
+    let built_in = || {
+        let usual =
+            Spec::built_in_names().into_iter().filter_map(|name| Some((name.to_owned(), Spec::built_in(name)?)));
+        usual.filter(|(_, spec)| spec.settings().replayed().is_ok()).collect()
+    };
     let named = |(name, spec): (String, Spec)| {
         let replay =
             Replay::new(&spec, costs).map_err(|error| format!("policy {name}: cannot be replayed: {error}"))?;
@@ -167,9 +171,7 @@ impl<'a> HostReplay<'a> {
                 continue;
             }
             if since_s.is_finite() && since_s > 1.5 * minute.lasts_s {
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "above 0; saturates")]
-                let missing = ((since_s - minute.lasts_s) / 60.0).round() as u64;
-                self.trouble.missing += missing;
+                self.trouble.missing += rounded((since_s - minute.lasts_s) / 60.0);
             }
             run.last_s = minute.now_s;
             self.span_s = joined(self.span_s, Some((minute.now_s - minute.lasts_s, minute.now_s)));
@@ -275,8 +277,8 @@ impl OfFleet {
         let tallies = of.tallies(self.tallies.len());
         self.tallies.iter_mut().zip(&tallies).for_each(|(all, tally)| all.merge(tally));
         self.hosts.push(tallies.iter().map(HostShare::from).collect());
-        self.workloads += of.workloads.len() as u64;
         for workload in &of.workloads {
+            self.workloads += 1;
             let Some(label) = &workload.label else { continue };
             let none = || (0, vec![PolicyTally::default(); self.tallies.len()]);
             let (count, all) = self.labels.entry(label.clone()).or_insert_with(none);
@@ -305,9 +307,7 @@ pub struct HostShare {
 
 impl From<&PolicyTally> for HostShare {
     fn from(tally: &PolicyTally) -> Self {
-        #[expect(clippy::cast_precision_loss, reason = "a share is made of them")]
-        let (had, gone) = (tally.had as f64, tally.gone.total() as f64);
-        Self { had, gone }
+        Self { had: float(tally.had), gone: float(tally.gone.total()) }
     }
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use lowtide_model::units::signed;
 use lowtide_record::atomic::{self, Care};
 use lowtide_record::file::survive;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
@@ -57,9 +58,7 @@ fn at(path: &Path) -> impl Fn(io::Error) -> TelemetryError + '_ {
 
 /// The day of a time, as a folder's name.
 pub fn day_folder(unix_s: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "saturates; not a time then")]
-    let seconds = unix_s as i64;
-    let day = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
+    let day = Timestamp::from_second(signed(unix_s.floor())).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("day={}", day.strftime("%Y-%m-%d"))
 }
 
@@ -180,7 +179,7 @@ pub struct Fleet {
     dir: PathBuf,
     days: Vec<String>,
     /// By the host's folder: places of days.
-    hosts: BTreeMap<String, Vec<u32>>,
+    hosts: BTreeMap<String, Vec<usize>>,
 }
 
 /// One host of a fleet.
@@ -198,7 +197,7 @@ impl Fleet {
     /// If the folder, or one of a day, cannot be read.
     pub fn open(dir: &Path) -> Result<Self, TelemetryError> {
         let mut fleet = Self { dir: dir.to_path_buf(), ..Self::default() };
-        for (at_day, day) in (0u32..).zip(days(dir).map_err(at(dir))?) {
+        for (at_day, day) in (0..).zip(days(dir).map_err(at(dir))?) {
             for host in folders(&day, "host=").map_err(at(&day))? {
                 let name = host.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 fleet.hosts.entry(name).or_default().push(at_day);
@@ -222,7 +221,7 @@ impl Fleet {
     pub fn hosts(&self) -> impl Iterator<Item = FleetHost<'_>> {
         self.hosts.iter().map(|(name, days)| FleetHost {
             name: name.strip_prefix("host=").unwrap_or(name),
-            folders: days.iter().map(|day| self.dir.join(&self.days[*day as usize]).join(name)).collect(),
+            folders: days.iter().map(|day| self.dir.join(&self.days[*day]).join(name)).collect(),
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::kind::PerKind;
+use lowtide_model::units::{float, integer, rounded};
 use lowtide_policy::replay::{Effect, Minute};
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +13,12 @@ pub struct Quantiles {
     counts: BTreeMap<u16, u64>,
 }
 
-/// Bits of a value that are kept: its exponent, and five of its mantissa.
+/// Bits of a value that are kept: 11 of its exponent, and five of its mantissa.
 const KEPT_BITS: u32 = 16;
-/// Bits of a mantissa that are kept.
-const MANTISSA: u32 = 5;
 
 impl Quantiles {
     /// How far a quantile may be above the value that was seen, as a share of it.
-    pub const ERROR: f64 = 1.0 / (1 << MANTISSA) as f64;
+    pub const ERROR: f64 = 1.0 / 32.0;
 
     /// Counts a value, which is not negative.
     pub fn add(&mut self, value: f64) {
@@ -41,13 +40,7 @@ impl Quantiles {
     /// The value that such a share of all lies at or below, rounded up by at most [`Quantiles::ERROR`]; `None` where there are
     /// none.
     pub fn at(&self, share: f64) -> Option<f64> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a rank"
-        )]
-        let rank = ((self.count() as f64 * share).ceil() as u64).max(1);
+        let rank = integer((float(self.count()) * share).ceil()).max(1);
         let mut below = 0;
         let reached = |(_, count): &(&u16, &u64)| {
             below += **count;
@@ -109,17 +102,17 @@ pub struct PolicyTally {
 impl PolicyTally {
     /// Counts a row; `lost_s` are seconds lost in a second.
     pub fn add(&mut self, minute: &Minute, effect: &Effect, lost_s: f64) {
-        let ms = whole(1e3 * minute.lasts_s);
+        let ms = rounded(1e3 * minute.lasts_s);
         let had = minute.resident.total() + minute.swapped;
         let cold = minute.idle.map(|idle| idle.into_iter().rev().flatten().next().unwrap_or(0.0)).total();
         self.rows += 1;
         self.ms += ms;
-        self.had += u128::from(whole(had)) * u128::from(ms);
-        self.cold += u128::from(whole(cold + minute.swapped)) * u128::from(ms);
+        self.had += u128::from(rounded(had)) * u128::from(ms);
+        self.cold += u128::from(rounded(cold + minute.swapped)) * u128::from(ms);
         self.held += u64::from(effect.held.is_some());
-        self.gone += effect.gone.map(|bytes| u128::from(whole(bytes)) * u128::from(ms));
-        self.back += effect.back.map(|rate| whole(rate * minute.lasts_s));
-        self.lost_ns += u128::from(whole(1e9 * lost_s * minute.lasts_s));
+        self.gone += effect.gone.map(|bytes| u128::from(rounded(bytes)) * u128::from(ms));
+        self.back += effect.back.map(|rate| rounded(rate * minute.lasts_s));
+        self.lost_ns += u128::from(rounded(1e9 * lost_s * minute.lasts_s));
         if effect.gone.total() > 0.0 {
             self.active += 1;
             let used = minute.told.map(|told| told.used).total();
@@ -160,17 +153,8 @@ impl PolicyTally {
     }
 }
 
-/// A whole number of what is not negative.
-fn whole(value: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let whole = value.round() as u64;
-    whole
-}
-
-fn ratio(part: u128, whole: u128) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "a share")]
-    let share = part as f64 / whole as f64;
-    (whole > 0).then_some(share)
+fn ratio(part: u128, all: u128) -> Option<f64> {
+    (all > 0).then(|| float(part) / float(all))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, PrimitiveArray, Rec
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::units::{float, signed};
 use lowtide_policy::replay::{BURSTS, Minute};
 
 /// Version of the schema. It grows when a column comes to mean something else; columns that are added do not change it.
@@ -126,29 +127,16 @@ pub fn schema() -> Schema {
     Schema::new_with_metadata(columns().into_iter().map(field).collect::<Vec<_>>(), version)
 }
 
-/// Bytes as they stand in a column. Beyond i64 there is no memory to measure.
-fn whole(bytes: f64) -> i64 {
-    #[expect(clippy::cast_possible_truncation, reason = "saturates")]
-    let whole = bytes.round() as i64;
-    whole
-}
-
-fn figure(bytes: i64) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53; beyond it a byte does not matter")]
-    let figure = bytes as f64;
-    figure
-}
-
 /// Rows as a batch.
 ///
 /// # Errors
 /// None that these rows can cause; as Arrow tells.
 pub fn encode(rows: &[TelemetryRow]) -> Result<RecordBatch, ArrowError> {
     let bytes = |get: &dyn Fn(&TelemetryRow) -> f64| -> ArrayRef {
-        Arc::new(rows.iter().map(|row| Some(whole(get(row)))).collect::<Int64Array>())
+        Arc::new(rows.iter().map(|row| Some(signed(get(row)))).collect::<Int64Array>())
     };
     let maybe = |get: &dyn Fn(&TelemetryRow) -> Option<f64>| -> ArrayRef {
-        Arc::new(rows.iter().map(|row| get(row).map(whole)).collect::<Int64Array>())
+        Arc::new(rows.iter().map(|row| get(row).map(signed)).collect::<Int64Array>())
     };
     let share = |get: &dyn Fn(&TelemetryRow) -> Option<f64>| -> ArrayRef {
         Arc::new(rows.iter().map(get).collect::<Float64Array>())
@@ -209,25 +197,22 @@ struct Whole(Option<Int64Array>);
 impl Whole {
     /// Of whatever numbers another writer has put there.
     fn of(array: &ArrayRef) -> Option<Int64Array> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_possible_wrap,
-            reason = "saturates; bytes are below 2^63"
-        )]
         Some(match array.data_type() {
             DataType::Int64 => array.as_primitive::<Int64Type>().clone(),
             DataType::Int32 => array.as_primitive::<Int32Type>().unary(i64::from),
             DataType::UInt32 => array.as_primitive::<UInt32Type>().unary(i64::from),
-            DataType::UInt64 => array.as_primitive::<UInt64Type>().unary(|value| value as i64),
-            DataType::Float64 => array.as_primitive::<Float64Type>().unary(|value| value as i64),
-            DataType::Float32 => array.as_primitive::<Float32Type>().unary(|value| value as i64),
+            DataType::UInt64 => {
+                array.as_primitive::<UInt64Type>().unary(|value| i64::try_from(value).unwrap_or(i64::MAX))
+            }
+            DataType::Float64 => array.as_primitive::<Float64Type>().unary(|value: f64| signed(value.trunc())),
+            DataType::Float32 => array.as_primitive::<Float32Type>().unary(|value| signed(f64::from(value).trunc())),
             _ => return None,
         })
     }
 
     fn get(&self, at: usize) -> Option<f64> {
         let array = self.0.as_ref()?;
-        array.is_valid(at).then(|| figure(array.value(at)))
+        array.is_valid(at).then(|| float(array.value(at)))
     }
 
     fn or_nothing(&self, at: usize) -> f64 {
@@ -244,7 +229,7 @@ impl Shares {
         Some(match array.data_type() {
             DataType::Float64 => array.as_primitive::<Float64Type>().clone(),
             DataType::Float32 => array.as_primitive::<Float32Type>().unary(f64::from),
-            _ => Whole::of(array)?.unary(figure),
+            _ => Whole::of(array)?.unary(float),
         })
     }
 

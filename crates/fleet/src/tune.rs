@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::interval::of_sums;
 use lowtide_model::random::Random;
+use lowtide_model::units::index;
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::replay::Replay;
 use optimizer::parameter::{FloatParam, ParamValue, Parameter};
@@ -277,8 +278,7 @@ fn toml(policy: &str, values: &[(Setting, f64)]) -> String {
 
 /// A number with three digits that count.
 fn digits(value: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "a few digits")]
-    let places = (2.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 9.0) as usize;
+    let places = index((2.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 9.0));
     let text = format!("{value:.places$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }

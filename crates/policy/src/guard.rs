@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use self::detect::{Detector, Fared};
 use self::round::Round;
 use crate::machine::{Observation, Policy, WorkloadAction};
+use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
+use crate::replay::Replayed;
 
 pub mod detect;
 pub mod round;
@@ -160,6 +162,26 @@ impl Policy for Guard {
     fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
         let Some(fared) = self.detector.see(seen) else { return Vec::new() };
         if self.round.is_some() { self.go_on(&fared, seen) } else { self.begin(&fared, seen) }
+    }
+}
+
+impl PolicySettings for GuardSettings {
+    fn usual() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn build(&self, _: u64) -> Result<AnyPolicy, PolicyError> {
+        Ok(AnyPolicy::workloads(Guard::new(self.clone())))
+    }
+
+    fn replayed(&self) -> Result<Replayed, &'static str> {
+        Err("guard goes by what thrashes, second by second")
+    }
+
+    #[cfg(test)]
+    fn trial(_: Option<u64>, _: u64) -> Option<AnyPolicy> {
+        // It has laws of its own: it acts where there is pressure.
+        None
     }
 }
 

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lowtide_model::target::TargetId;
-use lowtide_model::units::{Share, Size, Span};
+use lowtide_model::units::{Share, Size, Span, float};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Brake, Observation, Policy, WorkloadAction, WorkloadState};
+use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
+use crate::replay::Replayed;
 use crate::saved::{self, Resume, Saved, is_past};
 use crate::schemes::SchemeLimits;
 
@@ -174,9 +176,27 @@ impl Policy for Lifecycle {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a size of memory")]
 fn bytes(size: Size) -> f64 {
-    size.0 as f64
+    float(size.0)
+}
+
+impl PolicySettings for LifecycleSettings {
+    fn usual() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn build(&self, _: u64) -> Result<AnyPolicy, PolicyError> {
+        Ok(AnyPolicy::workloads(Lifecycle::new(self.clone())))
+    }
+
+    fn replayed(&self) -> Result<Replayed, &'static str> {
+        Err("lifecycle goes by what is in the background, which no histogram tells")
+    }
+
+    #[cfg(test)]
+    fn trial(_: Option<u64>, seed: u64) -> Option<AnyPolicy> {
+        Self { floor: Size(1 << 20), ..Self::default() }.build(seed).ok()
+    }
 }
 
 #[cfg(test)]

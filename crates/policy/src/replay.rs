@@ -17,10 +17,11 @@ use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::policies::{PolicyError, Spec};
+use crate::reclaim::Chooses;
+use crate::reclaim::age::AgeSettings;
 use crate::reclaim::brakes::{Brakes, Held};
 use crate::reclaim::returns::Returned;
 use crate::reclaim::threshold::Chosen;
-use crate::reclaim::{Chooses, age};
 
 /// Edges of a histogram.
 pub const EDGES: usize = AGE_EDGES_S.len();
@@ -133,17 +134,28 @@ const TURN_S: f64 = 5.0;
 /// How large bursts are is forgotten by half in so long, seconds: a minute's are few, and an hour's are of another load.
 const BURSTS_S: f64 = 300.0;
 /// Ages are known up to here, seconds.
-const OLDEST_S: f64 = AGE_EDGES_S[EDGES - 1] as f64;
+const OLDEST_S: f64 = 120.0;
+const _: () = assert!(AGE_EDGES_S[EDGES - 1] == 120);
 
-/// How a policy chooses.
-enum Rule {
-    Age(age::AgeSettings),
+/// How a policy chooses the age beyond which memory is evicted.
+pub enum ReplayRule {
+    /// As given.
+    Age(AgeSettings),
+    /// From refaults.
     Chooses(Box<dyn Chooses + Send + Sync>),
+}
+
+/// What of a policy is replayed.
+pub struct Replayed {
+    /// How it chooses ages.
+    pub rule: ReplayRule,
+    /// What holds it back.
+    pub brakes: Brakes,
 }
 
 /// A policy, to be replayed.
 pub struct Replay {
-    rule: Rule,
+    rule: ReplayRule,
     brakes: Brakes,
     costs: RefaultCosts,
 }
@@ -161,21 +173,9 @@ impl Replay {
     /// What makes no sense in its settings, or that it cannot be replayed and why.
     pub fn new(spec: &Spec, costs: RefaultCosts) -> Result<Self, PolicyError> {
         spec.build(0)?;
-        let (rule, brakes) = match spec {
-            Spec::Age(settings) => (Rule::Age(settings.clone()), &settings.brakes),
-            Spec::Promotion(settings) => (Rule::Chooses(Box::new(settings.clone())), &settings.brakes),
-            Spec::Auto(settings) => (Rule::Chooses(Box::new(settings.clone())), &settings.brakes),
-            Spec::Pressure(_) => {
-                return Err(PolicyError::from("pressure goes by the pressure that it causes, which no recording has"));
-            }
-            Spec::Lifecycle(_) => {
-                return Err(PolicyError::from("lifecycle goes by what is in the background, which no histogram tells"));
-            }
-            Spec::Guard(_) => return Err(PolicyError::from("guard goes by what thrashes, second by second")),
-            Spec::Schemes(_) => return Err(PolicyError::from("schemes go by regions, and histograms have none")),
-        };
+        let Replayed { rule, brakes } = spec.settings().replayed()?;
         // What may go in one turn says nothing of what is gone after many.
-        Ok(Self { rule, brakes: Brakes { quota: None, ..brakes.clone() }, costs })
+        Ok(Self { rule, brakes: Brakes { quota: None, ..brakes }, costs })
     }
 
     /// Seconds of the time lost for what comes back.
@@ -187,11 +187,11 @@ impl Replay {
     pub fn minute(&self, past: &mut ReplayState, minute: &Minute) -> Effect {
         let from_s = *past.from_s.get_or_insert(minute.now_s - minute.lasts_s);
         let (older_s, every_s) = match &self.rule {
-            Rule::Age(settings) => (
+            ReplayRule::Age(settings) => (
                 PerKind { anon: settings.anon, file: settings.file }.map(|age| age.map(seconds)),
                 seconds(settings.every),
             ),
-            Rule::Chooses(_) => (past.chosen.in_use(), 0.0),
+            ReplayRule::Chooses(_) => (past.chosen.in_use(), 0.0),
         };
         // What is paged out already has been idle for long.
         let swapped = PerKind { anon: minute.swapped, file: 0.0 };
@@ -238,7 +238,7 @@ impl Replay {
                 back[kind] += step / minute.lasts_s;
             }
         }
-        if let Rule::Chooses(rule) = &self.rule
+        if let ReplayRule::Chooses(rule) = &self.rule
             && minute.now_s - from_s > rule.terms().warm_up_s + 0.05
             && minute.told.iter().any(|(_, told)| told.back.iter().any(Option::is_some))
         {

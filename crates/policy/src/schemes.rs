@@ -5,9 +5,10 @@
 //! alone for longer each time, and the bite grows as long as what comes back costs less than it may.
 
 mod blocks;
+pub mod settings;
 
 use lowtide_model::scheme::{Action, Scheme};
-use lowtide_model::units::Span;
+use lowtide_model::units::{Span, float, index};
 
 use self::blocks::Blocks;
 use crate::machine::{Block, Candidate, Order, Policy, RegionAction, RegionObservation};
@@ -69,13 +70,9 @@ pub struct Operator {
 impl Operator {
     /// An operator of these schemes.
     pub fn new(schemes: &[Scheme], limits: SchemeLimits, seed: u64) -> Self {
-        let state = |(index, scheme): (usize, &Scheme)| State {
+        let state = |(index, scheme): (u64, &Scheme)| State {
             scheme: scheme.clone(),
-            blocks: Blocks::new(
-                block_bytes(scheme.action),
-                scheme.action == Action::Pageout,
-                seed.wrapping_add(index as u64),
-            ),
+            blocks: Blocks::new(block_bytes(scheme.action), scheme.action == Action::Pageout, seed.wrapping_add(index)),
             bite: FIRST_BITE,
             took: false,
             applied_s: None,
@@ -84,7 +81,7 @@ impl Operator {
             looked_s: None,
             returned: 0,
         };
-        Self { limits, states: schemes.iter().enumerate().map(state).collect(), last_s: 0.0 }
+        Self { limits, states: (0..).zip(schemes).map(state).collect(), last_s: 0.0 }
     }
 
     /// Has one of the schemes say something else from now on; what is known of memory stays.
@@ -111,8 +108,7 @@ impl Operator {
         let mut orders = Vec::new();
         // Blocks are watched only until it shows whether they were idle; what comes back later costs as much.
         let takers = self.states.iter().filter(|state| state.scheme.action == Action::Pageout).count();
-        #[expect(clippy::cast_precision_loss, reason = "a handful of schemes")]
-        let refaults = seen.refaults.map(|refaults| refaults / takers.max(1) as f64);
+        let refaults = seen.refaults.map(|refaults| refaults / float(takers.max(1)));
         for (index, state) in self.states.iter_mut().enumerate() {
             let age_s = age_s(&state.scheme);
             for done in seen.done.iter().filter(|done| done.scheme == index) {
@@ -125,8 +121,7 @@ impl Operator {
             }
             let back = state.blocks.came_back(seen.now_s, age_s, &seen.back);
             state.returned += back;
-            #[expect(clippy::cast_precision_loss, reason = "pages of one interval")]
-            let back = refaults.map_or(back as f64, |refaults| refaults.max(back as f64));
+            let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
             if state.may_act(seen, &self.limits) {
                 orders.extend(state.orders(index, seen));
@@ -196,8 +191,7 @@ impl State {
         if quota.time.is_some_and(|time| self.spent.2 >= time.0.as_secs_f64()) {
             return 0.0;
         }
-        #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-        quota.size.map_or(f64::INFINITY, |size| size.0 as f64 - self.spent.1)
+        quota.size.map_or(f64::INFINITY, |size| float(size.0) - self.spent.1)
     }
 
     /// The part of a candidate that the scheme is for, in bytes of memory; 0 if it is not for it.
@@ -223,7 +217,7 @@ impl State {
             + f64::from(weights.age) * part(candidate.age_s, most.1)
     }
 
-    fn orders(&mut self, index: usize, seen: &RegionObservation) -> Vec<Order> {
+    fn orders(&mut self, number: usize, seen: &RegionObservation) -> Vec<Order> {
         let mut left = self.quota_left(seen.now_s).min(self.bite);
         let mut wanted: Vec<(Candidate, f64)> =
             seen.candidates.iter().map(|candidate| (*candidate, self.wanted(candidate))).collect();
@@ -234,13 +228,10 @@ impl State {
         wanted.sort_by(|(a, _), (b, _)| self.urgency(b, most).total_cmp(&self.urgency(a, most)));
         let mut orders: Vec<Order> = Vec::new();
         for (candidate, bytes) in wanted {
-            #[expect(clippy::cast_precision_loss, reason = "a size")]
-            let block = self.blocks.bytes as f64;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "blocks of one bite")]
-            let blocks = (left.min(bytes) / block).floor() as usize;
+            let block = float(self.blocks.bytes);
+            let blocks = index(left.min(bytes) / block);
             let ranges = self.blocks.choose(&candidate, blocks, seen.now_s, self.again_s());
-            #[expect(clippy::cast_precision_loss, reason = "blocks of one bite")]
-            let taken = ranges.len() as f64 * block;
+            let taken = float(ranges.len()) * block;
             if ranges.is_empty() {
                 continue;
             }
@@ -252,7 +243,7 @@ impl State {
                 Some(last) if last.pid == pid && last.reason == reason => last.ranges.extend(ranges),
                 _ => {
                     let filters = self.scheme.filters.clone();
-                    orders.push(Order { scheme: index, action, pid, ranges, filters, reason });
+                    orders.push(Order { scheme: number, action, pid, ranges, filters, reason });
                 }
             }
         }

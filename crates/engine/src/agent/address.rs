@@ -24,7 +24,7 @@ use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Size, Span, float, integer};
 use lowtide_model::{PAGE, WINDOWS_S};
 use lowtide_policy::machine::{Done, Reclaim, Reclaimed, RegionObservation, turn};
-use lowtide_policy::policies::Regions;
+use lowtide_policy::schemes::settings::Regions;
 use lowtide_policy::schemes::{Operator, SchemeLimits};
 
 use self::schemes::{Advised, WorkloadSchemes};

@@ -10,7 +10,8 @@ use lowtide_model::WINDOWS_S;
 use lowtide_model::scheme::Scheme;
 use lowtide_model::units::Span;
 use lowtide_policy::machine::WorkloadPolicy;
-use lowtide_policy::policies::{Policies, Regions, Spec};
+use lowtide_policy::policies::{Policies, Spec};
+use lowtide_policy::schemes::settings::Regions;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -164,7 +165,7 @@ impl Config {
                 return Err(place("by = \"process\" is for the guard; memory is reclaimed by cgroup".to_owned()));
             }
             let longest = self.ages.iter().map(|age| age.0).max().unwrap_or_default();
-            if let Some(age) = spec.ages().into_iter().find(|age| age.0 > longest) {
+            if let Some(age) = spec.settings().ages().into_iter().find(|age| age.0 > longest) {
                 let why =
                     format!("policy \"{}\" wants to know what is idle for {age}; add it to ages", workload.policy);
                 return Err(place(why));
@@ -184,7 +185,7 @@ impl Config {
             }
         }
         for (name, spec) in &self.policy {
-            let right = match spec.regions() {
+            let right = match spec.settings().regions() {
                 Some(regions) => regions.map_err(|error| error.to_string()).and_then(|regions| check_regions(&regions)),
                 None => build(name, spec, 0).map(|_| ()),
             };
@@ -203,7 +204,7 @@ impl Config {
         }
         Spec::built_in(name).ok_or_else(|| {
             let own = self.policy.keys().map(String::as_str);
-            let names: Vec<&str> = own.chain(Spec::BUILT_IN).collect();
+            let names: Vec<&str> = own.chain(Spec::built_in_names()).collect();
             format!("there is no policy \"{name}\"; there are {}", names.join(", "))
         })
     }
@@ -211,7 +212,8 @@ impl Config {
     /// Schemes of those policies that have some, by name.
     #[must_use]
     pub fn schemes(&self) -> BTreeMap<String, Regions> {
-        let named = self.policy.iter().filter_map(|(name, spec)| Some((name.clone(), spec.regions()?.ok()?)));
+        let named =
+            self.policy.iter().filter_map(|(name, spec)| Some((name.clone(), spec.settings().regions()?.ok()?)));
         named.collect()
     }
 

@@ -13,7 +13,7 @@ use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::units::float;
-use lowtide_policy::policies::Regions;
+use lowtide_policy::schemes::settings::Regions;
 
 use super::address::AddressReclaim;
 use crate::source::{Choice, why_not};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::target::TargetId;
+use lowtide_model::units::float;
 
 use super::{Detect, GuardSettings};
 use crate::machine::{Observation, WorkloadState, per_kind};
@@ -121,10 +122,10 @@ impl Detector {
             return None;
         }
         // Everybody has a turn, so what can be had is what fits on average. Those that never fit do no better in theirs.
-        let mean = fit.iter().map(|of| of.demand).sum::<f64>() / count(fit.len());
-        let together = (room / mean).floor().min(count(fit.len())).min(cpus);
-        let all = count(thrashing.len());
-        let then = together * count(fit.len()) / all + never.iter().map(progress).sum::<f64>() / all;
+        let mean = fit.iter().map(|of| of.demand).sum::<f64>() / float(fit.len());
+        let together = (room / mean).floor().min(float(fit.len())).min(cpus);
+        let all = float(thrashing.len());
+        let then = together * float(fit.len()) / all + never.iter().map(progress).sum::<f64>() / all;
         (now * (1.0 + GAIN[usize::from(!self.settings.protects(seen))]) < then).then(|| {
             let lost = 100.0 * thrashing.iter().map(|of| of.lost).sum::<f64>() / all;
             format!("{} workloads lose {lost:.0} % of their time to each other", thrashing.len())
@@ -163,11 +164,6 @@ const LONGER: f64 = 10.0;
 /// Memory that those who thrash have among them: they fill it, as that is why they thrash. A little is always on its way.
 pub fn room(of: &[&Fared]) -> f64 {
     0.95 * of.iter().map(|of| of.resident).sum::<f64>()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of workloads")]
-pub(super) fn count(count: usize) -> f64 {
-    count as f64
 }
 
 fn fared(target: &WorkloadState, [stalled, explained]: [f64; 2], faults: f64) -> Fared {

@@ -5,18 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
+use lowtide_model::units::float;
 
-use super::detect::{CALM, Fared, count, room};
+use super::detect::{CALM, Fared, room};
 use super::{GuardSettings, LEASE_S};
 use crate::machine::{Observation, Reclaim, WorkloadAction};
 
 /// A turn of one that is not the favourite is no shorter, seconds, once its memory has come.
 const SHORTEST_S: f64 = 3.0;
-
-#[expect(clippy::cast_precision_loss, reason = "4096")]
-const PAGE_F: f64 = lowtide_model::PAGE as f64;
 
 /// What ran so long without losing time, seconds, has in memory what it needs. Each time that this was wrong, twice as long.
 const WHOLE_S: f64 = 5.0;
@@ -240,7 +239,7 @@ impl Round {
         self.fill();
         let others = self.members.len().saturating_sub(1 + self.beside.len());
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
-        let fetch_s = self.swap_s * run.map(|(_, of)| of.lacks()).sum::<f64>() / PAGE_F;
+        let fetch_s = self.swap_s * run.map(|(_, of)| of.lacks()).sum::<f64>() / PAGE_BYTES;
         let lasts_s = if self.whole == self.favourite {
             self.cycles += 1;
             self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
@@ -248,7 +247,7 @@ impl Round {
             let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
             (self.share * self.cycle_s).min(self.cycle_s - waited_s).max(SHORTEST_S)
         } else {
-            ((1.0 - self.share) * self.cycle_s / count(others.max(1))).max(SHORTEST_S) + fetch_s
+            ((1.0 - self.share) * self.cycle_s / float(others.max(1))).max(SHORTEST_S) + fetch_s
         };
         (self.turn_s, self.turn_ends_s) = (now_s, now_s + lasts_s);
         for id in self.beside.iter().chain([&self.whole]) {

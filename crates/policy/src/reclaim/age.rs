@@ -1,14 +1,19 @@
 //! Everything colder than a threshold, every so often, with thresholds of their own for anonymous and file memory (WMO's
 //! agent: 10 s, every 40 s; Google's kreclaimd has both thresholds).
 
+use std::time::Duration;
+
+use lowtide_model::AGE_EDGES_S;
 use lowtide_model::kind::PerKind;
 use lowtide_model::units::Span;
 use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::colder;
-use super::{Rule, Want};
+use super::{Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
+use crate::policies::{AnyPolicy, PolicyError, PolicySettings, often};
+use crate::replay::{ReplayRule, Replayed};
 
 /// AgeSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,5 +54,36 @@ impl Rule for AgeSettings {
         let bytes = PerKind::from_fn(|kind| colder(target, kind, older_s[kind]));
         *past = Some(now_s);
         Some(Want { bytes, older_s, reason: "colder than its age".to_owned() })
+    }
+}
+
+impl PolicySettings for AgeSettings {
+    fn usual() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn build(&self, _: u64) -> Result<AnyPolicy, PolicyError> {
+        often(self.every)?;
+        let longest = AGE_EDGES_S[AGE_EDGES_S.len() - 1];
+        if let Some(age) = self.ages().into_iter().find(|age| age.0 > Duration::from_secs(longest.into())) {
+            return Err(PolicyError(format!("{age}: ages are known up to {longest}s")));
+        }
+        if self.ages().is_empty() {
+            return Err("neither anon nor file has an age; give at least one".into());
+        }
+        Ok(AnyPolicy::workloads(Reclaimer::new(self.clone(), self.brakes.clone())))
+    }
+
+    fn replayed(&self) -> Result<Replayed, &'static str> {
+        Ok(Replayed { rule: ReplayRule::Age(self.clone()), brakes: self.brakes.clone() })
+    }
+
+    fn ages(&self) -> Vec<Span> {
+        [self.anon, self.file].into_iter().flatten().collect()
+    }
+
+    #[cfg(test)]
+    fn trial(quota: Option<u64>, seed: u64) -> Option<AnyPolicy> {
+        Self { every: seconds(1), brakes: Brakes::of_quota(quota), ..Self::default() }.build(seed).ok()
     }
 }

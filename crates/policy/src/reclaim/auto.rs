@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::brakes::{Brakes, seconds};
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
-use super::{Chooses, Rule, Want};
+use super::{Chooses, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState, per_kind};
+use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
+use crate::replay::{ReplayRule, Replayed};
 
 /// AutoSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,5 +75,24 @@ impl Rule for AutoSettings {
     fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
         let ages = past.see(self, target, seen);
         older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
+    }
+}
+
+impl PolicySettings for AutoSettings {
+    fn usual() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn build(&self, _: u64) -> Result<AnyPolicy, PolicyError> {
+        Ok(AnyPolicy::workloads(Reclaimer::new(self.clone(), self.brakes.clone())))
+    }
+
+    fn replayed(&self) -> Result<Replayed, &'static str> {
+        Ok(Replayed { rule: ReplayRule::Chooses(Box::new(self.clone())), brakes: self.brakes.clone() })
+    }
+
+    #[cfg(test)]
+    fn trial(quota: Option<u64>, seed: u64) -> Option<AnyPolicy> {
+        Self { brakes: Brakes::of_quota(quota), ..Self::default() }.build(seed).ok()
     }
 }

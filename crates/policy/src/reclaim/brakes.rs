@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lowtide_model::kind::PerKind;
-use lowtide_model::units::{Share, Size, Span};
+use lowtide_model::units::{Share, Size, Span, float};
 use serde::{Deserialize, Serialize};
 
 use super::metric::{Metric, Says};
@@ -53,6 +53,14 @@ impl Default for Brakes {
             kept: Share(0.75),
             metric: Share(0.1),
         }
+    }
+}
+
+#[cfg(test)]
+impl Brakes {
+    /// The usual ones with a quota, if any.
+    pub(crate) fn of_quota(quota: Option<u64>) -> Self {
+        Self { quota: quota.map(Size), ..Self::default() }
     }
 }
 
@@ -244,9 +252,8 @@ impl Whole {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a size of memory")]
 fn bytes(size: Size) -> f64 {
-    size.0 as f64
+    float(size.0)
 }
 
 /// A time, for settings.

@@ -6,8 +6,10 @@ use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
-use super::{Rule, Want};
+use super::{Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
+use crate::policies::{AnyPolicy, PolicyError, PolicySettings, often};
+use crate::replay::Replayed;
 use crate::saved::Resume;
 
 /// PressureSettings.
@@ -101,4 +103,26 @@ fn oldest(target: &WorkloadState, bytes: f64) -> PerKind<f64> {
         left -= share * all;
     }
     taken
+}
+
+impl PolicySettings for PressureSettings {
+    fn usual() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn build(&self, _: u64) -> Result<AnyPolicy, PolicyError> {
+        often(self.every)?;
+        Ok(AnyPolicy::workloads(Reclaimer::new(self.clone(), self.brakes.clone())))
+    }
+
+    fn replayed(&self) -> Result<Replayed, &'static str> {
+        Err("pressure goes by the pressure that it causes, which no recording has")
+    }
+
+    #[cfg(test)]
+    fn trial(quota: Option<u64>, seed: u64) -> Option<AnyPolicy> {
+        // Hours of little steps are no part of what is tried.
+        let brakes = Brakes::of_quota(quota);
+        Self { every: seconds(5), step: Share(0.02), brakes, ..Self::default() }.build(seed).ok()
+    }
 }

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::{Terms, Threshold, colder};
-use super::{Chooses, Rule, Want};
+use super::{Chooses, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
+use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
+use crate::replay::{ReplayRule, Replayed};
 
 /// PromotionSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,5 +75,25 @@ impl Rule for PromotionSettings {
     fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
         let ages = past.see(self, target, seen);
         older(target, ages, "few such pages come back")
+    }
+}
+
+impl PolicySettings for PromotionSettings {
+    fn usual() -> Option<Self> {
+        Some(Self::default())
+    }
+
+    fn build(&self, _: u64) -> Result<AnyPolicy, PolicyError> {
+        Ok(AnyPolicy::workloads(Reclaimer::new(self.clone(), self.brakes.clone())))
+    }
+
+    fn replayed(&self) -> Result<Replayed, &'static str> {
+        Ok(Replayed { rule: ReplayRule::Chooses(Box::new(self.clone())), brakes: self.brakes.clone() })
+    }
+
+    #[cfg(test)]
+    fn trial(quota: Option<u64>, seed: u64) -> Option<AnyPolicy> {
+        // Hours of warm-up are no part of what is tried.
+        Self { warm_up: seconds(60), brakes: Brakes::of_quota(quota), ..Self::default() }.build(seed).ok()
     }
 }

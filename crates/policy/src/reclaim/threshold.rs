@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::units::{float, integer};
 
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +34,8 @@ pub struct Terms {
 /// An age, by the place of its window; [`NEVER`] = nothing goes.
 type Place = u8;
 
-#[expect(clippy::cast_possible_truncation, reason = "there are eight windows")]
-const NEVER: Place = WINDOWS as Place;
+const NEVER: Place = 8;
+const _: () = assert!(WINDOWS == 8);
 
 /// Ages that would have done in past slices, and the one that is in use. Whether what would have come back was seen on this
 /// machine or is read from a recording is all the same to it.
@@ -109,17 +110,11 @@ impl Chosen {
 
     /// The ages that so large a share of those of past slices lie at or below.
     fn percentile(&self, share: f64) -> PerKind<Place> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a count"
-        )]
-        let rank = ((share * self.best.len() as f64).ceil() as u32).max(1);
+        let rank = integer((share * float(self.best.len())).ceil()).max(1);
         self.counts.map(|counts| {
-            let mut below = 0;
+            let mut below = 0u64;
             let reached = |count: &u32| {
-                below += count;
+                below += u64::from(*count);
                 below >= rank
             };
             counts.iter().position(reached).map_or(NEVER, place)
@@ -127,9 +122,8 @@ impl Chosen {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "there are nine at most")]
 fn place(at: usize) -> Place {
-    at as Place
+    Place::try_from(at).unwrap_or(NEVER)
 }
 
 /// What is remembered of one target.

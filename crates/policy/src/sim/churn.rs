@@ -1,6 +1,7 @@
 //! Workloads that come and go for days: whether what a policy remembers grows with the time that it runs.
 
 use lowtide_model::kind::Kind;
+use lowtide_model::units::float;
 
 use super::load::{AccessPattern, Load, Part};
 use super::memory::{Memory, Swap};
@@ -51,8 +52,7 @@ impl Churn {
         for (id, number) in (first..first + self.come).zip(0u32..) {
             let mut load = load(id);
             // One after the other, each for a twelfth of the hour; the last ones end with it.
-            #[expect(clippy::cast_precision_loss, reason = "a count")]
-            let step_s = 11.0 / 12.0 * HOUR_S / self.come as f64;
+            let step_s = 11.0 / 12.0 * HOUR_S / float(self.come);
             load.start_s = from_s + f64::from(number) * step_s;
             load.stop_s = load.start_s + HOUR_S / 12.0;
             loads.push(load);

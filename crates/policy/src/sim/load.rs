@@ -1,12 +1,10 @@
 //! Workloads: what they hold, and when they use it.
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::random::Random;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
-
-/// Bytes of a page, for arithmetic.
-pub(super) const PAGE_F: f64 = 4096.0;
 
 /// Address of a workload's first part; the next part lies [`PART_BYTES`] higher.
 pub(super) const BASE: u64 = 1 << 44;
@@ -84,7 +82,7 @@ impl Part {
     /// When a group is used for the first time, which allocates it.
     fn first_s(&self, group: u32) -> f64 {
         match &self.uses {
-            AccessPattern::Trace(times) => first(times.get(group as usize)),
+            AccessPattern::Trace(times) => first(times.get(place(group))),
             _ => self.from_s + self.grow_s * f64::from(group) / f64::from(self.groups.max(1)),
         }
     }
@@ -102,12 +100,21 @@ impl Part {
                 if next_s > now_s { next_s } else { next_s + period_s }
             }
             AccessPattern::Idle => f64::INFINITY,
-            AccessPattern::Trace(times) => times.get(group as usize).map_or(f64::INFINITY, |times| {
+            AccessPattern::Trace(times) => times.get(place(group)).map_or(f64::INFINITY, |times| {
                 times.get(times.partition_point(|time| *time <= now_s)).copied().unwrap_or(f64::INFINITY)
             }),
         };
         if next_s < self.idle_after_s { next_s } else { f64::INFINITY }
     }
+}
+
+/// A number of groups as a place among them.
+pub(super) fn place(groups: u32) -> usize {
+    usize::try_from(groups).unwrap_or(usize::MAX)
+}
+
+fn number(place: usize) -> u64 {
+    u64::try_from(place).unwrap_or(u64::MAX)
 }
 
 fn first(times: Option<&Vec<f64>>) -> f64 {
@@ -233,7 +240,7 @@ impl Load {
         let mut first = 0;
         for part in &mut parts {
             part.first = first;
-            first += part.groups as usize;
+            first += place(part.groups);
         }
         let group = |next_s: f64| Group { resident: 0, out: 0, last_s: 0.0, next_s };
         let groups = parts.iter().flat_map(|part| (0..part.groups).map(move |at| group(part.first_s(at)))).collect();
@@ -308,12 +315,17 @@ impl Load {
 
     /// Bytes in memory.
     pub fn bytes(&self) -> f64 {
-        float(self.resident.total()) * PAGE_F
+        float(self.resident.total()) * PAGE_BYTES
     }
 
     /// Bytes of files in memory.
     pub(super) fn file_bytes(&self) -> f64 {
-        float(self.resident.file) * PAGE_F
+        float(self.resident.file) * PAGE_BYTES
+    }
+
+    /// Groups of a part.
+    pub(super) fn groups_of(&self, part: &Part) -> &[Group] {
+        &self.groups[part.first..part.first + place(part.groups)]
     }
 
     /// Each group with its part and the part's index.
@@ -325,9 +337,8 @@ impl Load {
 
     /// First byte of a group, and one past its last.
     pub fn range_of(&self, part: usize, group: usize) -> (u64, u64) {
-        let at = (group - self.parts[part].first) as u64;
         let bytes = u64::from(self.parts[part].group_pages) * lowtide_model::PAGE;
-        let start = BASE + part as u64 * PART_BYTES + at * bytes;
+        let start = BASE + number(part) * PART_BYTES + number(group - self.parts[part].first) * bytes;
         (start, start + bytes)
     }
 
@@ -352,7 +363,7 @@ impl Load {
         let mut group = 0;
         for (part, of) in self.parts.iter().enumerate() {
             if of.until_s <= clock_s {
-                group += of.groups as usize;
+                group += place(of.groups);
                 continue;
             }
             for at in 0..of.groups {
@@ -381,11 +392,11 @@ impl Load {
         self.ends_s = f64::INFINITY;
         for (at, part) in self.parts.iter_mut().enumerate() {
             if part.until_s <= clock_s {
-                ended.extend((part.first..part.first + part.groups as usize).map(|of| (at, of)));
+                ended.extend((part.first..part.first + place(part.groups)).map(|of| (at, of)));
                 if part.again_s.is_finite() {
                     part.shift(part.again_s);
                     for of in 0..part.groups {
-                        self.groups[part.first + of as usize].next_s = part.first_s(of);
+                        self.groups[part.first + place(of)].next_s = part.first_s(of);
                         self.due_s = self.due_s.min(part.first_s(of));
                     }
                 }

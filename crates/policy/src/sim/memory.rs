@@ -1,8 +1,10 @@
 //! Memory: what comes into it, what is taken from it, and where that goes.
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::units::{float, integer};
 
-use super::load::{Load, PAGE_F, Used};
+use super::load::{Load, Used};
 
 /// Free memory below which the kernel reclaims by itself, and up to which it does: shares of all memory (the kernel's
 /// own marks are of this order, mm/page_alloc.c, `watermark_scale_factor`).
@@ -70,7 +72,7 @@ impl Taken {
 impl Memory {
     /// Bytes that nothing is in. Below zero, there must be reclaim.
     pub fn free(&self) -> f64 {
-        self.total - pages_f(self.resident) * PAGE_F - self.stored
+        self.total - float(self.resident) * PAGE_BYTES - self.stored
     }
 
     /// Bytes to be reclaimed so that enough is free again; 0 while there is enough.
@@ -97,7 +99,7 @@ impl Memory {
         load.resident[kind] += back + new;
         load.out[kind] -= back;
         self.resident += back + new;
-        pages_f(back) * if kind == Kind::Anon { self.swap.in_s } else { self.disk_s }
+        float(back) * if kind == Kind::Anon { self.swap.in_s } else { self.disk_s }
     }
 
     /// Takes at most so many pages of a group.
@@ -116,13 +118,13 @@ impl Memory {
         if anon {
             self.swap.used += taken;
             if self.swap.zram {
-                self.stored += pages_f(taken) * PAGE_F / of.ratio;
+                self.stored += float(taken) * PAGE_BYTES / of.ratio;
             }
         }
         let mut pages = PerKind::default();
         pages[of.kind] = taken;
         // Clean pages of files are dropped for next to nothing.
-        Taken { pages, cpu_s: if anon { pages_f(taken) * self.out_s } else { 0.1 * pages_f(taken) * self.out_s } }
+        Taken { pages, cpu_s: if anon { float(taken) * self.out_s } else { 0.1 * float(taken) * self.out_s } }
     }
 
     /// Brings back at most so many pages that are paged out, whole groups. Seconds that it takes: a disk is asked for many at
@@ -162,7 +164,7 @@ impl Memory {
     fn leave_swap(&mut self, pages: u64, ratio: f64) {
         self.swap.used -= pages;
         if self.swap.zram {
-            self.stored = (self.stored - pages_f(pages) * PAGE_F / ratio).max(0.0);
+            self.stored = (self.stored - float(pages) * PAGE_BYTES / ratio).max(0.0);
         }
     }
 
@@ -266,13 +268,7 @@ pub(super) fn evict_older(
     taken
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of pages are far below 2^52")]
-pub(super) fn pages_f(pages: u64) -> f64 {
-    pages as f64
-}
-
 /// Whole pages of so many bytes.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped; saturates")]
 pub(super) fn pages_of(bytes: f64) -> u64 {
-    (bytes.max(0.0) / PAGE_F).ceil() as u64
+    integer((bytes / PAGE_BYTES).ceil())
 }

@@ -1,14 +1,14 @@
 //! What monitors see of a workload, with the errors that theirs have.
 
-use lowtide_model::AGE_EDGES_S;
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::random::Random;
 use lowtide_model::stats::Z95;
-use lowtide_model::units::float;
+use lowtide_model::units::{float, integer};
+use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 use serde::Deserialize;
 
-use super::load::{BASE, Load, PAGE_F, PART_BYTES};
+use super::load::{BASE, Load, PART_BYTES, place};
 use crate::machine::{Candidate, WorkloadState};
 
 /// Which monitors there are, and how closely they look.
@@ -44,7 +44,7 @@ pub(super) fn target(
     for (_, part, group) in load.each().filter(|(_, _, group)| group.resident > 0) {
         let idle_s = now_s - group.last_s;
         let bin = AGE_EDGES_S.iter().rposition(|edge| f64::from(*edge) <= idle_s).unwrap_or(0);
-        bytes[part.kind][bin] += f64::from(group.resident) * PAGE_F;
+        bytes[part.kind][bin] += f64::from(group.resident) * PAGE_BYTES;
     }
     let mut ages = Vec::with_capacity(2 * AGE_EDGES_S.len());
     for (kind, bytes) in bytes.iter() {
@@ -64,10 +64,10 @@ pub(super) fn target(
         }
     }
     let resident = bytes.map(|bytes| bytes.iter().sum());
-    let swapped = float(load.out.anon) * PAGE_F;
+    let swapped = float(load.out.anon) * PAGE_BYTES;
     let floor = load.limits.low.max(load.limits.min);
     let anon = load.each().filter(|(_, part, _)| part.kind == Kind::Anon);
-    let stored = anon.map(|(_, part, group)| f64::from(group.out) * PAGE_F / part.ratio).sum();
+    let stored = anon.map(|(_, part, group)| f64::from(group.out) * PAGE_BYTES / part.ratio).sum();
     WorkloadState {
         id: load.id,
         resident,
@@ -105,18 +105,15 @@ pub(super) fn candidates(
     found: &mut Vec<Candidate>,
 ) {
     let all: u32 = load.parts.iter().map(|part| part.groups).sum();
-    let mut first = 0usize;
     for (index, part) in (0u64..).zip(&load.parts) {
         let share = (f64::from(monitors.regions) * f64::from(part.groups) / f64::from(all.max(1))).max(1.0);
-        let length = (f64::from(part.groups) / share).ceil().max(1.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the number of groups")]
-        let length = length as u32;
+        let length = integer((f64::from(part.groups) / share).ceil()).max(1);
         let mut at = 0;
         while at < part.groups {
-            let some = 1 + u32::try_from(random.below(2 * u64::from(length) - 1)).unwrap_or(0);
+            let some = 1 + u32::try_from(random.below(2 * length - 1)).unwrap_or(0);
             let end = (at + some).min(part.groups);
-            let groups = &load.groups[first + at as usize..first + end as usize];
-            let resident: f64 = groups.iter().map(|group| f64::from(group.resident) * PAGE_F).sum();
+            let groups = &load.groups_of(part)[place(at)..place(end)];
+            let resident: f64 = groups.iter().map(|group| f64::from(group.resident) * PAGE_BYTES).sum();
             if resident > 0.0 {
                 let (mut seen, mut age_s) = (0, f64::INFINITY);
                 for _ in 0..monitors.looks.max(1) {
@@ -138,6 +135,5 @@ pub(super) fn candidates(
             }
             at = end;
         }
-        first += part.groups as usize;
     }
 }

@@ -1,10 +1,12 @@
 //! What happened on a simulated machine.
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::PerKind;
+use lowtide_model::units::float;
 use serde::Serialize;
 
-use super::load::{Load, PAGE_F};
-use super::memory::{Memory, Taken, pages_f};
+use super::load::Load;
+use super::memory::{Memory, Taken};
 
 /// Points in time of which the state is kept, at most.
 const SAMPLES: f64 = 480.0;
@@ -156,7 +158,7 @@ impl Recorder {
 
     pub(super) fn came_back(&mut self, at: usize, back: PerKind<u64>) {
         self.sums[at].run.refaults += back;
-        self.since.refaults_per_s += pages_f(back.total());
+        self.since.refaults_per_s += float(back.total());
     }
 
     pub(super) fn acted(&mut self, at: usize, taken: Taken) {
@@ -173,12 +175,12 @@ impl Recorder {
             sums.there_s += step_s;
             sums.run.resident_bytes += bytes * step_s;
             sums.run.resident_peak_bytes = sums.run.resident_peak_bytes.max(bytes);
-            sums.run.out_bytes += load.out.map(|pages| pages_f(pages) * PAGE_F * step_s);
+            sums.run.out_bytes += load.out.map(|pages| float(pages) * PAGE_BYTES * step_s);
             out += load.out;
         }
-        let out = out.map(|pages| pages_f(pages) * PAGE_F * step_s);
+        let out = out.map(|pages| float(pages) * PAGE_BYTES * step_s);
         self.out += out;
-        self.since.resident_bytes += pages_f(memory.resident) * PAGE_F * step_s;
+        self.since.resident_bytes += float(memory.resident) * PAGE_BYTES * step_s;
         self.since.out_bytes += out.total();
         self.since.stored_bytes += memory.stored * step_s;
         if now_s - self.last_s >= self.every_s - 1e-9 {

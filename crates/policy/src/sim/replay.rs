@@ -1,11 +1,12 @@
 //! Workloads made of recordings, so that what was measured once can be tried with less memory.
 
-use lowtide_model::PAGE;
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::cohort::AgeRow;
 use lowtide_model::curve::{Basis, Curve, totals};
 use lowtide_model::episode::{Episode, PageKind};
 use lowtide_model::kind::Kind;
 use lowtide_model::stats;
+use lowtide_model::units::rounded;
 
 use super::load::{AccessPattern, Load, Part};
 
@@ -162,7 +163,6 @@ fn part(kind: Kind, layer: &Layer, (share, every_s): Rhythm) -> Option<Part> {
     Some(Part { from_s: layer.from_s, until_s: layer.until_s, ..part })
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "saturates")]
 fn pages(bytes: f64) -> u32 {
-    (bytes / PAGE as f64).round() as u32
+    u32::try_from(rounded(bytes / PAGE_BYTES)).unwrap_or(u32::MAX)
 }

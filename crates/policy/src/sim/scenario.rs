@@ -5,7 +5,7 @@ use std::time::Duration;
 use lowtide_model::PAGE;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::Kind;
-use lowtide_model::units::{Size, Span};
+use lowtide_model::units::{Size, Span, float};
 use serde::Deserialize;
 
 use super::faults::InjectedFaults;
@@ -245,12 +245,8 @@ impl Scenario {
         if self.machine.memory.0 == 0 || !positive(self.machine.cpus) {
             return wrong("machine: it has memory and cpus, both above 0");
         }
-        let mut loads = Vec::new();
-        for spec in &self.workloads {
-            for number in 0..spec.count {
-                loads.push(spec.load(loads.len() as u64 + 1, number)?);
-            }
-        }
+        let each = self.workloads.iter().flat_map(|spec| (0..spec.count).map(move |number| (spec, number)));
+        let loads = (1..).zip(each).map(|(id, (spec, number))| spec.load(id, number)).collect::<Result<_, _>>()?;
         Ok(Setup {
             seed: self.seed,
             step_s: seconds(self.step),
@@ -351,7 +347,6 @@ fn seconds(span: Span) -> f64 {
     span.0.as_secs_f64()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a size of memory")]
 fn bytes(size: Size) -> f64 {
-    size.0 as f64
+    float(size.0)
 }

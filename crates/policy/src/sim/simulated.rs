@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::PerKind;
 use lowtide_model::random::Random;
 use lowtide_model::target::TargetId;
+use lowtide_model::units::float;
 
 use super::faults::{InjectedFaults, Misfortune};
-use super::load::{Load, PAGE_F, Used};
-use super::memory::{Lru, Memory, Taken, pages_f, pages_of};
+use super::load::{Load, Used};
+use super::memory::{Lru, Memory, Taken, pages_of};
 use super::monitor::Monitors;
 use super::outcome::{Outcome, Recorder};
 use crate::machine::{Block, Done, Reclaimed};
@@ -274,7 +276,7 @@ impl Simulated {
         for floor in [(|load, now_s| load.limits.low.max(load.min_at(now_s))) as fn(&Load, f64) -> f64, Load::min_at] {
             let spare: Vec<f64> = self.loads.iter().map(|load| (load.bytes() - floor(load, now_s)).max(0.0)).collect();
             let sum: f64 = spare.iter().sum();
-            let wanted = bytes - pages_f(all.all()) * PAGE_F;
+            let wanted = bytes - float(all.all()) * PAGE_BYTES;
             if sum <= 0.0 || wanted <= 0.0 {
                 continue;
             }

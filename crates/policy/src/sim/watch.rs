@@ -1,11 +1,13 @@
 //! A cohort on the simulated machine: the same arithmetic as on a real one, fed with simulated pages.
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::choice::{Choice, level_for};
 use lowtide_model::cohort::{AgeRow, Cohort, Found, Totals};
 use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::kind::Kind;
+use lowtide_model::units::integer;
 
-use super::load::{Load, PAGE_F};
+use super::load::Load;
 
 /// Seconds after which a quarter of the sample is drawn anew, as the monitor of a real machine does.
 const TURN_S: f64 = 45.0;
@@ -47,7 +49,7 @@ impl Watch {
     pub fn look(&mut self, load: &Load, now_s: f64) {
         let mut totals = Totals::default();
         for (_, part, group) in load.each() {
-            totals[kind(part.kind).index()] += f64::from(group.resident) * PAGE_F;
+            totals[kind(part.kind).index()] += f64::from(group.resident) * PAGE_BYTES;
         }
         if now_s - self.refreshed_s >= REFRESH_S {
             self.refresh(load, now_s, totals);
@@ -67,7 +69,7 @@ impl Watch {
     /// Draws the sample among the pages that are in memory. A page is known by its place, and looked at by its group.
     fn refresh(&mut self, load: &Load, now_s: f64, totals: Totals) {
         let pages: u64 = load.groups.iter().map(|group| u64::from(group.resident)).sum();
-        let choice = Choice { level: level_for(pages, self.limit), seed: self.seed, turn: turn(now_s) };
+        let choice = Choice { level: level_for(pages, self.limit), seed: self.seed, turn: integer(now_s / TURN_S) };
         let mut found = Vec::new();
         let mut first = 0u64;
         for ((at, (_, part, group)), frame) in load.each().enumerate().zip(0..) {
@@ -101,9 +103,4 @@ fn kind(kind: Kind) -> PageKind {
         Kind::Anon => PageKind::Anon,
         Kind::File => PageKind::File,
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; saturates")]
-fn turn(now_s: f64) -> u64 {
-    (now_s / TURN_S).max(0.0) as u64
 }

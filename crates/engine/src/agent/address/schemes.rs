@@ -3,8 +3,8 @@
 use lowtide_kernel::monitor::smaps::ReferencedScan;
 use lowtide_model::units::float;
 use lowtide_policy::machine::{RegionObservation, turn};
-use lowtide_policy::policies::Regions;
 use lowtide_policy::schemes::Operator;
+use lowtide_policy::schemes::settings::Regions;
 
 use super::MachineFacts;
 use super::site::Site;

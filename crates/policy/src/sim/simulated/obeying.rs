@@ -1,10 +1,11 @@
 //! What a policy sees of the machine, and how the machine obeys.
 
-use lowtide_model::PAGE;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::PerKind;
 use lowtide_model::scheme::Action as Advice;
 use lowtide_model::target::TargetId;
+use lowtide_model::units::float;
+use lowtide_model::{PAGE, PAGE_BYTES};
 
 use super::Simulated;
 use crate::machine::{
@@ -13,8 +14,7 @@ use crate::machine::{
 };
 use crate::sim::faults::Fate;
 use crate::sim::faults::{Ask, Sensed};
-use crate::sim::load::PAGE_F;
-use crate::sim::memory::{Taken, evict_older, pages_f, pages_of};
+use crate::sim::memory::{Taken, evict_older, pages_of};
 use crate::sim::monitor::{candidates, target};
 
 impl Simulated {
@@ -69,7 +69,7 @@ impl Simulated {
         let taken = evict_older(&mut self.memory, load, self.now_s, reclaim.older_s, pages);
         self.reclaim_cpu_s += taken.cpu_s;
         self.recorder.acted(at, taken);
-        let bytes = taken.pages.map(|pages| pages_f(pages) * PAGE_F);
+        let bytes = taken.pages.map(|pages| float(pages) * PAGE_BYTES);
         self.reclaimed.push(Reclaimed { target: reclaim.target, bytes, cpu_s: taken.cpu_s });
     }
 
@@ -77,7 +77,7 @@ impl Simulated {
     fn page_out_anon(&mut self, id: TargetId, share: f64) {
         let Some(at) = self.find(id) else { return };
         let load = &mut self.loads[at];
-        let pages = pages_of(pages_f(load.resident.anon) * PAGE_F * share);
+        let pages = pages_of(float(load.resident.anon) * PAGE_BYTES * share);
         let older_s = PerKind { anon: Some(0.0), file: None };
         let taken = evict_older(&mut self.memory, load, self.now_s, older_s, PerKind { anon: pages, file: 0 });
         self.lrus[at].deactivate(load);
@@ -133,7 +133,7 @@ impl Simulated {
         self.turn_s = self.now_s;
         let waited: Vec<f64> = self.waited_s.iter_mut().map(std::mem::take).collect();
         let refaults: Vec<PerKind<f64>> =
-            self.refaults.iter_mut().map(|back| std::mem::take(back).map(pages_f)).collect();
+            self.refaults.iter_mut().map(|back| std::mem::take(back).map(float)).collect();
         let may_touch = self.loads.iter().zip(&refaults).filter(|(load, _)| !load.protected);
         let stalled = |waited_s: f64| if since_s > 0.0 { (waited_s / since_s).min(1.0) } else { 0.0 };
         let monitors = self.setup.monitors;

@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex};
 
 use lowtide_model::scheme::{Action as Advice, builtin};
-use lowtide_model::units::{Share, Size, Span, float};
+use lowtide_model::units::{Share, Span, float};
 use proptest::prelude::*;
 
 use super::phone::phone;
 use super::*;
 use crate::lifecycle::{self, Lifecycle};
 use crate::machine::{Observation, RegionObservation};
-use crate::reclaim::{Reclaimer, age, auto, pressure, promotion};
+use crate::policies::Spec;
+use crate::reclaim::{Reclaimer, auto, promotion};
 use crate::schemes::{Operator, SchemeLimits};
 
 /// Holds every decision of a policy against what it saw.
@@ -138,37 +139,9 @@ fn checked(policy: AnyPolicy, quota: Option<(f64, f64)>, wrong: &Wrong, log: &Lo
     }
 }
 
-/// Every policy that exists, with a quota of so many bytes a second if it shall have one. A new one is one line.
+/// Every policy of the registry, with a quota of so many bytes a second if it shall have one.
 pub(super) fn policies(quota: Option<u64>, seed: u64) -> Vec<(&'static str, AnyPolicy)> {
-    let mut schemes = builtin::named("prcl-tuned").unwrap();
-    if let Some(bytes) = quota {
-        for scheme in &mut schemes {
-            scheme.quota.size = Some(Size(bytes));
-            scheme.quota.every = Span(std::time::Duration::from_secs(1));
-        }
-    }
-    let quota = quota.map(Size);
-    let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
-    let brakes = Brakes { quota, ..Brakes::default() };
-    let age = age::AgeSettings { every: seconds(1), ..age::AgeSettings::default() };
-    // Hours of warm-up and of little steps are no part of what is tried.
-    let promotion = promotion::PromotionSettings { warm_up: seconds(60), ..promotion::PromotionSettings::default() };
-    let pressure =
-        pressure::PressureSettings { every: seconds(5), step: Share(0.02), ..pressure::PressureSettings::default() };
-    vec![
-        ("schemes", AnyPolicy::regions(Operator::new(&schemes, SchemeLimits::default(), seed))),
-        ("age", AnyPolicy::workloads(Reclaimer::new(age, brakes.clone()))),
-        ("promotion", AnyPolicy::workloads(Reclaimer::new(promotion, brakes.clone()))),
-        ("pressure", AnyPolicy::workloads(Reclaimer::new(pressure, brakes.clone()))),
-        ("auto", AnyPolicy::workloads(Reclaimer::new(auto::AutoSettings::default(), brakes))),
-        (
-            "lifecycle",
-            AnyPolicy::workloads(Lifecycle::new(lifecycle::LifecycleSettings {
-                floor: Size(1 << 20),
-                ..lifecycle::LifecycleSettings::default()
-            })),
-        ),
-    ]
+    Spec::trials(quota, seed)
 }
 
 pub(super) fn conserved(machine: &Simulated) {
