@@ -59,12 +59,12 @@ fn curve(record: PathBuf) -> PyResult<String> {
             let slowdown = point.slowdown(&costs);
             json!({
                 "age_s": point.age_s,
-                "anon_gone_bytes": point.cold[0].at,
-                "file_gone_bytes": point.cold[1].at,
+                "anon_gone_bytes": point.cold.anon.at,
+                "file_gone_bytes": point.cold.file.at,
                 "kept_bytes": point.kept,
                 "kept_peak_bytes": point.kept_peak,
-                "anon_back_bytes_per_s": point.back[0].at,
-                "file_back_bytes_per_s": point.back[1].at,
+                "anon_back_bytes_per_s": point.back.anon.at,
+                "file_back_bytes_per_s": point.back.file.at,
                 "slowdown": slowdown.at,
                 "slowdown_low": slowdown.low,
                 "slowdown_high": slowdown.high,

@@ -185,16 +185,16 @@ fn resident(live: &[Usage]) -> f64 {
 #[must_use]
 pub fn of_curve(curve: &Curve, slowdown: f64, costs: &RefaultCosts, swap: bool) -> f64 {
     if swap {
-        return curve.within(slowdown, costs).map_or(curve.total.iter().sum(), |point| point.kept_peak);
+        return curve.within(slowdown, costs).map_or(curve.total.total(), |point| point.kept_peak);
     }
-    curve.total[0] + files(curve, |band| band.high, slowdown, costs)
+    curve.total.anon + files(curve, |band| band.high, slowdown, costs)
 }
 
 /// Bytes of files that are needed where there is no swap: nothing anonymous goes, and so nothing comes back of it.
 fn files(curve: &Curve, of: fn(&Band) -> f64, slowdown: f64, costs: &RefaultCosts) -> f64 {
     let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
-    let cold = curve.within_by(of, slowdown, &only_files).map_or(0.0, |point| point.cold[1].at);
-    (curve.total[1] - cold).max(0.0)
+    let cold = curve.within_by(of, slowdown, &only_files).map_or(0.0, |point| point.cold.file.at);
+    (curve.total.file - cold).max(0.0)
 }
 
 /// The highest value, or 0.
@@ -399,7 +399,11 @@ mod tests {
     /// A curve by which a tenth is used.
     fn mostly_idle(total: f64) -> Curve {
         let point = |age_s| Point { age_s, kept: 0.1 * total, kept_peak: 0.1 * total, ..Point::default() };
-        Curve { basis: crate::curve::Basis::Histograms, total: [total, 0.0], points: vec![point(1.0), point(10.0)] }
+        Curve {
+            basis: crate::curve::Basis::Histograms,
+            total: [total, 0.0].into(),
+            points: vec![point(1.0), point(10.0)],
+        }
     }
 
     #[test]

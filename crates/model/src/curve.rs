@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::Episode;
+use crate::kind::{Kind, PerKind};
 use crate::phase::{Phase, PhaseKind};
 
 /// Ages, in seconds, at which the curve is taken where the record reaches so far: those of the histograms and beyond.
@@ -69,10 +70,10 @@ impl Band {
 pub struct Point {
     /// Whatever was idle for so many seconds is gone.
     pub age_s: f64,
-    /// Bytes gone, mean over the run: anonymous, file.
-    pub cold: [Band; SIDES],
-    /// Bytes a second that come back, mean over the run: anonymous, file.
-    pub back: [Band; SIDES],
+    /// Bytes gone, mean over the run.
+    pub cold: PerKind<Band>,
+    /// Bytes a second that come back, mean over the run.
+    pub back: PerKind<Band>,
     /// Bytes kept, mean over the run.
     pub kept: f64,
     /// Bytes kept, at most: the highest tick, or the highest mean over a six-hundredth of a long run. A limit that high evicts
@@ -106,15 +107,13 @@ pub struct MeasuredCosts {
 }
 
 impl MeasuredCosts {
-    /// What to reckon with: the usual costs where none were measured.
+    /// What to calculate with: the usual costs where none were measured.
     #[must_use]
     pub fn or_usual(&self) -> RefaultCosts {
         let usual = RefaultCosts::default();
         RefaultCosts { swap_s: self.swap_s.unwrap_or(usual.swap_s), disk_s: self.disk_s.unwrap_or(usual.disk_s) }
     }
-}
 
-impl MeasuredCosts {
     /// The same on a machine whose swap is on a disk, or on none: a page from there is taken to cost what one of a file does
     /// if it was not measured.
     #[must_use]
@@ -140,31 +139,31 @@ pub enum Basis {
 pub struct Curve {
     /// From what it was taken.
     pub basis: Basis,
-    /// Anonymous and file memory, bytes, mean over the run.
-    pub total: [f64; SIDES],
+    /// Bytes held, mean over the run.
+    pub total: PerKind<f64>,
     /// By ascending age.
     pub points: Vec<Point>,
 }
 
 impl Point {
-    /// Bytes gone, both sides.
+    /// Bytes gone, anonymous and file.
     #[must_use]
     pub fn gone(&self) -> Band {
-        self.cold[0].plus(self.cold[1])
+        self.cold.anon.plus(self.cold.file)
     }
 
     /// The point that lies so far of the way to another, in a straight line.
     fn towards(&self, other: &Self, part: f64) -> Self {
         let between = |a: f64, b: f64| a + part * (b - a);
-        let band = |a: Band, b: Band| Band {
+        let band = |(a, b): (Band, Band)| Band {
             at: between(a.at, b.at),
             low: between(a.low, b.low),
             high: between(a.high, b.high),
         };
         Self {
             age_s: between(self.age_s, other.age_s),
-            cold: [0, 1].map(|side| band(self.cold[side], other.cold[side])),
-            back: [0, 1].map(|side| band(self.back[side], other.back[side])),
+            cold: self.cold.zip(other.cold).map(band),
+            back: self.back.zip(other.back).map(band),
             kept: between(self.kept, other.kept),
             kept_peak: between(self.kept_peak, other.kept_peak),
         }
@@ -174,7 +173,7 @@ impl Point {
     /// other. A program of many threads that go on meanwhile loses less.
     #[must_use]
     pub fn slowdown(&self, costs: &RefaultCosts) -> Band {
-        self.back[0].times(costs.swap_s / PAGE_BYTES).plus(self.back[1].times(costs.disk_s / PAGE_BYTES))
+        self.back.anon.times(costs.swap_s / PAGE_BYTES).plus(self.back.file.times(costs.disk_s / PAGE_BYTES))
     }
 }
 
@@ -226,19 +225,20 @@ impl Curve {
     }
 }
 
-/// Sizes of both sides at every tick: time, anonymous, file.
+/// Bytes held at every tick, with its time.
 #[must_use]
-pub fn totals(ages: &[AgeRow]) -> Vec<(f64, [f64; SIDES])> {
+pub fn totals(ages: &[AgeRow]) -> Vec<(f64, PerKind<f64>)> {
     let ticks = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits());
-    let sum = |tick: &[AgeRow], anon: bool| -> f64 {
-        tick.iter().filter(|row| row.bin.anon == anon).map(|row| row.bin.size.bytes).sum()
+    let sum = |tick: &[AgeRow], kind: Kind| -> f64 {
+        tick.iter().filter(|row| Kind::of(row.bin.anon) == kind).map(|row| row.bin.size.bytes).sum()
     };
-    ticks.map(|tick| (tick[0].t_s, [sum(tick, true), sum(tick, false)])).collect()
+    ticks.map(|tick| (tick[0].t_s, PerKind::from_fn(|kind| sum(tick, kind)))).collect()
 }
 
-/// Mean of one side's size.
-fn mean_total(totals: &[(f64, [f64; SIDES])], side: usize) -> f64 {
-    crate::stats::mean(&totals.iter().map(|(_, total)| total[side]).collect::<Vec<f64>>()).unwrap_or(0.0)
+/// The mean of values of each kind; 0 without any.
+fn mean(values: impl Iterator<Item = PerKind<f64>>) -> PerKind<f64> {
+    let (count, sum) = values.fold((0.0, PerKind::default()), |(count, sum), value| (count + 1.0, sum + value));
+    sum.map(|sum: f64| sum / f64::max(count, 1.0))
 }
 
 #[cfg(test)]

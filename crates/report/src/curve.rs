@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use lowtide_model::curve::{Basis, Curve, MeasuredCosts, Point, RefaultCosts};
+use lowtide_model::kind::Kind;
 use lowtide_model::units::{Span, human_bytes};
 use serde::Serialize;
 
@@ -44,7 +45,7 @@ struct CurveView<'a> {
 
 impl CurveView<'_> {
     fn total(&self) -> f64 {
-        self.curve.total.iter().sum()
+        self.curve.total.total()
     }
 
     fn prices(&self) -> String {
@@ -115,9 +116,9 @@ impl CurveView<'_> {
         let step = if page == Page::Wide { 1 } else { 3 };
         frame.marks(&mut scene, &marks.step_by(step).collect::<Vec<Tick>>());
         let mut below: Vec<f64> = vec![0.0; self.curve.points.len()];
-        for (side, ink) in [(1, Ink::File), (0, Ink::Anon)] {
+        for (kind, ink) in [(Kind::File, Ink::File), (Kind::Anon, Ink::Anon)] {
             let above: Vec<f64> =
-                self.curve.points.iter().zip(&below).map(|(point, below)| below + point.cold[side].at).collect();
+                self.curve.points.iter().zip(&below).map(|(point, below)| below + point.cold[kind].at).collect();
             let edge = |values: &[f64]| -> Vec<_> {
                 self.curve.points.iter().zip(values).map(|(point, y)| frame.at(place(point.age_s), *y)).collect()
             };
@@ -159,10 +160,10 @@ impl Report for CurveView<'_> {
         };
         let mut time = Grid::new(&format!("What that would cost, with its {sure}"), &head);
         for point in &self.curve.points {
-            let sizes = [point.cold[0].at, point.cold[1].at, point.kept, point.kept_peak];
+            let sizes = [point.cold.anon.at, point.cold.file.at, point.kept, point.kept_peak];
             memory.row([age(point.age_s)].into_iter().chain(sizes.map(|size| bytes(Some(size)))));
             let slowdown = point.slowdown(&self.costs).times(100.0);
-            let back = point.back[0].plus(point.back[1]).at;
+            let back = point.back.anon.plus(point.back.file).at;
             let per_minute = (point.kept > 0.0).then(|| 100.0 * 60.0 * back / point.kept);
             let shares = [slowdown.at, slowdown.low, slowdown.high].map(|share| figure(Some(share), 2, " %"));
             let rates = [format!("{}/s", human_bytes(back)), figure(per_minute, 2, " %/min")];
@@ -217,11 +218,11 @@ impl Report for CurveView<'_> {
         ])?;
         for point in &self.curve.points {
             let slowdown = point.slowdown(&self.costs).times(100.0);
-            let sizes = [point.cold[0].at, point.cold[1].at, point.kept, point.kept_peak];
+            let sizes = [point.cold.anon.at, point.cold.file.at, point.kept, point.kept_peak];
             let figures = [point.age_s]
                 .into_iter()
                 .chain(sizes.map(f64::round))
-                .chain([point.back[0].at, point.back[1].at])
+                .chain([point.back.anon.at, point.back.file.at])
                 .chain([slowdown.at, slowdown.low, slowdown.high]);
             csv.write_record(figures.map(|figure| figure.to_string()))?;
         }
@@ -242,13 +243,13 @@ mod tests {
         let mib = 1_048_576.0;
         let point = |age_s: f64, gone: f64, back: f64| Point {
             age_s,
-            cold: [Band::around(gone * mib, mib), Band::around(0.0, 0.0)],
-            back: [Band::around(back * mib, 0.5 * mib), Band::around(0.0, 0.0)],
+            cold: [Band::around(gone * mib, mib), Band::around(0.0, 0.0)].into(),
+            back: [Band::around(back * mib, 0.5 * mib), Band::around(0.0, 0.0)].into(),
             kept: (512.0 - gone) * mib,
             kept_peak: (520.0 - gone) * mib,
         };
         let points = vec![point(1.0, 400.0, 40.0), point(10.0, 300.0, 5.0), point(60.0, 200.0, 0.0)];
-        Curve { basis: Basis::Pages, total: [512.0 * mib, 0.0], points }
+        Curve { basis: Basis::Pages, total: [512.0 * mib, 0.0].into(), points }
     }
 
     #[test]

@@ -4,11 +4,12 @@
 //! (Hu et al., as in [`super`]): the age for which so much is kept. What was idle for longer comes back from outside. Where a
 //! slice holds no more than the limit, nothing does.
 
-use super::lives::{self, Told};
-use super::{CURVE_AGES_S, RefaultCosts, SIDES, totals};
+use super::lives::{self, Exposure};
+use super::{CURVE_AGES_S, RefaultCosts, totals};
 use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::Episode;
+use crate::kind::{Kind, PerKind};
 use crate::units::float;
 
 /// What one age would mean in one slice.
@@ -19,8 +20,8 @@ struct Level {
     kept: f64,
     /// Of them of files.
     file: f64,
-    /// Bytes a second that come back: anonymous, file.
-    back: [f64; SIDES],
+    /// Bytes a second that come back.
+    back: PerKind<f64>,
     /// Bytes that are used over and over.
     busy: f64,
 }
@@ -50,44 +51,30 @@ impl Limits {
     pub fn of(ages: &[AgeRow], episodes: &[Episode], tick_s: f64, swap: bool) -> Option<Self> {
         let totals = totals(ages);
         let run = lives::Run::of(&totals, f64::NEG_INFINITY, episodes, tick_s)?;
-        let asked = || CURVE_AGES_S.into_iter().filter(|age_s| *age_s >= tick_s);
-        let told: Vec<(f64, [Vec<Told>; SIDES])> = asked().map(|age_s| (age_s, run.told(age_s))).collect();
+        let asked = CURVE_AGES_S.into_iter().filter(|age_s| *age_s >= tick_s);
+        let exposures: Vec<(f64, PerKind<Vec<Exposure>>)> = asked.map(|age_s| (age_s, run.exposures(age_s))).collect();
         let slice = |(at, of): (usize, &lives::Slice)| {
-            let level = |(age_s, told): &(f64, [Vec<Told>; SIDES])| {
-                let share = |side: usize, get: fn(&Told) -> f64| {
-                    if side == 0 && !swap {
-                        return None;
-                    }
-                    let told = told[side].get(at).filter(|told| told.known > 0.0)?;
-                    Some(get(told) / told.known)
-                };
+            let level = |(age_s, exposures): &(f64, PerKind<Vec<Exposure>>)| {
                 // Of what nothing is known, all is kept and nothing comes back.
-                let kept =
-                    |side: usize| of.highest[side] * (1.0 - share(side, |told| told.cold).unwrap_or(0.0)).max(0.0);
-                let back = |side: usize| of.mean[side] * share(side, |told| told.back).unwrap_or(0.0);
-                let busy = |side: usize| of.mean[side] * share(side, |told| told.busy).unwrap_or(0.0);
-                Level {
-                    age_s: *age_s,
-                    kept: kept(0) + kept(1),
-                    file: kept(1),
-                    back: [back(0), back(1)],
-                    busy: busy(0) + busy(1),
-                }
+                let share = |kind: Kind, get: fn(&Exposure) -> f64| {
+                    let exposure = &exposures[kind][at];
+                    let stays = kind == Kind::Anon && !swap;
+                    if stays || exposure.known <= 0.0 { 0.0 } else { get(exposure) / exposure.known }
+                };
+                let kept = PerKind::from_fn(|kind| of.highest[kind] * (1.0 - share(kind, |of| of.cold)).max(0.0));
+                let back = PerKind::from_fn(|kind| of.mean[kind] * share(kind, |of| of.back));
+                let busy = PerKind::from_fn(|kind| of.mean[kind] * share(kind, |of| of.busy));
+                Level { age_s: *age_s, kept: kept.total(), file: kept.file, back, busy: busy.total() }
             };
-            let mut levels: Vec<Level> = told.iter().map(level).collect();
+            let mut levels: Vec<Level> = exposures.iter().map(level).collect();
             // More is kept for longer, and less comes back; samples may say otherwise by a little.
             for at in 1..levels.len() {
                 levels[at].kept = levels[at].kept.max(levels[at - 1].kept);
-                levels[at].back = [0, 1].map(|side| levels[at].back[side].min(levels[at - 1].back[side]));
+                levels[at].back = levels[at].back.zip(levels[at - 1].back).map(|(longer, shorter)| longer.min(shorter));
             }
-            let pinned = if swap { 0.0 } else { of.highest[0] };
-            Slice {
-                pinned,
-                start_s: run.slice_s * float(at),
-                seconds: of.seconds,
-                held: of.highest.iter().sum(),
-                levels,
-            }
+            let pinned = if swap { 0.0 } else { of.highest.anon };
+            let start_s = run.steps.slice_s * float(at);
+            Slice { start_s, seconds: of.seconds, held: of.highest.total(), pinned, levels }
         };
         let slices: Vec<Slice> = run.slices.iter().enumerate().map(slice).filter(|slice| slice.seconds > 0.0).collect();
         (!slices.is_empty()).then_some(Self { slices })
@@ -161,7 +148,7 @@ impl Slice {
         if bytes < self.pinned {
             return f64::INFINITY;
         }
-        let price = |back: [f64; SIDES]| (back[0] * costs.swap_s + back[1] * costs.disk_s) / PAGE_BYTES;
+        let price = |back: PerKind<f64>| (back.anon * costs.swap_s + back.file * costs.disk_s) / PAGE_BYTES;
         let after = self.levels.partition_point(|level| level.kept <= bytes);
         let Some(before) = after.checked_sub(1).map(|before| &self.levels[before]) else {
             let Some(first) = self.levels.first() else { return 0.0 };

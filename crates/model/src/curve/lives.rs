@@ -6,10 +6,11 @@
 //! ratio estimator). Its error follows from the differences between neighbours in address order, page by page, as in
 //! [`crate::cohort`]: one page's uses over the run are one sample, not many.
 
-use super::{Band, Basis, CURVE_AGES_S, Curve, Point, SIDES, mean_total, totals};
+use super::{Band, Basis, CURVE_AGES_S, Curve, Point, mean, totals};
 use crate::PAGE_BYTES;
 use crate::cohort::AgeRow;
 use crate::episode::{Episode, PageKind};
+use crate::kind::{Kind, PerKind};
 use crate::stats::Z95;
 use crate::units::{float, index};
 
@@ -18,9 +19,9 @@ const SLICES: usize = 600;
 /// An age of which nothing is known for most of the run is left out.
 const SPEAKS: f64 = 0.5;
 
-/// What was told of one age in one slice, by one page or by all: byte-seconds, and bytes that came back.
+/// What the pages of one slice say of one age: byte-seconds, and bytes that came back.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct Exposure {
     pub(super) cold: f64,
     pub(super) known: f64,
     pub(super) back: f64,
@@ -33,9 +34,16 @@ pub(super) struct Told {
 pub(super) struct Slice {
     /// Seconds of it that lie in the run.
     pub(super) seconds: f64,
-    /// Bytes of each side: mean and highest.
-    pub(super) mean: [f64; SIDES],
-    pub(super) highest: [f64; SIDES],
+    /// Bytes held: mean and highest.
+    pub(super) mean: PerKind<f64>,
+    pub(super) highest: PerKind<f64>,
+}
+
+/// How finely time is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Steps {
+    pub(super) tick_s: f64,
+    pub(super) slice_s: f64,
 }
 
 /// A page that was watched.
@@ -64,62 +72,103 @@ pub(super) fn curve(from_s: f64, ages: &[AgeRow], episodes: &[Episode], tick_s: 
     let run = Run::of(&totals, from_s, episodes, tick_s)?;
     let asked = CURVE_AGES_S.iter().filter(|age_s| **age_s >= tick_s);
     let points: Vec<Point> = asked.filter_map(|age_s| run.point(*age_s)).collect();
-    let total = [0, 1].map(|side| mean_total(&totals, side));
+    let total = mean(totals.iter().map(|(_, total)| *total));
     (!points.is_empty()).then_some(Curve { basis: Basis::Pages, total, points })
 }
 
 /// A run, cut into slices, with the pages that were watched in it.
 pub(super) struct Run {
-    pages: [Vec<Page>; SIDES],
+    pages: PerKind<Vec<Page>>,
     pub(super) slices: Vec<Slice>,
-    pub(super) slice_s: f64,
-    tick_s: f64,
+    pub(super) steps: Steps,
 }
 
 impl Run {
     /// Of sizes and pages; `None` where nothing was watched.
-    pub(super) fn of(totals: &[(f64, [f64; SIDES])], from_s: f64, episodes: &[Episode], tick_s: f64) -> Option<Self> {
+    pub(super) fn of(totals: &[(f64, PerKind<f64>)], from_s: f64, episodes: &[Episode], tick_s: f64) -> Option<Self> {
         let end_s = episodes.iter().map(|episode| episode.end_s).fold(0.0, f64::max);
         if totals.is_empty() || end_s <= 0.0 {
             return None;
         }
         let slice_s = (end_s / float(SLICES)).max(tick_s);
-        Some(Self { pages: pages(episodes), slices: slices(totals, slice_s, (from_s, end_s)), slice_s, tick_s })
+        let slices = slices(totals, slice_s, (from_s, end_s));
+        Some(Self { pages: pages(episodes), slices, steps: Steps { tick_s, slice_s } })
     }
 
-    /// What all pages tell of an age, side by side and slice by slice.
-    pub(super) fn told(&self, age_s: f64) -> [Vec<Told>; SIDES] {
-        [0, 1].map(|side| tell(&self.pages[side], self.slices.len(), age_s, self.tick_s, self.slice_s))
+    /// What all pages say of an age, slice by slice.
+    pub(super) fn exposures(&self, age_s: f64) -> PerKind<Vec<Exposure>> {
+        PerKind::from_fn(|kind| {
+            let mut sums = vec![Exposure::default(); self.slices.len()];
+            for page in &self.pages[kind] {
+                page.expose(age_s, self.steps, |slice, some| {
+                    if let Some(sum) = sums.get_mut(slice) {
+                        sum.cold += some.cold;
+                        sum.known += some.known;
+                        sum.back += some.back;
+                        sum.busy += some.busy;
+                    }
+                });
+            }
+            sums
+        })
+    }
+
+    /// What one age means; `None` where too little is known of it.
+    fn point(&self, age_s: f64) -> Option<Point> {
+        let exposures = self.exposures(age_s);
+        let (mut cold, mut back) = (PerKind::<Band>::default(), PerKind::<Band>::default());
+        for kind in Kind::ALL {
+            let pages = &self.pages[kind];
+            if let Some(weights) = Weights::of(&exposures[kind], &self.slices, kind) {
+                (cold[kind], back[kind]) = weights.bands(pages, age_s, self.steps);
+            } else if !pages.is_empty() && self.slices.iter().any(|slice| slice.mean[kind] > 0.0) {
+                return None;
+            }
+        }
+        let kept = |at: usize, bytes: &PerKind<f64>| -> f64 {
+            let of = |kind: Kind| {
+                let exposure = exposures[kind][at];
+                // Of what nothing is known, all is kept.
+                let cold = if exposure.known > 0.0 { exposure.cold / exposure.known } else { 0.0 };
+                bytes[kind] * (1.0 - cold).max(0.0)
+            };
+            of(Kind::Anon) + of(Kind::File)
+        };
+        let (mut kept_s, mut seconds, mut kept_peak) = (0.0, 0.0, 0.0f64);
+        for (at, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.seconds > 0.0) {
+            kept_s += kept(at, &slice.mean) * slice.seconds;
+            seconds += slice.seconds;
+            kept_peak = kept_peak.max(kept(at, &slice.highest));
+        }
+        Some(Point { age_s, cold, back, kept: kept_s / seconds.max(1e-9), kept_peak })
     }
 }
 
-/// The watched pages of each side, in address order.
-fn pages(episodes: &[Episode]) -> [Vec<Page>; SIDES] {
+/// The watched pages, in address order.
+fn pages(episodes: &[Episode]) -> PerKind<Vec<Page>> {
     let mut rows: Vec<&Episode> = episodes.iter().collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key).then(a.start_s.total_cmp(&b.start_s)).then(a.end_s.total_cmp(&b.end_s)));
-    let mut pages = [Vec::new(), Vec::new()];
+    let mut pages = PerKind::<Vec<Page>>::default();
     for page in rows.chunk_by(|a, b| a.key == b.key && a.kind == b.kind) {
-        let side = usize::from(page[0].kind != PageKind::Anon);
-        pages[side].push(Page { weight: page[0].weight_bytes, spans: spans(page) });
+        let kind = Kind::of(page[0].kind == PageKind::Anon);
+        pages[kind].push(Page { weight: page[0].weight_bytes, spans: spans(page) });
     }
     pages
 }
 
-/// Sizes of both sides by slice. One in which no tick lies is like the one before.
-fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, (from_s, end_s): (f64, f64)) -> Vec<Slice> {
+/// Sizes by slice. One in which no tick lies is like the one before.
+fn slices(totals: &[(f64, PerKind<f64>)], slice_s: f64, (from_s, end_s): (f64, f64)) -> Vec<Slice> {
     let count = (index(end_s / slice_s) + 1).min(SLICES + 1);
-    let mut sums = vec![(0.0, [0.0; SIDES], [0.0f64; SIDES]); count];
+    let mut sums = vec![(0.0, PerKind::<f64>::default(), PerKind::<f64>::default()); count];
     for (t_s, total) in totals {
-        // A tick tells of the time before it.
-        let at = index((t_s / slice_s - 1e-9).max(0.0)).min(count - 1);
-        sums[at].0 += 1.0;
-        for (side, bytes) in total.iter().enumerate() {
-            sums[at].1[side] += bytes;
-            sums[at].2[side] = sums[at].2[side].max(*bytes);
-        }
+        // A tick reports the time before it.
+        let (ticks, sum, highest) = &mut sums[index(t_s / slice_s - 1e-9).min(count - 1)];
+        *ticks += 1.0;
+        *sum += *total;
+        *highest = highest.zip(*total).map(|(one, other)| one.max(other));
     }
     let mut before = Slice::default();
-    let slice = |(at, (ticks, sum, highest)): (usize, (f64, [f64; SIDES], [f64; SIDES]))| {
+    let slice = |(at, (ticks, sum, highest)): (usize, (f64, PerKind<f64>, PerKind<f64>))| {
         let start_s = slice_s * float(at);
         before.seconds = (end_s.min(start_s + slice_s) - start_s.max(from_s)).max(0.0);
         if ticks > 0.0 {
@@ -130,118 +179,67 @@ fn slices(totals: &[(f64, [f64; SIDES])], slice_s: f64, (from_s, end_s): (f64, f
     sums.into_iter().enumerate().map(slice).collect()
 }
 
-impl Run {
-    /// What one age means; `None` where too little is known of it.
-    fn point(&self, age_s: f64) -> Option<Point> {
-        let Self { pages, slices, slice_s, tick_s } = self;
-        let told = self.told(age_s);
-        let (mut cold, mut back) = ([Band::default(); SIDES], [Band::default(); SIDES]);
-        for side in 0..SIDES {
-            let Some(weights) = Weights::of(&told[side], slices, side) else {
-                // Nothing is known of a side that holds nothing.
-                let holds = slices.iter().any(|slice| slice.mean[side] > 0.0) && !pages[side].is_empty();
-                if holds {
-                    return None;
-                }
-                continue;
-            };
-            (cold[side], back[side]) = weights.bands(&pages[side], age_s, *tick_s, *slice_s);
-        }
-        let kept = |slice: &Slice, at: usize, bytes: &[f64; SIDES]| -> f64 {
-            let side = |side: usize| {
-                let told = told[side].get(at).copied().unwrap_or_default();
-                // Of what nothing is known, all is kept.
-                if told.known > 0.0 { bytes[side] * (1.0 - told.cold / told.known).max(0.0) } else { bytes[side] }
-            };
-            if slice.seconds > 0.0 { side(0) + side(1) } else { 0.0 }
-        };
-        let (mut kept_s, mut seconds, mut peak) = (0.0, 0.0, 0.0f64);
-        for (at, slice) in slices.iter().enumerate() {
-            kept_s += kept(slice, at, &slice.mean) * slice.seconds;
-            seconds += slice.seconds;
-            peak = peak.max(kept(slice, at, &slice.highest));
-        }
-        Some(Point { age_s, cold, back, kept: kept_s / seconds.max(1e-9), kept_peak: peak })
-    }
-}
-
-/// What all pages tell of an age, by slice.
-fn tell(pages: &[Page], slices: usize, age_s: f64, tick_s: f64, slice_s: f64) -> Vec<Told> {
-    let mut told = vec![Told::default(); slices];
-    for page in pages {
-        page.tell(age_s, tick_s, slice_s, |slice, some| {
-            if let Some(told) = told.get_mut(slice) {
-                told.cold += some.cold;
-                told.known += some.known;
-                told.back += some.back;
-                told.busy += some.busy;
-            }
-        });
-    }
-    told
-}
-
-/// How much what was told in each slice counts.
+/// How much what is known of each slice counts.
 struct Weights {
-    /// By slice: bytes of the side for each byte that told, by the slice's part of the time; 0 where nothing was told.
+    /// By slice: bytes held for each byte known of, by the slice's part of the time; 0 where nothing is known.
     each: Vec<f64>,
     /// By slice: the ratios themselves.
     cold: Vec<f64>,
     back: Vec<f64>,
-    /// The figures.
-    sums: (f64, f64),
+    /// The sums over the run.
+    sum_cold: f64,
+    sum_back: f64,
 }
 
 impl Weights {
-    fn of(told: &[Told], slices: &[Slice], side: usize) -> Option<Self> {
-        let knows = |(told, slice): &(&Told, &Slice)| told.known > 0.0 && slice.seconds > 0.0;
+    fn of(exposures: &[Exposure], slices: &[Slice], kind: Kind) -> Option<Self> {
+        let knows = |exposure: &Exposure, slice: &Slice| exposure.known > 0.0 && slice.seconds > 0.0;
+        let pairs = || exposures.iter().zip(slices);
         let all: f64 = slices.iter().map(|slice| slice.seconds).sum();
-        let known: f64 = told.iter().zip(slices).filter(knows).map(|(_, slice)| slice.seconds).sum();
+        let known: f64 =
+            pairs().filter(|(exposure, slice)| knows(exposure, slice)).map(|(_, slice)| slice.seconds).sum();
         if known < SPEAKS * all || known <= 0.0 {
             return None;
         }
-        let mut weights = Self { each: vec![], cold: vec![], back: vec![], sums: (0.0, 0.0) };
-        for pair in told.iter().zip(slices) {
-            let (told, slice) = pair;
-            let usable = knows(&pair);
-            let ratio = |value: f64| if usable { value / told.known } else { 0.0 };
-            let part = slice.mean[side] * slice.seconds / known;
+        let mut weights = Self { each: vec![], cold: vec![], back: vec![], sum_cold: 0.0, sum_back: 0.0 };
+        for (exposure, slice) in pairs() {
+            let usable = knows(exposure, slice);
+            let ratio = |value: f64| if usable { value / exposure.known } else { 0.0 };
+            let part = slice.mean[kind] * slice.seconds / known;
             weights.each.push(ratio(part));
-            weights.cold.push(ratio(told.cold));
-            weights.back.push(ratio(told.back));
-            weights.sums.0 += part * ratio(told.cold);
-            weights.sums.1 += part * ratio(told.back);
+            weights.cold.push(ratio(exposure.cold));
+            weights.back.push(ratio(exposure.back));
+            weights.sum_cold += part * ratio(exposure.cold);
+            weights.sum_back += part * ratio(exposure.back);
         }
         Some(weights)
     }
 
     /// Bytes that are cold and bytes a second that come back, with their intervals.
-    fn bands(&self, pages: &[Page], age_s: f64, tick_s: f64, slice_s: f64) -> (Band, Band) {
+    fn bands(&self, pages: &[Page], age_s: f64, steps: Steps) -> (Band, Band) {
         // What each page adds beyond what it would if it were like the others.
         let residual = |page: &Page| {
-            let mut sums = [0.0; 2];
-            page.tell(age_s, tick_s, slice_s, |slice, told| {
+            let (mut cold, mut back) = (0.0, 0.0);
+            page.expose(age_s, steps, |slice, exposure| {
                 if let Some(each) = self.each.get(slice) {
-                    sums[0] += each * (told.cold - self.cold[slice] * told.known);
-                    sums[1] += each * (told.back - self.back[slice] * told.known);
+                    cold += each * (exposure.cold - self.cold[slice] * exposure.known);
+                    back += each * (exposure.back - self.back[slice] * exposure.known);
                 }
             });
-            sums
+            (cold, back)
         };
-        let residuals: Vec<[f64; 2]> = pages.iter().map(residual).collect();
-        let count = float(pages.len().max(1));
-        let weight = pages.iter().map(|page| page.weight).sum::<f64>() / count;
+        let (cold, back): (Vec<f64>, Vec<f64>) = pages.iter().map(residual).unzip();
+        let weight = pages.iter().map(|page| page.weight).sum::<f64>() / float(pages.len().max(1));
         // A page that stands for itself alone is no sample.
         let not_sampled = (1.0 - PAGE_BYTES / weight.max(1.0)).max(0.0);
-        let half = |which: usize, one_page: f64| {
-            let differences = residuals.windows(2).map(|pair| (pair[1][which] - pair[0][which]).powi(2));
+        let half = |residuals: &[f64], one_page: f64| {
+            let differences = residuals.windows(2).map(|pair| (pair[1] - pair[0]).powi(2));
             Z95 * (0.5 * (differences.sum::<f64>() + one_page.powi(2)) * not_sampled).sqrt()
         };
         // What no page showed, one more may have shown: idle all the time, or used once.
         let slices = self.each.iter().filter(|each| **each > 0.0);
         let often = slices.clone().sum::<f64>() / float(slices.count().max(1));
-        let (cold, back) = self.sums;
-        (Band::around(cold, half(0, weight)), Band::around(back, half(1, weight * often)))
+        (Band::around(self.sum_cold, half(&cold, weight)), Band::around(self.sum_back, half(&back, weight * often)))
     }
 }
 
@@ -288,26 +286,26 @@ fn spans(page: &[&Episode]) -> Vec<Span> {
 const JOINT_S: f64 = 0.01;
 
 impl Page {
-    /// What it tells of an age, slice by slice.
-    fn tell(&self, age_s: f64, tick_s: f64, slice_s: f64, mut add: impl FnMut(usize, Told)) {
+    /// What it says of an age, slice by slice.
+    fn expose(&self, age_s: f64, Steps { tick_s, slice_s }: Steps, mut add: impl FnMut(usize, Exposure)) {
         for span in &self.spans {
             let known_from_s = span.from_s.max(span.since_s + age_s).min(span.to_s);
-            let known = |seconds: f64| Told { known: span.weight * seconds, ..Told::default() };
+            let known = |seconds: f64| Exposure { known: span.weight * seconds, ..Exposure::default() };
             spread(known_from_s, span.to_s, slice_s, |slice, seconds| add(slice, known(seconds)));
             if !span.idle {
                 let busy_from_s = (span.from_s + tick_s).max(known_from_s);
-                let busy = |seconds: f64| Told { busy: span.weight * seconds, ..Told::default() };
+                let busy = |seconds: f64| Exposure { busy: span.weight * seconds, ..Exposure::default() };
                 spread(busy_from_s, span.to_s, slice_s, |slice, seconds| add(slice, busy(seconds)));
                 continue;
             }
             let cold_from_s = (span.from_s + age_s).max(known_from_s);
-            let cold = |seconds: f64| Told { cold: span.weight * seconds, ..Told::default() };
+            let cold = |seconds: f64| Exposure { cold: span.weight * seconds, ..Exposure::default() };
             spread(cold_from_s, span.to_s, slice_s, |slice, seconds| add(slice, cold(seconds)));
-            // Both uses lie somewhere in the tick that saw them, so the time between is known to a tick either way.
+            // Both uses lie somewhere in the tick that sampled them, so the time between is known to a tick either way.
             let over = ((span.to_s - span.from_s - age_s) / (2.0 * tick_s) + 0.5).clamp(0.0, 1.0);
             if span.to_use && over > 0.0 {
-                let back = Told { back: span.weight * over, ..Told::default() };
-                add(index((span.to_s / slice_s - 1e-9).max(0.0)), back);
+                let back = Exposure { back: span.weight * over, ..Exposure::default() };
+                add(index(span.to_s / slice_s - 1e-9), back);
             }
         }
     }

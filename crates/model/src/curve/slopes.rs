@@ -1,9 +1,9 @@
 //! The curve from histograms alone: the rate of misses is the slope of the working set over its window (Denning and
 //! Schwartz, CACM 1972), taken within cycles of windows that were read together.
 
-use super::{Band, Basis, Curve, Point, SIDES, totals};
+use super::{Band, Basis, Curve, Point, mean, totals};
 use crate::cohort::AgeRow;
-use crate::stats;
+use crate::kind::{Kind, PerKind};
 
 /// Fewer cycles in which a window was read say nothing of it.
 const FEWEST_CYCLES: usize = 2;
@@ -14,19 +14,19 @@ const JITTER_S: f64 = 1.0;
 /// Clears are made at ticks, and so do phases begin at ticks; seconds.
 const CLEAR_JITTER_S: f64 = 0.1;
 
-/// One window of one cycle, both sides: used within it, of that used before, and the half-width of its interval.
+/// One window of one cycle: used within it, of that used before, and the half-width of its interval.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     age_s: f64,
-    used: [f64; SIDES],
+    used: PerKind<f64>,
     /// Without what was touched for the first time: that did not come back.
-    reused: [f64; SIDES],
-    half: [f64; SIDES],
+    reused: PerKind<f64>,
+    half: PerKind<f64>,
 }
 
 /// Nested windows that were read together: a histogram of one moment, or readings after one clear of the accessed bits.
 struct Cycle {
-    total: [f64; SIDES],
+    total: PerKind<f64>,
     /// By ascending window.
     readings: Vec<Reading>,
     /// Whether it reports first touches itself.
@@ -36,9 +36,9 @@ struct Cycle {
 /// A window over all cycles.
 struct Edge {
     age_s: f64,
-    used: [f64; SIDES],
-    reused: [f64; SIDES],
-    half: [f64; SIDES],
+    used: PerKind<f64>,
+    reused: PerKind<f64>,
+    half: PerKind<f64>,
     peak: f64,
 }
 
@@ -55,26 +55,25 @@ pub(super) fn curve(ages: &[AgeRow], spans: &[(f64, f64)]) -> Option<Curve> {
     if known.len() < 2 {
         return None;
     }
-    let total =
-        [0, 1].map(|side| stats::mean(&cycles.iter().map(|of| of.total[side]).collect::<Vec<f64>>()).unwrap_or(0.0));
+    let total = mean(cycles.iter().map(|of| of.total));
     let points = (0..known.len()).map(|at| point(&known, total, at)).collect();
     Some(Curve { basis: Basis::Histograms, total, points })
 }
 
-/// Sizes at the last tick that is not after a time; `None` before the first.
-fn at(totals: &[(f64, [f64; SIDES])], t_s: f64) -> Option<[f64; SIDES]> {
+/// Bytes held at the last tick that is not after a time; `None` before the first.
+fn at(totals: &[(f64, PerKind<f64>)], t_s: f64) -> Option<PerKind<f64>> {
     let after = totals.partition_point(|(at_s, _)| *at_s <= t_s + 1e-6);
     Some(totals[after.checked_sub(1)?].1)
 }
 
 /// What a tick's histogram says of the windows that lie within one of these stretches; `None` where it lies in none.
-fn cycle(tick: &[AgeRow], totals: &[(f64, [f64; SIDES])], spans: &[(f64, f64)]) -> Option<Cycle> {
+fn cycle(tick: &[AgeRow], totals: &[(f64, PerKind<f64>)], spans: &[(f64, f64)]) -> Option<Cycle> {
     let t_s = tick.first()?.t_s;
     let (from_s, _) = spans.iter().find(|(from_s, to_s)| (from_s - JITTER_S..=to_s + JITTER_S).contains(&t_s))?;
-    let bins = |side: usize| tick.iter().map(|row| &row.bin).filter(move |bin| bin.anon == (side == 0));
-    let mut ages: Vec<f64> = bins(0).filter_map(|bin| bin.max_s).collect();
+    let bins = |kind: Kind| tick.iter().map(|row| &row.bin).filter(move |bin| Kind::of(bin.anon) == kind);
+    let mut ages: Vec<f64> = bins(Kind::Anon).filter_map(|bin| bin.max_s).collect();
     ages.sort_by(f64::total_cmp);
-    ages.retain(|age_s| bins(1).any(|bin| bin.max_s == Some(*age_s)));
+    ages.retain(|age_s| bins(Kind::File).any(|bin| bin.max_s == Some(*age_s)));
     let nested = tick.iter().any(|row| row.bin.first_touched.is_some());
     // Nested windows share their start, and so does the longest of them.
     let jitter_s = if nested { CLEAR_JITTER_S } else { JITTER_S };
@@ -84,19 +83,18 @@ fn cycle(tick: &[AgeRow], totals: &[(f64, [f64; SIDES])], spans: &[(f64, f64)]) 
     }
     let now = at(totals, t_s)?;
     let reading = |age_s: f64| {
-        let mut reading = Reading { age_s, used: [0.0; SIDES], reused: [0.0; SIDES], half: [0.0; SIDES] };
         // What it grew by is new. What was there before the first tick nobody knows.
         let before = if nested { Some(now) } else { at(totals, t_s - age_s) }?;
-        for side in 0..SIDES {
-            let within = || bins(side).filter(|bin| bin.max_s.is_some_and(|max_s| max_s <= age_s));
-            let used: f64 = within().map(|bin| bin.size.bytes).sum();
-            let first: f64 = within().filter_map(|bin| bin.first_touched).sum();
-            let grown = (now[side] - before[side]).max(0.0);
-            let half = bins(side).find(|bin| bin.max_s == Some(age_s)).map_or(0.0, |bin| bin.size.ci95);
-            (reading.used[side], reading.half[side]) = (used, half);
-            reading.reused[side] = (used - if nested { first } else { grown }).max(0.0);
-        }
-        Some(reading)
+        let within = |kind| bins(kind).filter(|bin| bin.max_s.is_some_and(|max_s| max_s <= age_s));
+        let used: PerKind<f64> = PerKind::from_fn(|kind| within(kind).map(|bin| bin.size.bytes).sum());
+        let reused = PerKind::from_fn(|kind| {
+            let first: f64 = within(kind).filter_map(|bin| bin.first_touched).sum();
+            let grown = (now[kind] - before[kind]).max(0.0);
+            (used[kind] - if nested { first } else { grown }).max(0.0)
+        });
+        let half =
+            PerKind::from_fn(|kind| bins(kind).find(|bin| bin.max_s == Some(age_s)).map_or(0.0, |bin| bin.size.ci95));
+        Some(Reading { age_s, used, reused, half })
     };
     let readings = ages.iter().filter(|age_s| !reaches_back(**age_s)).filter_map(|age_s| reading(*age_s)).collect();
     Some(Cycle { total: now, readings, nested })
@@ -110,7 +108,7 @@ impl Cycle {
     /// The most that is known to have been used in any stretch no longer than this: what a window holds beyond a shorter one was
     /// used in the time between their ends.
     fn most_within(&self, age_s: f64) -> f64 {
-        let sum = |reading: &Reading| reading.used.iter().sum::<f64>();
+        let sum = |reading: &Reading| reading.used.total();
         let between = |(at, longer): (usize, &Reading)| {
             let shorter = self.readings[..at].iter().filter(|shorter| longer.age_s - shorter.age_s <= age_s);
             shorter.map(|shorter| sum(longer) - sum(shorter)).fold(0.0, f64::max)
@@ -150,18 +148,19 @@ fn edges(cycles: &[Cycle]) -> Vec<Edge> {
 
 /// A window by its mean step over the one before.
 fn edge(shorter: Option<&Edge>, steps: &[(Reading, Option<Reading>)]) -> Edge {
-    let mean = |get: &dyn Fn(&Reading) -> f64| {
-        let each = steps.iter().map(|(now, before)| (get(now) - before.as_ref().map_or(0.0, get)).max(0.0));
-        stats::mean(&each.collect::<Vec<f64>>()).unwrap_or(0.0)
+    let step = |get: fn(&Reading) -> PerKind<f64>| {
+        mean(steps.iter().map(|(now, before)| {
+            let before = before.as_ref().map(get).unwrap_or_default();
+            get(now).zip(before).map(|(now, before)| (now - before).max(0.0))
+        }))
     };
-    let reached = |get: fn(&Edge) -> &[f64; SIDES], side: usize| shorter.map_or(0.0, |edge| get(edge)[side]);
-    let half = |side: usize| stats::mean(&steps.iter().map(|(now, _)| now.half[side]).collect::<Vec<f64>>());
-    let peak = steps.iter().map(|(now, _)| now.used.iter().sum()).fold(0.0, f64::max);
+    let reached = |get: fn(&Edge) -> PerKind<f64>| shorter.map(get).unwrap_or_default();
+    let peak = steps.iter().map(|(now, _)| now.used.total()).fold(0.0, f64::max);
     Edge {
         age_s: steps.first().map_or(0.0, |(now, _)| now.age_s),
-        used: [0, 1].map(|side| reached(|edge| &edge.used, side) + mean(&|reading| reading.used[side])),
-        reused: [0, 1].map(|side| reached(|edge| &edge.reused, side) + mean(&|reading| reading.reused[side])),
-        half: [0, 1].map(|side| half(side).unwrap_or(0.0)),
+        used: reached(|edge| edge.used) + step(|reading| reading.used),
+        reused: reached(|edge| edge.reused) + step(|reading| reading.reused),
+        half: mean(steps.iter().map(|(now, _)| now.half)),
         peak: shorter.map_or(peak, |edge| edge.peak.max(peak)),
     }
 }
@@ -184,18 +183,18 @@ pub fn rate_of_return(sets: &[(f64, f64)], at: usize) -> Band {
         let fall = if at > 0 { before / steepness(at - 1).max(before).max(1e-9) } else { 0.5 };
         return Band { at: before * fall.sqrt(), low: 0.0, high: before };
     };
-    // Which of the two is steeper is the run's affair, where its use changed between the looks.
+    // Which of the two is steeper is not known, where its use changed between the readings.
     Band { at: (before * after).sqrt(), low: before.min(after), high: before.max(after) }
 }
 
-fn point(known: &[Edge], total: [f64; SIDES], at: usize) -> Point {
+fn point(known: &[Edge], total: PerKind<f64>, at: usize) -> Point {
     let edge = &known[at];
-    let sets = |side: usize| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.reused[side])).collect() };
+    let sets = |kind: Kind| -> Vec<(f64, f64)> { known.iter().map(|edge| (edge.age_s, edge.reused[kind])).collect() };
     Point {
         age_s: edge.age_s,
-        cold: [0, 1].map(|side| Band::around((total[side] - edge.used[side]).max(0.0), edge.half[side])),
-        back: [0, 1].map(|side| rate_of_return(&sets(side), at)),
-        kept: edge.used.iter().sum(),
+        cold: PerKind::from_fn(|kind| Band::around((total[kind] - edge.used[kind]).max(0.0), edge.half[kind])),
+        back: PerKind::from_fn(|kind| rate_of_return(&sets(kind), at)),
+        kept: edge.used.total(),
         kept_peak: edge.peak,
     }
 }

@@ -98,8 +98,8 @@ fn a_memory_of_the_size_kept_misses_under_lru_what_the_curve_says() {
             misses as f64 * PAGE as f64 / f64::from(ticks)
         });
         let exact = per_s(lru_misses(&trace, kept));
-        let off = (point.back[0].at - exact).abs();
-        assert!(off <= 0.1 * exact + per_s(8), "age {}: {} against {exact}", point.age_s, point.back[0].at);
+        let off = (point.back.anon.at - exact).abs();
+        assert!(off <= 0.1 * exact + per_s(8), "age {}: {} against {exact}", point.age_s, point.back.anon.at);
     }
 }
 
@@ -136,10 +136,10 @@ fn bands_of_a_sample_hold_the_truth() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let (cold, back) = truth(&trace, point.age_s as u32);
             asked += 1;
-            for (held, (band, truth)) in held.iter_mut().zip([(point.cold[0], cold), (point.back[0], back)]) {
+            for (held, (band, truth)) in held.iter_mut().zip([(point.cold.anon, cold), (point.back.anon, back)]) {
                 *held += u32::from((band.low..=band.high).contains(&truth));
             }
-            assert!((point.cold[0].at - cold).abs() < 0.25 * cold, "{point:?} against {cold}");
+            assert!((point.cold.anon.at - cold).abs() < 0.25 * cold, "{point:?} against {cold}");
         }
     }
     assert!(held.iter().all(|held| *held * 100 >= asked * 90), "{held:?} of {asked}");
@@ -152,7 +152,7 @@ fn what_is_used_over_and_over_never_comes_back_and_what_is_idle_is_gone() {
     let (rows, episodes) = watch(1000, 1000, 1, 60, &mut |page, _| page < 250);
     let curve = Curve::of(&rows, &episodes, 1.0).unwrap();
     let point = curve.points.iter().find(|point| point.age_s == 5.0).unwrap();
-    assert_eq!(point.back[0].at, 0.0);
+    assert_eq!(point.back.anon.at, 0.0);
     // The idle three quarters lie in memory for 60 s, of which they are cold for 55.
     let gone = 750.0 * 4096.0 * 55.0 / 60.0;
     assert!((point.gone().at - gone).abs() < 0.03 * gone, "{point:?}");
@@ -168,9 +168,9 @@ fn a_sweep_longer_than_the_age_comes_back_whole() {
     let curve = Curve::of(&rows, &episodes, 1.0).unwrap();
     let at = |age_s: f64| curve.points.iter().find(|point| point.age_s == age_s).unwrap();
     let all = 2000.0 * 4096.0;
-    assert!((at(10.0).back[0].at - all / 20.0).abs() < 0.02 * all / 20.0, "{:?}", at(10.0));
+    assert!((at(10.0).back.anon.at - all / 20.0).abs() < 0.02 * all / 20.0, "{:?}", at(10.0));
     assert!((at(10.0).kept - all / 2.0).abs() < 0.05 * all, "{:?}", at(10.0));
-    assert_eq!(at(30.0).back[0].at, 0.0);
+    assert_eq!(at(30.0).back.anon.at, 0.0);
     let costs = RefaultCosts { swap_s: 1e-3, disk_s: 1e-3 };
     // 100 pages a second at a millisecond each.
     assert!((at(10.0).slowdown(&costs).at - 0.1).abs() < 0.003);
@@ -207,7 +207,7 @@ fn histograms_alone_bound_what_comes_back() {
     assert_eq!((curve.basis, curve.points.len()), (Basis::Histograms, 6));
     for point in &curve.points {
         let exact = total * (-point.age_s / 10.0).exp() / 10.0;
-        let back = point.back[0];
+        let back = point.back.anon;
         assert!(back.low <= exact && exact <= back.high, "{point:?}: {exact}");
     }
     assert_eq!(Curve::of(&rows[..2], &[], 1.0), None, "one tick tells no curve");
@@ -241,7 +241,7 @@ fn windows_are_compared_within_their_cycle_alone() {
     let curve = Curve::of(&rows.concat(), &[], 1.0).unwrap();
     let sets: Vec<(f64, f64)> = curve.points.iter().map(|point| (point.age_s, point.kept)).collect();
     assert_eq!(sets, [(1.0, 125.0), (5.0, 125.0), (10.0, 125.0)]);
-    assert_eq!((curve.points[1].back[0], curve.points[1].kept_peak), (Band::default(), 200.0));
+    assert_eq!((curve.points[1].back.anon, curve.points[1].kept_peak), (Band::default(), 200.0));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn first_touches_of_a_cycle_did_not_come_back() {
     // 40 bytes a second are new, 10 are used all the time.
     let grows = cycle(50.0, &[(1.0, 50.0, 40.0), (5.0, 210.0, 200.0), (10.0, 410.0, 400.0)], 900.0);
     let curve = Curve::of(&grows, &[], 1.0).unwrap();
-    assert_eq!(curve.points[1].back[0], Band::default());
+    assert_eq!(curve.points[1].back.anon, Band::default());
     assert_eq!(curve.points[1].kept, 210.0);
 }
 
@@ -295,12 +295,12 @@ fn a_start_unlike_the_rest_can_be_left_out() {
 fn ages_between_those_known_lie_between_them() {
     let point = |age_s: f64, gone: f64| Point {
         age_s,
-        cold: [Band::around(gone, gone / 2.0), Band::default()],
+        cold: [Band::around(gone, gone / 2.0), Band::default()].into(),
         kept: 100.0 - gone,
         ..Point::default()
     };
     let points = vec![point(1.0, 80.0), point(5.0, 40.0), point(10.0, 20.0)];
-    let curve = Curve { basis: Basis::Pages, total: [100.0, 0.0], points: points.clone() };
+    let curve = Curve { basis: Basis::Pages, total: [100.0, 0.0].into(), points: points.clone() };
     assert_eq!(curve.at(5.0), Some(points[1]));
     assert_eq!(curve.at(1.0), Some(points[0]));
     let between = curve.at(4.0).unwrap();
@@ -328,7 +328,7 @@ proptest! {
         }
         for pair in curve.points.windows(2) {
             prop_assert!(pair[1].gone().at <= pair[0].gone().at * 1.001 + 1.0);
-            prop_assert!(pair[1].back[0].at <= pair[0].back[0].at * 1.001 + 1.0);
+            prop_assert!(pair[1].back.anon.at <= pair[0].back.anon.at * 1.001 + 1.0);
         }
     }
 
@@ -433,6 +433,6 @@ fn what_is_new_did_not_come_back() {
     let curve = Curve::of(&rows, &[], 1.0).unwrap();
     assert_eq!(curve.basis, Basis::Histograms);
     for point in curve.points.iter().filter(|point| point.age_s <= 10.0) {
-        assert!(point.back[0].at < 2.0 * 4096.0, "{point:?}");
+        assert!(point.back.anon.at < 2.0 * 4096.0, "{point:?}");
     }
 }

@@ -4,7 +4,7 @@ use lowtide_model::PAGE_BYTES;
 use lowtide_model::cohort::AgeRow;
 use lowtide_model::curve::{Basis, Curve, totals};
 use lowtide_model::episode::{Episode, PageKind};
-use lowtide_model::kind::Kind;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::stats;
 use lowtide_model::units::rounded;
 
@@ -66,9 +66,8 @@ fn regular(ages: &[AgeRow]) -> Option<Vec<Part>> {
     let totals = totals(ages);
     let mut parts = Vec::new();
     for kind in Kind::ALL {
-        let side = usize::from(kind == Kind::File);
-        let rhythms = rhythms(&curve, side);
-        for layer in layers(&totals, side) {
+        let rhythms = rhythms(&curve, kind);
+        for layer in layers(&totals, kind) {
             parts.extend(rhythms.iter().filter_map(|rhythm| part(kind, &layer, *rhythm)));
         }
     }
@@ -77,12 +76,12 @@ fn regular(ages: &[AgeRow]) -> Option<Vec<Part>> {
 
 /// Rhythms such that the working sets of all windows are the recorded ones: of a working set whose slope falls from `a` to
 /// `b` at window `T`, `T (a - b)` bytes are used every `T`.
-fn rhythms(curve: &Curve, side: usize) -> Vec<Rhythm> {
-    let total = curve.total[side];
+fn rhythms(curve: &Curve, kind: Kind) -> Vec<Rhythm> {
+    let total = curve.total[kind];
     if total <= 0.0 {
         return Vec::new();
     }
-    let used = |at: usize| (total - curve.points[at].cold[side].at).max(0.0);
+    let used = |at: usize| (total - curve.points[at].cold[kind].at).max(0.0);
     let slope = |at: usize| {
         let (from_s, from) = at.checked_sub(1).map_or((0.0, 0.0), |before| (curve.points[before].age_s, used(before)));
         (used(at) - from) / (curve.points[at].age_s - from_s)
@@ -118,15 +117,15 @@ const STEPS: u32 = 16;
 const SLICE_S: f64 = 5.0;
 
 /// A side's size over time as layers, each there while the size reaches up to it.
-fn layers(totals: &[(f64, [f64; 2])], side: usize) -> Vec<Layer> {
+fn layers(totals: &[(f64, PerKind<f64>)], kind: Kind) -> Vec<Layer> {
     let end_s = totals.last().map_or(0.0, |(t_s, _)| *t_s);
     let slice_s = (end_s / 120.0).max(SLICE_S);
     let mut slices: Vec<(f64, Vec<f64>)> = Vec::new();
     for (t_s, total) in totals {
         let from_s = (t_s / slice_s).floor() * slice_s;
         match slices.last_mut().filter(|(last_s, _)| (*last_s - from_s).abs() < 1e-9) {
-            Some((_, sizes)) => sizes.push(total[side]),
-            None => slices.push((from_s, vec![total[side]])),
+            Some((_, sizes)) => sizes.push(total[kind]),
+            None => slices.push((from_s, vec![total[kind]])),
         }
     }
     let sizes: Vec<(f64, f64)> =

@@ -329,10 +329,10 @@ fn tide(curve: &Curve, costs: &RefaultCosts, span_s: f64) -> Tide {
         Point {
             age_s: point.age_s,
             kept_bytes: point.kept,
-            anon_cold_bytes: point.cold[0].at,
-            file_cold_bytes: point.cold[1].at,
-            anon_back_bytes_per_s: point.back[0].at,
-            file_back_bytes_per_s: point.back[1].at,
+            anon_cold_bytes: point.cold.anon.at,
+            file_cold_bytes: point.cold.file.at,
+            anon_back_bytes_per_s: point.back.anon.at,
+            file_back_bytes_per_s: point.back.file.at,
             slowdown_percent: slowdown.at,
             slowdown_low_percent: slowdown.low,
             slowdown_high_percent: slowdown.high,
@@ -342,8 +342,8 @@ fn tide(curve: &Curve, costs: &RefaultCosts, span_s: f64) -> Tide {
         span_s,
         refault_swap_s: costs.swap_s,
         refault_disk_s: costs.disk_s,
-        total_anon_bytes: curve.total[0],
-        total_file_bytes: curve.total[1],
+        total_anon_bytes: curve.total.anon,
+        total_file_bytes: curve.total.file,
         points: curve.points.iter().map(point).collect(),
     }
 }
