@@ -6,7 +6,7 @@ use lowtide_model::PAGE;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::budget::{Budget, Known, OwnBudgets};
 use lowtide_model::choice::{Choice, level_for};
-use lowtide_model::cohort::{AgeBin, AgeRow, Cohort, Estimate, Found, Totals};
+use lowtide_model::cohort::{AgeBin, AgeRow, Cohort, Estimate, Found, Totals, Walk};
 use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::meta::Meta;
 use lowtide_model::random::{Random, mix};
@@ -66,7 +66,11 @@ fn watch(uses: Use, limit: u64, seed: u64, seconds: u64) -> Watched {
     let size = Estimate { bytes: totals[0], ci95: 0.0 };
     let all = AgeBin { anon: true, min_s: 0.0, max_s: None, size, first_touched: None };
     let (mut cohort, mut ages, mut episodes) = (Cohort::new(1.0), Vec::new(), Vec::new());
-    cohort.refresh(0.0, &found, [choice.pages_each(); 3], totals.map(Some), &mut episodes);
+    cohort.refresh(
+        0.0,
+        &Walk { found: &found, pages_each: [choice.pages_each(); 3], totals: totals.map(Some) },
+        &mut episodes,
+    );
     for second in 1..=seconds {
         let t_s = float(second);
         cohort.tick(t_s, |frame| Some(uses(frame, second)), &mut episodes);

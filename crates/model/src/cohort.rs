@@ -1,9 +1,8 @@
 //! The cohort's arithmetic: idle ages of sampled pages, and from them working sets with confidence intervals.
 //!
-//! Every tick tells for each sampled page whether it was touched since the tick before. A page counts for a window
-//! only if it was watched for the whole window (or was seen to be allocated, which is a touch); whether it was
-//! watched depends on the hash that chose it and never on how it behaves, so leaving the others out keeps the
-//! estimate unbiased.
+//! Every tick reports for each chosen page whether it was touched since the tick before. A page counts for a window
+//! only if it was watched for all of it (or was allocated within it, which is a touch); whether it was watched depends
+//! on the hash that chose it and never on how it behaves, so leaving the others out keeps the estimate unbiased.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +28,17 @@ pub struct Found {
     pub allocated_s: Option<f64>,
 }
 
+/// What a walk over the target found.
+#[derive(Debug, Clone, Copy)]
+pub struct Walk<'a> {
+    /// The chosen pages.
+    pub found: &'a [Found],
+    /// Pages of the target that stand behind one chosen page, in the order of [`PageKind::ALL`].
+    pub pages_each: [u64; 3],
+    /// Sizes by kind, bytes, where the target's accounts have them; elsewhere the sample's own estimate serves.
+    pub totals: [Option<f64>; 3],
+}
+
 /// A page under watch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
@@ -46,9 +56,9 @@ pub struct Watched {
     run: Option<(f64, Option<f64>)>,
     /// The stretch was cut to be written down; the next one, if it follows at once, goes on from it.
     was_cut: bool,
-    /// The monitor has looked at it at least once. A page that joined is looked at from the next look on; what came
-    /// before is known from how it joined.
-    looked_at: bool,
+    /// It was sampled at least once. A page that joined is sampled from the next time on; what came before is known from
+    /// how it joined.
+    is_sampled: bool,
 }
 
 /// Sizes by kind, in bytes, in the order of [`PageKind::ALL`].
@@ -105,26 +115,18 @@ impl Cohort {
     }
 
     /// Takes over what a walk over the target found: new pages join, missing ones leave, moved ones are followed.
-    /// `totals` are the sizes by kind where the target's accounts tell them; elsewhere the sample's own estimate serves.
     ///
     /// A page whose frame changed was copied on write, freed and allocated again, or swapped in, each of which is a
     /// touch; the rare migration that is not is counted as one.
-    pub fn refresh(
-        &mut self,
-        now_s: f64,
-        found: &[Found],
-        pages_each: [u64; 3],
-        totals: [Option<f64>; 3],
-        out: &mut Vec<Episode>,
-    ) {
+    pub fn refresh(&mut self, now_s: f64, walk: &Walk<'_>, out: &mut Vec<Episode>) {
         let mut next = BTreeMap::new();
-        for page in found {
+        for page in walk.found {
             let watched = match self.pages.remove(&page.key) {
                 Some(mut old) if old.kind == page.kind => {
                     if old.frame != page.frame {
                         old.frame = page.frame;
-                        old.looked_at = false;
-                        old.touch(page.key, now_s, self.previous_tick_s, self.weight(page.kind, old.weight), out);
+                        old.is_sampled = false;
+                        old.touch(&old.row(page.key, &self.pages_each), now_s, self.previous_tick_s, out);
                     }
                     old.weight = page.weight;
                     old
@@ -135,9 +137,9 @@ impl Cohort {
         }
         let gone = std::mem::replace(&mut self.pages, next);
         self.close(gone, out);
-        self.pages_each = pages_each.map(float);
+        self.pages_each = walk.pages_each.map(float);
         let sampled = self.sampled_totals();
-        self.totals_at_refresh = PageKind::ALL.map(|kind| totals[kind.index()].unwrap_or(sampled[kind.index()]));
+        self.totals_at_refresh = PageKind::ALL.map(|kind| walk.totals[kind.index()].unwrap_or(sampled[kind.index()]));
         self.grown = vec![(now_s, self.totals_at_refresh)];
     }
 
@@ -151,22 +153,20 @@ impl Cohort {
     pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
         let (previous, each) = (self.previous_tick_s, self.pages_each);
         for (key, page) in &mut self.pages {
-            let weight = each[page.kind.index()] * page.weight * PAGE_BYTES;
-            let seen = touched(page.frame);
-            let was_looked_at = page.looked_at;
-            if seen.is_some() && !was_looked_at {
-                page.looked_at = true;
-                // What was not seen to be allocated is watched from the look before on.
+            let row = page.row(*key, &each);
+            let sampled = touched(page.frame);
+            let was_sampled = page.is_sampled;
+            if sampled.is_some() && !was_sampled {
+                page.is_sampled = true;
+                // What was not observed to be allocated is watched from the sample before on.
                 page.since_s = page.since_s.max(if page.since_s.is_finite() { previous } else { f64::NEG_INFINITY });
             }
-            match seen {
-                Some(true) => page.touch(*key, now_s, previous, weight, out),
-                Some(false) => page.rest(*key, weight, out),
-                None => {
-                    page.rest(*key, weight, out);
-                    if was_looked_at {
-                        page.since_s = now_s;
-                    }
+            if sampled == Some(true) {
+                page.touch(&row, now_s, previous, out);
+            } else {
+                page.rest(&row, out);
+                if sampled.is_none() && was_sampled {
+                    page.since_s = now_s;
                 }
             }
         }
@@ -182,7 +182,7 @@ impl Cohort {
         let each = self.pages_each;
         for (key, page) in &mut self.pages {
             page.was_cut |= page.run.is_some();
-            page.rest(*key, each[page.kind.index()] * page.weight * PAGE_BYTES, out);
+            page.rest(&page.row(*key, &each), out);
         }
     }
 
@@ -198,19 +198,11 @@ impl Cohort {
 
     fn close(&self, pages: BTreeMap<PageKey, Watched>, out: &mut Vec<Episode>) {
         for (key, mut page) in pages {
-            let weight = self.weight(page.kind, page.weight);
-            page.rest(key, weight, out);
-            let start = page.last_touch_s.unwrap_or(page.since_s);
-            if start.is_finite() && self.previous_tick_s > start {
-                out.push(Episode {
-                    key,
-                    kind: page.kind,
-                    weight_bytes: weight,
-                    touched: false,
-                    start_s: start,
-                    end_s: self.previous_tick_s,
-                    reuse_s: page.last_touch_s.map(|_| 0.0),
-                });
+            let row = page.row(key, &self.pages_each);
+            page.rest(&row, out);
+            let (start_s, end_s) = (page.last_touch_s.unwrap_or(page.since_s), self.previous_tick_s);
+            if start_s.is_finite() && end_s > start_s {
+                out.push(Episode { start_s, end_s, reuse_s: page.last_touch_s.map(|_| 0.0), ..row });
             }
         }
     }
@@ -265,7 +257,7 @@ impl Watched {
             last_touch_s: page.allocated_s,
             run: None,
             was_cut: false,
-            looked_at: false,
+            is_sampled: false,
         }
     }
 
@@ -276,18 +268,23 @@ impl Watched {
     /// Whether it was watched since `from_s`. Of a page that joined and was not looked at since, only its allocation is
     /// known.
     fn is_known(&self, from_s: f64, touched: bool) -> bool {
-        self.since_s <= from_s && (self.looked_at || touched)
+        self.since_s <= from_s && (self.is_sampled || touched)
     }
 
-    fn touch(&mut self, key: PageKey, now_s: f64, previous_tick_s: f64, weight_bytes: f64, out: &mut Vec<Episode>) {
+    /// A row of the record about it, of a stretch without use.
+    fn row(&self, key: PageKey, pages_each: &Totals) -> Episode {
+        let weight_bytes = pages_each[self.kind.index()] * self.weight * PAGE_BYTES;
+        Episode { key, kind: self.kind, weight_bytes, ..Episode::default() }
+    }
+
+    fn touch(&mut self, row: &Episode, now_s: f64, previous_tick_s: f64, out: &mut Vec<Episode>) {
         let goes_on = self.last_touch_s.is_some_and(|last| last >= previous_tick_s);
         if !(goes_on && self.run.is_some()) {
-            self.rest(key, weight_bytes, out);
+            self.rest(row, out);
             let reuse_s = if goes_on && self.was_cut { Some(0.0) } else { self.last_touch_s.map(|last| now_s - last) };
             if reuse_s.is_none() && self.since_s.is_finite() && self.since_s < previous_tick_s {
-                // Idleness of which nobody saw the beginning.
-                let (start_s, end_s) = (self.since_s, now_s);
-                out.push(Episode { key, kind: self.kind, weight_bytes, touched: false, start_s, end_s, reuse_s: None });
+                // Idleness whose beginning was not sampled.
+                out.push(Episode { start_s: self.since_s, end_s: now_s, ..row.clone() });
             }
             self.run = Some((now_s, reuse_s));
         }
@@ -296,9 +293,9 @@ impl Watched {
     }
 
     /// Ends the stretch of use that is going on, if any.
-    fn rest(&mut self, key: PageKey, weight_bytes: f64, out: &mut Vec<Episode>) {
+    fn rest(&mut self, row: &Episode, out: &mut Vec<Episode>) {
         if let (Some((start_s, reuse_s)), Some(end_s)) = (self.run.take(), self.last_touch_s) {
-            out.push(Episode { key, kind: self.kind, weight_bytes, touched: true, start_s, end_s, reuse_s });
+            out.push(Episode { touched: true, start_s, end_s, reuse_s, ..row.clone() });
         }
     }
 }

@@ -1,6 +1,11 @@
-//! What lowtide knows about memory: units, usage, regions, idle ages, the cohort's arithmetic, the summary.
+//! What is known about memory, and what follows from it by calculation alone.
 //!
-//! Everything here is pure: no I/O, no clock, no `unsafe`. Times are seconds since the start of a record.
+//! Problem: measurements come from many sources (DAMON, MGLRU, smaps, recordings, a simulated machine), and what is concluded from
+//! them must not depend on which. Approach: every source is turned into the same types (usage by the field table, regions, idle-age
+//! histograms, episodes of sampled pages), and working sets, the tide curve, budgets, the bottom line and the summary are pure
+//! functions of these. Times are seconds since the start of a record; sizes are bytes.
+//!
+//! May import: nothing of lowtide, and no I/O, clock or `unsafe`. Every other crate may import this one.
 
 #![forbid(unsafe_code)]
 
@@ -40,5 +45,5 @@ pub const AGE_EDGES_S: [u32; 9] = [0, 1, 2, 5, 10, 20, 30, 60, 120];
 
 /// Bytes of a base page. lowtide supports kernels with 4 KiB base pages; `run` and `record` refuse others.
 pub const PAGE: u64 = 4096;
-/// The same as a number to reckon with.
+/// The same for arithmetic.
 pub const PAGE_BYTES: f64 = 4096.0;

@@ -20,6 +20,17 @@ pub struct Sample {
     pub idle_s: f64,
 }
 
+/// The sampled pages of one process.
+#[derive(Debug, Clone, Copy)]
+pub struct Samples<'a> {
+    /// Ascending by address.
+    pub list: &'a [Sample],
+    /// Bytes of a block: one page of every block that is in memory is sampled.
+    pub block: u64,
+    /// The rate of a page that is touched once between two samples of the cohort.
+    pub floor: f64,
+}
+
 /// So many neighbours must agree before anything is cut for them: a lone page says nothing of those around it.
 const AGREE: usize = 2;
 
@@ -33,16 +44,15 @@ struct Run {
     idle_s: f64,
 }
 
-/// `regions` cut where `samples` (ascending by address, one from every block of `block` bytes that is in memory) say that
-/// use begins or ends. What lies among untouched samples has rate 0. A region's rate goes to the pieces that are left, so
-/// that its mean stays; among touched samples it is `floor` at least: the rate of a page touched once between two looks of
-/// the cohort.
+/// `regions` cut where the samples show that use begins or ends. What lies among untouched samples has rate 0. A region's
+/// rate goes to the pieces that are left, so that its mean stays; among touched samples it is `floor` at least.
 ///
 /// `drawn`: DAMON drew the regions on these addresses, so that one smaller than a block shows what the samples are too
 /// far apart to see. Regions of frames are cut into small ones merely by being mapped back.
 #[must_use]
-pub fn sharpen(regions: &[Region], drawn: bool, samples: &[Sample], block: u64, floor: f64) -> Vec<Region> {
-    let runs = runs(samples, block.max(PAGE));
+pub fn sharpen(regions: &[Region], drawn: bool, of: &Samples<'_>) -> Vec<Region> {
+    let Samples { list, block, floor } = *of;
+    let runs = runs(list, block.max(PAGE));
     let mut out = Vec::with_capacity(regions.len());
     for region in regions {
         if drawn && region.access_rate > 0.0 && region.end - region.start < block {
@@ -136,7 +146,7 @@ mod tests {
     #[test]
     fn an_island_is_cut_out_and_keeps_the_mean_rate() {
         let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, (4..6).contains(&n))).collect();
-        let cut = sharpen(&[region(0, 100, 0.1)], true, &samples, BLOCK, 0.2);
+        let cut = sharpen(&[region(0, 100, 0.1)], true, &Samples { list: &samples, block: BLOCK, floor: 0.2 });
         let at: Vec<(u64, u64, f64)> = cut.iter().map(|r| (r.start / PAGE, r.end / PAGE, r.access_rate)).collect();
         assert_eq!(at, [(0, 40, 0.0), (40, 60, 0.5), (60, 100, 0.0)]);
         assert_eq!((cut[0].age_s, cut[1].age_s), (9.0, 4.0));
@@ -146,9 +156,9 @@ mod tests {
     fn a_lone_page_cuts_nothing() {
         let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, n == 4)).collect();
         let whole = [region(0, 100, 0.0)];
-        let cut = sharpen(&whole, true, &samples, BLOCK, 0.2);
+        let cut = sharpen(&whole, true, &Samples { list: &samples, block: BLOCK, floor: 0.2 });
         assert_eq!((cut.len(), cut[0].access_rate), (1, 0.0));
-        assert_eq!(sharpen(&whole, true, &[], BLOCK, 0.2), whole);
+        assert_eq!(sharpen(&whole, true, &Samples { list: &[], block: BLOCK, floor: 0.2 }), whole);
     }
 
     #[test]
@@ -156,19 +166,23 @@ mod tests {
         // Regions smaller than a block, as those are that were scattered over physical memory.
         let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, n < 5)).collect();
         let small: Vec<Region> = (0..25).map(|n| region(n * 4, n * 4 + 4, 0.3)).collect();
-        for piece in sharpen(&small, false, &samples, BLOCK, 0.2) {
+        for piece in sharpen(&small, false, &Samples { list: &samples, block: BLOCK, floor: 0.2 }) {
             assert_eq!(piece.access_rate > 0.0, piece.end <= 50 * PAGE, "{piece:?}");
         }
-        assert_eq!(sharpen(&small, true, &samples, BLOCK, 0.2), small, "as DAMON drew them");
+        assert_eq!(
+            sharpen(&small, true, &Samples { list: &samples, block: BLOCK, floor: 0.2 }),
+            small,
+            "as DAMON drew them"
+        );
         // Of what no sample is near, nothing is said.
         let far = [region(500, 600, 0.3)];
-        assert_eq!(sharpen(&far, false, &samples, BLOCK, 0.2), far);
+        assert_eq!(sharpen(&far, false, &Samples { list: &samples, block: BLOCK, floor: 0.2 }), far);
     }
 
     #[test]
     fn what_the_map_missed_gets_the_floor() {
         let samples = [sample(10, true), sample(20, true)];
-        let cut = sharpen(&[region(10, 30, 0.0)], true, &samples, BLOCK, 0.2);
+        let cut = sharpen(&[region(10, 30, 0.0)], true, &Samples { list: &samples, block: BLOCK, floor: 0.2 });
         assert_eq!((cut.len(), cut[0].access_rate), (1, 0.2));
     }
 
@@ -189,7 +203,7 @@ mod tests {
         #[test]
         fn pieces_tile_the_regions(regions in any_regions(), pages in prop::collection::btree_map(0u64..600, any::<bool>(), 0..80), drawn in any::<bool>(), block in 0u64..40, floor in 0.0f64..1.0) {
             let samples: Vec<Sample> = pages.into_iter().map(|(page, touched)| sample(page, touched)).collect();
-            let cut = sharpen(&regions, drawn, &samples, block * PAGE, floor);
+            let cut = sharpen(&regions, drawn, &Samples { list: &samples, block: block * PAGE, floor });
             let mut rest = cut.iter();
             for whole in &regions {
                 let mut at = whole.start;

@@ -1,4 +1,10 @@
-//! Records on disk. Only this module knows Parquet.
+//! Records on disk, and recordings of other tools. Only this crate knows Parquet.
+//!
+//! Problem: a record must survive a recorder that is killed and a disk that fills, open with any Parquet reader, and cost little
+//! while it is written. Approach: small complete files while recording, united once recording has ended. The tables are in one
+//! registry (`table.rs`): a new table is one file with its columns, and one line there.
+//!
+//! May import: the model.
 //!
 //! While recording, rows go out every few seconds as small complete files, `parts/usage-000001.parquet` and so on,
 //! written under a temporary name and then renamed: a recorder that is killed loses what it had not flushed, and
@@ -47,9 +53,9 @@ const PARTS: &str = "parts";
 const PARTS_DONE: &str = "parts.done";
 /// Held by the recorder while it lives, and by whoever finishes the record.
 const LOCK: &str = "recording.lock";
-/// What was measured, and how it ended.
+/// The instruments, the machine, and how recording ended.
 const META: &str = "meta.json";
-/// The figures of the whole run.
+/// The figures of the run.
 const SUMMARY: &str = "summary.json";
 
 /// Whether there is a record in this folder, whatever state it is in.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lowtide_model::PAGE;
 use lowtide_model::choice::{Choice, level_for};
-use lowtide_model::cohort::{Cohort, Found, Picture, Totals};
+use lowtide_model::cohort::{Cohort, Found, Picture, Totals, Walk};
 use lowtide_model::episode::{Episode, PageKind};
 use lowtide_model::units::{float, integer};
 
@@ -138,7 +138,8 @@ impl CohortMonitor {
         // A frame that a second process maps is one region only.
         let mut frames: Vec<u64> = found.iter().map(|page| page.frame).collect();
         let totals = PageKind::ALL.map(|kind| target.exact[kind.index()].then_some(target.totals[kind.index()]));
-        self.cohort.refresh(now_s, &found, pages_each, totals, &mut self.episodes);
+        let walk = Walk { found: &found, pages_each, totals };
+        self.cohort.refresh(now_s, &walk, &mut self.episodes);
         self.accounts = target.totals;
         self.refreshed_s = now_s;
         self.attached = false;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
 use lowtide_model::scheme::Scheme;
-use lowtide_model::sharpen::sharpen;
+use lowtide_model::sharpen::{Samples, sharpen};
 use lowtide_model::units::{index, integer};
 
 use super::cohort::CohortMonitor;
@@ -200,7 +200,8 @@ impl MapMonitor {
         let block = integer(cohort.cohort.block_bytes());
         for snapshot in &mut snapshots {
             let samples = cohort.cohort.samples(snapshot.pid, aggregation_s);
-            snapshot.regions = coarsen(sharpen(&snapshot.regions, drawn, &samples, block, floor), KEPT);
+            snapshot.regions =
+                coarsen(sharpen(&snapshot.regions, drawn, &Samples { list: &samples, block, floor }), KEPT);
         }
         snapshots
     }

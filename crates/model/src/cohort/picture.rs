@@ -158,7 +158,7 @@ impl Cohort {
                 tallies[page.kind.index()].add(page.weight, touched);
             } else {
                 tallies[page.kind.index()].unknown += 1;
-                tallies[page.kind.index()].unlooked += if page.looked_at { 0.0 } else { page.weight };
+                tallies[page.kind.index()].unlooked += if page.is_sampled { 0.0 } else { page.weight };
             }
         }
         // What came since the last refresh is not in the sample. What came within the window was touched in it; of the

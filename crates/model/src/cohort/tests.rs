@@ -23,7 +23,11 @@ fn watch(pages: u64, limit: u64, seed: u64, ticks: u32, is_hot: impl Fn(u64) -> 
     let totals = [(pages * PAGE) as f64, 0.0, 0.0];
     let mut cohort = Cohort::new(1.0);
     let mut out = Vec::new();
-    cohort.refresh(0.0, &found, [choice.pages_each(); 3], totals.map(Some), &mut out);
+    cohort.refresh(
+        0.0,
+        &Walk { found: &found, pages_each: [choice.pages_each(); 3], totals: totals.map(Some) },
+        &mut out,
+    );
     for tick in 1..=ticks {
         cohort.tick(f64::from(tick), |frame| Some(is_hot(frame)), &mut out);
     }
@@ -65,7 +69,7 @@ fn a_page_counts_by_its_weight() {
         .collect();
     let totals = [600.0 * 4096.0, 0.0, 0.0];
     let (mut cohort, mut out) = (Cohort::new(1.0), Vec::new());
-    cohort.refresh(0.0, &found, [1; 3], totals.map(Some), &mut out);
+    cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
     for tick in 1..=3 {
         cohort.tick(f64::from(tick), |frame| Some(frame % 4 == 0), &mut out);
     }
@@ -80,7 +84,7 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
         [Found { key: PageKey { space: 1, page: 5 }, kind: PageKind::Anon, frame: 5, weight: 1.0, allocated_s: None }];
     let totals = [4096.0, 0.0, 0.0];
     let mut out = Vec::new();
-    cohort.refresh(10.0, &found, [1; 3], totals.map(Some), &mut out);
+    cohort.refresh(10.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
     cohort.tick(11.0, |_| Some(false), &mut out);
     let picture = cohort.picture(11.0, totals);
     assert_eq!(picture.working_set[0].unwrap().bytes, 0.0);
@@ -97,7 +101,11 @@ fn reuse_times_and_idleness_are_written_down() {
     let key = PageKey { space: 9, page: 1 };
     let found = [Found { key, kind: PageKind::Anon, frame: 3, weight: 1.0, allocated_s: Some(0.5) }];
     let mut out = Vec::new();
-    cohort.refresh(1.0, &found, [4; 3], [Some(4.0 * 4096.0), None, None], &mut out);
+    cohort.refresh(
+        1.0,
+        &Walk { found: &found, pages_each: [4; 3], totals: [Some(4.0 * 4096.0), None, None] },
+        &mut out,
+    );
     for (tick, touched) in [(2, true), (3, true), (4, false), (5, false), (6, true), (7, false), (8, false)] {
         cohort.tick(f64::from(tick), |_| Some(touched), &mut out);
     }
@@ -115,7 +123,7 @@ fn cutting_loses_nothing() {
         let mut cohort = Cohort::new(1.0);
         let key = PageKey { space: 9, page: 1 };
         let found = [Found { key, kind: PageKind::File, frame: 3, weight: 1.0, allocated_s: None }];
-        cohort.refresh(0.0, &found, [1; 3], [None; 3], out);
+        cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: [None; 3] }, out);
         for tick in 1..=9 {
             cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
             if cut && tick % 3 == 0 {
@@ -167,7 +175,7 @@ proptest! {
         for page in &found {
             totals[page.kind.index()] += 4096.0;
         }
-        cohort.refresh(0.0, &found, [1; 3], totals.map(Some), &mut out);
+        cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
         for tick in 1..=now {
             cohort.tick(f64::from(tick), |frame| Some(tick % periods[usize::try_from(frame).unwrap()] == 0), &mut out);
         }
@@ -190,7 +198,7 @@ fn swept(period_s: f64, tick_s: f64, ticks: u32) -> (Cohort, Totals, f64) {
     let totals = [f64::from(pages) * 4096.0, 0.0, 0.0];
     let mut cohort = Cohort::new(1.0);
     let mut out = Vec::new();
-    cohort.refresh(0.0, &found, [16; 3], totals.map(Some), &mut out);
+    cohort.refresh(0.0, &Walk { found: &found, pages_each: [16; 3], totals: totals.map(Some) }, &mut out);
     for tick in 1..=ticks {
         let now = f64::from(tick) * tick_s;
         #[expect(clippy::cast_precision_loss)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::PAGE;
 use crate::choice::{Choice, level_for};
-use crate::cohort::{AgeBin, Cohort, Estimate, Found};
+use crate::cohort::{AgeBin, Cohort, Estimate, Found, Walk};
 use crate::episode::{PageKey, PageKind};
 use crate::random::Random;
 use proptest::prelude::*;
@@ -32,7 +32,11 @@ pub(crate) fn watch(
                 allocated_s: (tick == 0).then_some(0.0),
             };
             let found: Vec<Found> = choice.pages_in(0, pages).map(found).collect();
-            cohort.refresh(f64::from(tick), &found, [choice.pages_each(); 3], totals.map(Some), &mut episodes);
+            cohort.refresh(
+                f64::from(tick),
+                &Walk { found: &found, pages_each: [choice.pages_each(); 3], totals: totals.map(Some) },
+                &mut episodes,
+            );
         }
         if tick > 0 {
             used.iter_mut().zip(0..).for_each(|(used, page)| *used = uses(page, tick));
@@ -322,7 +326,7 @@ proptest! {
         for point in &curve.points {
             prop_assert!(point.gone().at <= total * 1.001 && point.kept <= total * 1.001);
             prop_assert!(point.kept_peak <= total * 1.001);
-            for band in point.cold.iter().chain(&point.back) {
+            for (_, band) in point.cold.iter().chain(point.back.iter()) {
                 prop_assert!(0.0 <= band.low && band.low <= band.at && band.at <= band.high, "{:?}", band);
             }
         }

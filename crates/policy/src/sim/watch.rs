@@ -2,7 +2,7 @@
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::choice::{Choice, level_for};
-use lowtide_model::cohort::{AgeRow, Cohort, Found, Totals};
+use lowtide_model::cohort::{AgeRow, Cohort, Found, Totals, Walk};
 use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::kind::Kind;
 use lowtide_model::units::integer;
@@ -86,7 +86,8 @@ impl Watch {
             }
             first = end;
         }
-        self.cohort.refresh(now_s, &found, [choice.pages_each(); 3], totals.map(Some), &mut self.episodes);
+        let walk = Walk { found: &found, pages_each: [choice.pages_each(); 3], totals: totals.map(Some) };
+        self.cohort.refresh(now_s, &walk, &mut self.episodes);
         self.cohort.cut(&mut self.episodes);
         self.there = load.groups.iter().map(|group| group.resident > 0).collect();
         self.refreshed_s = now_s;

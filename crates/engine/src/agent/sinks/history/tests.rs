@@ -68,10 +68,10 @@ fn the_curve_tells_what_less_would_cost_each_side_apart() {
     }
     let curve = history.tracks()[&TargetId::Cgroup(1)].curve(40.0).unwrap();
     assert_eq!(curve.points.iter().map(|point| point.age_s).collect::<Vec<_>>(), [10.0, 30.0]);
-    assert_eq!(curve.points[0].cold.map(|cold| cold.at / MIB), [70.0, 100.0]);
-    assert_eq!(curve.points[1].cold.map(|cold| cold.at / MIB), [60.0, 100.0]);
+    assert_eq!(curve.points[0].cold.map(|cold| cold.at / MIB), [70.0, 100.0].into());
+    assert_eq!(curve.points[1].cold.map(|cold| cold.at / MIB), [60.0, 100.0].into());
     // 10 MiB in the 20 s after, 3 MiB a second before.
-    let [anon, file] = curve.points[0].back;
+    let lowtide_model::kind::PerKind { anon, file } = curve.points[0].back;
     assert!((0.5 * MIB..=3.0 * MIB).contains(&anon.at) && file.at == 0.0, "{anon:?} {file:?}");
 }
 
