@@ -8,6 +8,7 @@ use lowtide::compare::outcome::{Outcomes, RunOutcome};
 use lowtide::compare::tables::counting;
 use lowtide_model::PAGE;
 use lowtide_model::curve::{Curve, MeasuredCosts, Point};
+use lowtide_model::kind::Kind;
 use lowtide_model::stats;
 use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
@@ -158,9 +159,9 @@ fn prediction(args: &FidelityArgs, record: &Record, (age_s, every_s): (f64, f64)
         let points: Option<Vec<f64>> = if every_s > 0.0 { (0..PARTS).map(at).collect() } else { None };
         points.map_or_else(|| curve.at(age_s).map(|point| of(&point)), |points| stats::mean(&points))
     };
-    let sides = if args.agent { 0..1 } else { 0..2 };
-    let back = |point: &Point| sides.clone().map(|side| point.back[side].at).sum::<f64>() / float(PAGE);
-    let gone = |point: &Point| sides.clone().map(|side| point.cold[side].at).sum::<f64>();
+    let kinds: &[Kind] = if args.agent { &[Kind::Anon] } else { &Kind::ALL };
+    let back = |point: &Point| kinds.iter().map(|kind| point.back[*kind].at).sum::<f64>() / float(PAGE);
+    let gone = |point: &Point| kinds.iter().map(|kind| point.cold[*kind].at).sum::<f64>();
     let slowdown = |point: &Point| back(point) * costs.swap_s;
     let slowdown: &dyn Fn(&Point) -> f64 = if args.agent { &slowdown } else { &|point| point.slowdown(&costs).at };
     Some(Effect { evicted: mean(&late, &gone)?, refaults: mean(&late, &back), slowdown: mean(&complete, slowdown) })

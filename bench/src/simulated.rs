@@ -115,7 +115,7 @@ fn bands(runs: u64) {
             let (cold, back) = (truth[0].cold + truth[1].cold, [truth[0].back / seconds, truth[1].back / seconds]);
             let slowdown = back[0] * costs.swap_s / page + back[1] * costs.disk_s / page;
             let predicted = point.slowdown(&costs);
-            let both = point.back[0].plus(point.back[1]);
+            let both = point.back.anon.plus(point.back.file);
             let inside = |low: f64, high: f64, value: f64| u32::from(low <= value && value <= high);
             held[at][0] += inside(gone.low, gone.high, cold / seconds);
             held[at][1] += inside(both.low, both.high, back[0] + back[1]);
