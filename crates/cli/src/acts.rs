@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::recorder::Options;
+use lowtide_engine::recorder::RecordOptions;
 use lowtide_engine::schemes::acting::SchemePlan;
 use lowtide_engine::schemes::load;
 use lowtide_engine::schemes::means::{self, Ground};
@@ -102,7 +102,7 @@ impl Acts {
     /// If a scheme cannot be carried out here, or the swap cannot be had.
     pub fn prepare(
         &self,
-        options: &mut Options,
+        options: &mut RecordOptions,
         kernel: &Kernel,
         journal: &Journal,
         Reach { system, cgroup }: Reach,
@@ -132,7 +132,7 @@ impl Acts {
 }
 
 /// What DAMON offers, as far as the options allow it.
-fn offered(options: &Options, kernel: &Kernel, journal: &Journal) -> (Result<Vec<Operations>, String>, Features) {
+fn offered(options: &RecordOptions, kernel: &Kernel, journal: &Journal) -> (Result<Vec<Operations>, String>, Features) {
     if !options.source.choice.admits("damon") {
         return (Err("another monitor than DAMON was asked for".to_owned()), Features::default());
     }

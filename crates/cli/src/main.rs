@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Command::CalibrationProgram => cmd::calibrate::pattern(),
     };
     let code = result.unwrap_or_else(|error| {
-        failure::tell(&error);
+        failure::report(&error);
         failure::exit_code(&error)
     });
     ExitCode::from(u8::try_from(code).unwrap_or(1))

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
-use lowtide_engine::recommender::{OBSERVE_S, Options, Recommended, Recommender, unix_s};
+use lowtide_engine::recommender::{OBSERVE_S, RecommendOptions, Recommended, Recommender, unix_s};
 use lowtide_engine::{metrics, scheduler};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::units::{Share, Span, human_bytes};
@@ -49,7 +49,8 @@ pub fn watch(args: &WatchArgs, slowdown: Share, swap: u64, json: bool) -> anyhow
     }
     let kernel = Kernel::default();
     let state = args.state.clone();
-    let options = Options { cgroups: args.cgroup.clone(), every_s, half_life_s, slowdown: slowdown.0, swap, state };
+    let options =
+        RecommendOptions { cgroups: args.cgroup.clone(), every_s, half_life_s, slowdown: slowdown.0, swap, state };
     let mut report = |all: &[Recommended]| print(all, json);
     let mut recommender = Recommender::new(&kernel, options, &mut report)?;
     let signals = session::ending_signals()?;

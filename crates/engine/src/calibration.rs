@@ -11,7 +11,6 @@ use lowtide_record::atomic::{self, Care};
 
 /// Where it is kept: `$XDG_STATE_HOME`, or else `/var/lib` for root and `~/.local/state` for others. `None` where there is no
 /// such place.
-#[must_use]
 pub fn path() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let of_user = || {
@@ -25,7 +24,6 @@ pub fn path() -> Option<PathBuf> {
 }
 
 /// What was measured; nothing if it never was, or cannot be read.
-#[must_use]
 pub fn load() -> MeasuredCosts {
     let read = || serde_json::from_slice(&fs::read(path()?).ok()?).ok();
     read().unwrap_or_default()
@@ -33,17 +31,13 @@ pub fn load() -> MeasuredCosts {
 
 /// What was measured; what a page costs that goes to swap and comes back is measured now if it never was: this process' own pages
 /// are paged out and touched again, for a second, with a slow disk for five. Not kept, as this machine may be busy.
-#[must_use]
 pub fn load_or_measure(kernel: &Kernel) -> MeasuredCosts {
     let known = load();
     let measured = || refault::on_swap(kernel).ok()?.iter().find_map(refault::Refault::both_ways_s);
     MeasuredCosts { swap_s: known.swap_s.or_else(measured), ..known }
 }
 
-/// Keeps what was measured, beside what was measured before of other media. Says where.
-///
-/// # Errors
-/// If it cannot be written.
+/// Keeps what was measured, beside what was measured before of other media. Says where. Fails if it cannot be written.
 pub fn save(costs: MeasuredCosts) -> io::Result<PathBuf> {
     let path =
         path().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"))?;

@@ -1,7 +1,8 @@
-//! Events: what the loop makes known, and the sinks that take it.
+//! Events of the loop, and the sinks that take them.
 
 use std::collections::BTreeMap;
 
+use lowtide_model::kind::PerKind;
 use lowtide_model::numa::{NodeRow, NodeUse};
 use lowtide_model::target::TargetId;
 use lowtide_model::usage::Usage;
@@ -24,13 +25,9 @@ pub enum Event<'a> {
     Actions(&'a [ActionRow]),
     /// The agent's workloads were observed.
     Observed(&'a Observed<'a>),
-    /// Memory of a workload was asked for.
-    Reclaimed(&'a Workload, &'a Reclaim, &'a Outcome),
-    /// A workload was protected or paused, or that was ended.
-    Granted(&'a Workload, &'a Granted, &'a str),
-    /// A workload went to the background, or came back.
-    Moved(&'a Moved<'a>),
-    /// A scheme of a workload's policy was carried out: its title, and bytes that something came of.
+    /// An action on a workload was carried out, or tried.
+    Acted(&'a ActionEvent<'a>),
+    /// A scheme of a workload's policy was carried out: its title, and bytes.
     Advised(&'a Workload, &'a str, f64),
     /// Brakes that hold policies now, by the policy's name; `None` = from all of its workloads.
     Brakes(&'a [HeldBrake]),
@@ -45,7 +42,7 @@ pub enum Event<'a> {
         /// It holds.
         holds: bool,
     },
-    /// Something that could not be done or read, for whoever looks at the agent.
+    /// Something that could not be done or read, for the page and the log.
     Note(&'a str),
     /// Something failed.
     Error(&'a str),
@@ -79,9 +76,9 @@ pub struct Observed<'a> {
     pub cpu_s: (f64, f64),
 }
 
-/// What came of one request to reclaim.
+/// The result of one request to reclaim.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Outcome {
+pub struct ReclaimOutcome {
     /// For the policy.
     pub reclaimed: Reclaimed,
     /// Seconds that it took.
@@ -90,14 +87,14 @@ pub struct Outcome {
     pub stopped: Option<String>,
 }
 
-/// What was done to a workload.
+/// The kinds of actions of the agent's policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum ActionKind {
     /// Cold memory was reclaimed.
     Reclaim,
-    /// It went to the background and was paged out.
-    Stow,
-    /// It came back and was fetched.
+    /// Its memory was paged out, as it is in the background.
+    PageOut,
+    /// Its memory was fetched, as it is in the foreground again.
     Fetch,
     /// Its memory was protected for a time.
     Protect,
@@ -107,13 +104,12 @@ pub enum Deed {
     Release,
 }
 
-impl Deed {
-    /// Its name.
-    #[must_use]
+impl ActionKind {
+    /// The word in the log and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reclaim => "reclaim",
-            Self::Stow => "stow",
+            Self::PageOut => "stow",
             Self::Fetch => "fetch",
             Self::Protect => "protect",
             Self::Pause => "pause",
@@ -122,38 +118,55 @@ impl Deed {
     }
 }
 
-/// What came of a grant, if it is worth an event.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Granted {
-    /// What was done.
-    pub deed: Deed,
-    /// Bytes that are protected.
-    pub bytes: f64,
-    /// Why it was not done.
-    pub stopped: Option<String>,
-}
-
-/// What came of moving a workload's memory out of the way, or back.
+/// An action on a workload, and its result.
 #[derive(Debug, Clone)]
-pub struct Moved<'a> {
+pub struct ActionEvent<'a> {
+    /// Which action.
+    pub kind: ActionKind,
     /// Which workload.
-    pub id: TargetId,
+    pub target: TargetId,
     /// Its path, or the process.
     pub name: &'a str,
-    /// To the background, rather than back.
-    pub away: bool,
-    /// Bytes: anonymous, file.
-    pub bytes: [u64; 2],
-    /// Processes.
-    pub processes: usize,
+    /// The workload after it; `None` for a process that a hint was given about.
+    pub workload: Option<&'a Workload>,
+    /// Bytes that were asked for; `None` = all that there is.
+    pub asked: Option<PerKind<f64>>,
+    /// Bytes that were moved.
+    pub bytes: PerKind<f64>,
+    /// Processes that were advised, where it is done process by process and did not fail.
+    pub processes: Option<usize>,
     /// Seconds that it took.
     pub took_s: f64,
     /// Why.
     pub reason: &'a str,
-    /// Why it failed.
-    pub error: Option<String>,
-    /// Nothing was done: it is a dry run.
-    pub dry_run: bool,
+    /// Why less was done than was asked for.
+    pub stopped: Option<String>,
+}
+
+impl<'a> ActionEvent<'a> {
+    /// An action without figures.
+    pub fn of(kind: ActionKind, target: TargetId) -> Self {
+        let (asked, bytes, processes) = (None, PerKind::default(), None);
+        let (workload, stopped) = (None, None);
+        Self { kind, target, name: "", workload, asked, bytes, processes, took_s: 0.0, reason: "", stopped }
+    }
+
+    /// An action on a workload of the table.
+    pub fn on(kind: ActionKind, workload: &'a Workload) -> Self {
+        Self { name: &workload.path, workload: Some(workload), ..Self::of(kind, workload.id()) }
+    }
+
+    /// A request to reclaim.
+    pub fn reclaimed(workload: &'a Workload, wanted: &'a Reclaim, outcome: &ReclaimOutcome) -> Self {
+        Self {
+            asked: Some(wanted.bytes),
+            bytes: outcome.reclaimed.bytes,
+            took_s: outcome.took_s,
+            reason: &wanted.reason,
+            stopped: outcome.stopped.clone(),
+            ..Self::on(ActionKind::Reclaim, workload)
+        }
+    }
 }
 
 /// Takes events: a record, metrics, a log.

@@ -1,4 +1,4 @@
-//! Errors as the contract wants them: `lowtide: WHAT: WHY; FIX` on stderr, and an exit code that scripts can tell.
+//! Errors as the contract wants them: `lowtide: WHAT: WHY; FIX` on stderr, and an exit code for scripts.
 
 use std::path::Path;
 
@@ -21,9 +21,9 @@ pub mod code {
     pub const GONE: i32 = 5;
     /// Kernel interface held by someone else.
     pub const BUSY: i32 = 6;
-    /// Command found but not executable, as shells say it.
+    /// Command found but not executable, as in shells.
     pub const NOT_EXECUTABLE: i32 = 126;
-    /// Command not found, as shells say it.
+    /// Command not found, as in shells.
     pub const NOT_FOUND: i32 = 127;
 }
 
@@ -45,7 +45,6 @@ impl Failure {
 }
 
 /// A mistake in a TOML file of the user's, named with its place.
-#[must_use]
 pub fn in_toml(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
     let SyntaxError { line, column, message } = SyntaxError::in_toml(text, error);
     Failure::new(code::USAGE, format!("{}:{line}:{column}: {message}", path.display()))
@@ -60,13 +59,11 @@ const OF_KERNEL: [(ErrorKind, i32); 4] = [
 ];
 
 /// The exit code of a failed kernel operation.
-#[must_use]
 pub fn of_kernel(kind: ErrorKind) -> i32 {
     OF_KERNEL.iter().find(|(of, _)| *of == kind).map_or(code::OTHER, |(_, code)| *code)
 }
 
 /// The exit code of any error that reaches `main`.
-#[must_use]
 pub fn exit_code(error: &anyhow::Error) -> i32 {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
@@ -82,8 +79,7 @@ pub fn exit_code(error: &anyhow::Error) -> i32 {
     }
 }
 
-/// An error and its causes, each said once: errors of the kernel and the store say their cause themselves.
-#[must_use]
+/// An error and its causes, each once: errors of the kernel and the store contain theirs.
 pub fn words(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string).filter(|cause| !cause.is_empty()) {
@@ -96,7 +92,6 @@ pub fn words(error: &anyhow::Error) -> String {
 }
 
 /// How a program ended that did not end well: its exit code, `None` if it was killed.
-#[must_use]
 pub fn ended(code: Option<i32>) -> Option<String> {
     match code {
         Some(0) => None,
@@ -106,6 +101,6 @@ pub fn ended(code: Option<i32>) -> Option<String> {
 }
 
 /// Writes an error to stderr in the form of the contract.
-pub fn tell(error: &anyhow::Error) {
+pub fn report(error: &anyhow::Error) {
     eprintln!("lowtide: {}", words(error));
 }

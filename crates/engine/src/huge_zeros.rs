@@ -17,13 +17,11 @@ pub struct ZeroSampler {
 
 impl ZeroSampler {
     /// Reads pages that `seed` draws, so often.
-    #[must_use]
     pub fn new(seed: u64, every_s: f64) -> Self {
         Self { seed, every_s, last: None }
     }
 
     /// Whether the last sample is too old.
-    #[must_use]
     pub fn is_due(&self, now_s: f64) -> bool {
         !self.last.is_some_and(|(_, at_s)| (at_s..at_s + self.every_s).contains(&now_s))
     }
@@ -46,7 +44,6 @@ impl ZeroSampler {
     }
 
     /// The last sample.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         self.last.and_then(|(share, _)| share)
     }

@@ -10,6 +10,7 @@ use hyper::StatusCode;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::cohort::{AgeBin, used_within};
 use lowtide_model::generations::CgroupUse;
+use lowtide_model::kind::Kind;
 use lowtide_model::usage::{FIELDS, Shape, Unit as FieldUnit, Usage};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
@@ -39,7 +40,6 @@ type Group = (String, u64, bool);
 
 impl Figures {
     /// Figures of a target, none of them measured yet.
-    #[must_use]
     pub fn of(target: (String, String)) -> Self {
         Self { target, ..Self::default() }
     }
@@ -76,9 +76,8 @@ impl Figures {
         }
     }
 
-    fn labels(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
-        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        std::iter::once(self.target.clone()).chain(more).collect()
+    fn labels<'a>(&'a self, more: Labels<'a>) -> Labels<'a> {
+        std::iter::once((self.target.0.as_str(), self.target.1.clone())).chain(more).collect()
     }
 }
 
@@ -122,94 +121,109 @@ impl Collector for Shared {
                 FieldUnit::Count => (None, ""),
             };
             let name = format!("lowtide_{}", field.name.strip_suffix(suffix).unwrap_or(field.name));
-            let kind = if field.shape == Shape::Counter { MetricType::Counter } else { MetricType::Gauge };
-            let doc = field.doc.trim_end_matches('.');
-            let mut family = encoder.encode_descriptor(&name, doc, unit.as_ref(), kind)?;
-            let labels = figures.labels(&[]);
-            let mut metric = family.encode_family(&labels)?;
-            match field.shape {
-                Shape::Counter => metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?,
-                Shape::Gauge => metric.encode_gauge(&value)?,
-            }
+            let (doc, counts) = (field.doc.trim_end_matches('.'), field.shape == Shape::Counter);
+            Family { name: &name, doc, unit, counts }.encode(&mut encoder, [(figures.labels(Vec::new()), value)])?;
         }
-        gauge(&mut encoder, "lowtide_workingset", "Bytes touched within the window", |add| {
-            by_type(&figures.ages).try_for_each(|(window, side, bytes)| {
-                add(figures.labels(&[("type", side), ("window", &format!("{window}s"))]), bytes)
-            })
-        })?;
+        let own = |values: Vec<(Labels<'static>, f64)>| {
+            values.into_iter().map(|(labels, value)| (figures.labels(labels), value)).collect::<Vec<_>>()
+        };
+        Family::bytes("lowtide_workingset", "Bytes touched within the window")
+            .encode(&mut encoder, own(working_sets(&figures.ages)))?;
         let doc = "Half-width of the 95 % interval of the working set, both types together";
-        gauge(&mut encoder, "lowtide_workingset_ci95", doc, |add| {
-            let sets = WINDOWS_S.into_iter().filter_map(|window| Some((window, figures.usage.working_set(window)?)));
-            let mut sets = sets.map(|(window, set)| (figures.labels(&[("window", &format!("{window}s"))]), set.ci95));
-            sets.try_for_each(|(labels, ci95)| add(labels, ci95))
-        })?;
-        gauge(&mut encoder, "lowtide_idle", "Bytes not touched for at least the age", |add| {
-            figures.ages.iter().filter(|bin| bin.min_s > 0.0).try_for_each(|bin| {
-                let older = figures.ages.iter().filter(|other| other.anon == bin.anon && other.min_s >= bin.min_s);
-                let labels = figures.labels(&[("type", side(bin.anon)), ("age", &format!("{}s", bin.min_s))]);
-                add(labels, older.map(|bin| bin.size.bytes).sum())
-            })
-        })?;
-        figures.cgroups(&mut encoder)?;
+        let ci95 = |window_s| Some((vec![window(window_s)], figures.usage.working_set(window_s)?.ci95));
+        let ci95 = WINDOWS_S.into_iter().filter_map(ci95).collect();
+        Family::bytes("lowtide_workingset_ci95", doc).encode(&mut encoder, own(ci95))?;
+        Family::bytes("lowtide_idle", "Bytes not touched for at least the age")
+            .encode(&mut encoder, own(idle(&figures.ages)))?;
+        figures.encode_cgroups(&mut encoder)?;
         let mut monitor =
             encoder.encode_descriptor("lowtide_monitor", "The monitor at work", None, MetricType::Info)?;
-        monitor.encode_family(&figures.labels(&[]))?.encode_info(&[("backend", figures.monitor.as_str())])
+        monitor.encode_family(&figures.labels(Vec::new()))?.encode_info(&[("backend", figures.monitor.as_str())])
     }
 }
 
 impl Figures {
     /// Families of the single cgroups.
-    fn cgroups(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let labels = |of: &CgroupUse, more: &[(&str, &str)]| {
-            let node = of.node.to_string();
-            let own = [("cgroup", of.cgroup.as_str()), ("node", node.as_str()), ("type", side(of.anon))];
-            let all = own.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            all.collect::<Vec<_>>()
+    fn encode_cgroups(&self, encoder: &mut DescriptorEncoder) -> fmt::Result {
+        let labels = |of: &CgroupUse| {
+            let kind = Kind::of(of.anon).name();
+            vec![("cgroup", of.cgroup.clone()), ("node", of.node.to_string()), ("type", kind.to_owned())]
         };
-        let mut all = self.cgroups.values();
-        gauge(encoder, "lowtide_cgroup_memory", "Memory of a cgroup with what is below it", |add| {
-            all.try_for_each(|of| add(labels(of, &[]), of.bytes))
-        })?;
-        gauge(encoder, "lowtide_cgroup_workingset", "Bytes of a cgroup touched within the window", |add| {
-            self.cgroups.values().try_for_each(|of| {
-                let mut known = WINDOWS_S.into_iter().zip(of.used).filter_map(|(window, used)| Some((window, used?)));
-                known.try_for_each(|(window, used)| add(labels(of, &[("window", &format!("{window}s"))]), used))
-            })
-        })?;
+        let all = || self.cgroups.values();
+        Family::bytes("lowtide_cgroup_memory", "Memory of a cgroup with what is below it")
+            .encode(encoder, all().map(|of| (labels(of), of.bytes)))?;
+        let used = all().flat_map(|of| {
+            let used = WINDOWS_S.into_iter().zip(of.used).filter_map(|(window, used)| Some((window, used?)));
+            used.map(move |(window_s, used)| ([labels(of), vec![window(window_s)]].concat(), used))
+        });
+        Family::bytes("lowtide_cgroup_workingset", "Bytes of a cgroup touched within the window")
+            .encode(encoder, used)?;
         let doc = "Bytes of a cgroup that were idle at one look and used by the next, at most";
-        let mut family =
-            encoder.encode_descriptor("lowtide_cgroup_promoted", doc, Some(&Unit::Bytes), MetricType::Counter)?;
-        self.cgroups.values().try_for_each(|of| {
-            family.encode_family(&labels(of, &[]))?.encode_counter::<NoLabelSet, _, f64>(&of.promoted, None)
-        })
+        Family { counts: true, ..Family::bytes("lowtide_cgroup_promoted", doc) }
+            .encode(encoder, all().map(|of| (labels(of), of.promoted)))
     }
 }
 
-/// Labels and a value.
-type Add<'a> = dyn FnMut(Vec<(String, String)>, f64) -> fmt::Result + 'a;
+/// Labels of one value.
+pub(crate) type Labels<'a> = Vec<(&'a str, String)>;
 
-/// A family of gauges in bytes.
-fn gauge(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    doc: &str,
-    each: impl FnOnce(&mut Add) -> fmt::Result,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, doc, Some(&Unit::Bytes), MetricType::Gauge)?;
-    each(&mut |labels, value| family.encode_family(&labels)?.encode_gauge(&value))
+/// A family of metrics.
+pub(crate) struct Family<'a> {
+    pub name: &'a str,
+    pub doc: &'a str,
+    pub unit: Option<Unit>,
+    /// Counters, not gauges.
+    pub counts: bool,
 }
 
-fn side(anon: bool) -> &'static str {
-    if anon { "anon" } else { "file" }
+impl<'a> Family<'a> {
+    /// Gauges in bytes.
+    pub fn bytes(name: &'a str, doc: &'a str) -> Self {
+        Self { name, doc, unit: Some(Unit::Bytes), counts: false }
+    }
+
+    pub fn encode<'b>(
+        self,
+        encoder: &mut DescriptorEncoder,
+        values: impl IntoIterator<Item = (Labels<'b>, f64)>,
+    ) -> fmt::Result {
+        let kind = if self.counts { MetricType::Counter } else { MetricType::Gauge };
+        let mut family = encoder.encode_descriptor(self.name, self.doc, self.unit.as_ref(), kind)?;
+        for (labels, value) in values {
+            let mut metric = family.encode_family(&labels)?;
+            if self.counts {
+                metric.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+            } else {
+                metric.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Working sets by window and type, as far as the histogram has such edges.
-fn by_type(ages: &[AgeBin]) -> impl Iterator<Item = (u32, &'static str, f64)> + '_ {
-    let all = WINDOWS_S.into_iter().flat_map(|window| [(window, true), (window, false)]);
-    all.filter_map(move |(window, anon)| {
-        let bins = ages.iter().filter(|bin| bin.anon == anon);
-        Some((window, side(anon), used_within(bins, f64::from(window))?))
-    })
+fn window(window_s: u32) -> (&'static str, String) {
+    ("window", format!("{window_s}s"))
+}
+
+/// Working sets by type and window, as far as the histogram has such edges.
+pub(crate) fn working_sets(ages: &[AgeBin]) -> Vec<(Labels<'static>, f64)> {
+    let all = WINDOWS_S.into_iter().flat_map(|window_s| Kind::ALL.map(|kind| (kind, window_s)));
+    let used = all.filter_map(|(kind, window_s)| {
+        let bins = ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
+        let labels = vec![("type", kind.name().to_owned()), window(window_s)];
+        Some((labels, used_within(bins, f64::from(window_s))?))
+    });
+    used.collect()
+}
+
+/// Bytes that were not used for at least the age, by type and age.
+pub(crate) fn idle(ages: &[AgeBin]) -> Vec<(Labels<'static>, f64)> {
+    let idle = ages.iter().filter(|bin| bin.min_s > 0.0).map(|bin| {
+        let older = ages.iter().filter(|other| other.anon == bin.anon && other.min_s >= bin.min_s);
+        let labels = vec![("type", Kind::of(bin.anon).name().to_owned()), ("age", format!("{}s", bin.min_s))];
+        (labels, older.map(|bin| bin.size.bytes).sum())
+    });
+    idle.collect()
 }
 
 /// The text of one scrape.

@@ -24,7 +24,6 @@ pub struct Work {
 
 impl Work {
     /// Whether it is due: after `every_s`, or sooner where the target's size has changed.
-    #[must_use]
     pub fn is_due(&self, now_s: f64, every_s: f64, size: f64) -> bool {
         let Some(done_s) = self.done_s else { return true };
         let grown = (size - self.size).abs() > GROWTH * self.size.max(1.0);
@@ -41,7 +40,8 @@ impl Work {
 #[derive(Debug, Clone)]
 pub struct Price {
     governor: Governor,
-    cap: f64,
+    /// The cap, as a share of one CPU.
+    pub cap: f64,
     own_at_start_s: f64,
     irregular_s: f64,
     /// CPU seconds of kernel threads that sample for it.
@@ -54,7 +54,6 @@ pub struct Price {
 
 impl Price {
     /// `cap`: share of one CPU.
-    #[must_use]
     pub fn new(cap: f64) -> Self {
         Self {
             governor: Governor::new(cap, 1.0),
@@ -67,20 +66,12 @@ impl Price {
         }
     }
 
-    /// The cap, as a share of one CPU.
-    #[must_use]
-    pub fn cap(&self) -> f64 {
-        self.cap
-    }
-
     /// CPU seconds spent on measuring so far: this process and the kernel's threads.
-    #[must_use]
     pub fn spent_s(&self) -> f64 {
         sys::own_cpu_s() - self.own_at_start_s + self.kernel_s - self.acted_s
     }
 
     /// Sizes and intervals that fit the cap.
-    #[must_use]
     pub fn plan(&self) -> Plan {
         self.governor.plan()
     }
@@ -91,25 +82,22 @@ impl Price {
         self.governor.adapt(&MonitoringCost { elapsed_s: now_s, spent_s, cohort, map })
     }
 
-    /// Nothing samples at an interval of its own: nearly the whole cap is for irregular work.
+    /// Nothing samples at an interval of its own: nearly all of the cap is for irregular work.
     pub fn without_sampling(&mut self) {
         self.governor.without_rhythm();
     }
 
     /// Whether the cap has so many CPU seconds left for irregular work.
-    #[must_use]
     pub fn has(&self, now_s: f64, cost_s: f64) -> bool {
         self.governor.may_spend(now_s, self.irregular_s, cost_s)
     }
 
     /// Whether work may be done again, at what it cost the last time.
-    #[must_use]
     pub fn allows(&self, work: &Work, now_s: f64) -> bool {
         work.done_s.is_none() || self.has(now_s, work.cost_s)
     }
 
     /// The same for work that can wait for the source's next step.
-    #[must_use]
     pub fn allows_later(&self, work: &Work, now_s: f64) -> bool {
         work.done_s.is_none() || self.has(now_s, work.cost_s + self.reserve_s)
     }
@@ -155,7 +143,7 @@ mod tests {
         assert!(!price.allows(&work, 1.0) && !price.allows(&work, 40.0) && price.allows(&work, 48.1));
         price.reserve_s = 0.02;
         assert!(!price.allows_later(&work, 48.1) && price.allows_later(&work, 56.1));
-        assert!(price.allows_later(&Work::default(), 0.0), "the first time tells what it costs");
+        assert!(price.allows_later(&Work::default(), 0.0), "the first time shows what it costs");
         let mut paid = Work::default();
         assert_eq!(price.pay(&mut paid, (50.0, 7.0), || 3), 3);
         assert_eq!((paid.done_s, paid.size), (Some(50.0), 7.0));

@@ -18,16 +18,15 @@ use lowtide_model::units::{float, integer};
 use lowtide_record::atomic::{self, Care};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Unit;
 use serde::Serialize;
 
 use crate::agent::sampling::{Sampling, SamplingConfig};
-use crate::agent::sinks::history::{History, Kind, Shown, Track};
+use crate::agent::sinks::history::{History, Track};
 use crate::calibration;
 use crate::failure::{Failure, code};
-use crate::scheduler::{Reason, Task};
-use crate::source::Choice;
+use crate::metrics::Family;
+use crate::scheduler::{LoopTask, Reason};
+use crate::source::SourceChoice;
 use crate::workloads::{By, Rules, Workload, WorkloadRule, Workloads};
 
 /// Cgroups are observed so often, seconds.
@@ -37,7 +36,7 @@ const FORGOTTEN: f64 = 8.0;
 
 /// How it recommends.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RecommendOptions {
     /// Patterns of cgroups.
     pub cgroups: Vec<String>,
     /// Seconds from one recommendation to the next.
@@ -48,7 +47,7 @@ pub struct Options {
     pub slowdown: f64,
     /// Bytes of swap that can be counted on.
     pub swap: u64,
-    /// Where what was learnt is kept.
+    /// Where its state is kept.
     pub state: Option<PathBuf>,
 }
 
@@ -86,10 +85,8 @@ impl Collector for RecommendedMetrics {
             ("lowtide_budget_held", "Memory that is charged to it", |of| of.held_bytes),
         ];
         for (name, doc, get) in gauges {
-            let mut family = encoder.encode_descriptor(name, doc, Some(&Unit::Bytes), MetricType::Gauge)?;
-            for one in &all {
-                family.encode_family(&[("cgroup", one.cgroup.as_str())])?.encode_gauge(&get(one))?;
-            }
+            let values = all.iter().map(|of| (vec![("cgroup", of.cgroup.clone())], get(of)));
+            Family::bytes(name, doc).encode(&mut encoder, values)?;
         }
         Ok(())
     }
@@ -103,7 +100,6 @@ struct Kills {
 }
 
 /// Seconds since 1970.
-#[must_use]
 pub fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
@@ -131,7 +127,7 @@ fn keep(path: &Path, needs: &Needs) -> anyhow::Result<()> {
 /// Observes cgroups, and recommends.
 pub struct Recommender<'a> {
     kernel: Kernel,
-    options: Options,
+    options: RecommendOptions,
     workloads: Workloads,
     sampling: Sampling,
     history: History,
@@ -146,13 +142,10 @@ pub struct Recommender<'a> {
 }
 
 impl<'a> Recommender<'a> {
-    /// Begins.
-    ///
-    /// # Errors
-    /// If a pattern makes no sense, or what was learnt cannot be read.
+    /// Begins. Fails if a pattern makes no sense, or its state cannot be read.
     pub fn new(
         kernel: &Kernel,
-        options: Options,
+        options: RecommendOptions,
         report: &'a mut dyn FnMut(&[Recommended]) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
         // No policy is asked; its name has idle ages sampled.
@@ -168,7 +161,7 @@ impl<'a> Recommender<'a> {
         let rules = Rules::new(kernel, &rules, &[])
             .map_err(|error| Failure::new(code::USAGE, format!("--watch: {error}; give a path or a pattern")))?;
         let sampling = SamplingConfig {
-            monitor: Choice::Auto,
+            monitor: SourceChoice::Auto,
             schemes: BTreeMap::new(),
             windows_s: WINDOWS_S.into_iter().filter(|window| *window >= 5).collect(),
             every_s: OBSERVE_S,
@@ -190,7 +183,6 @@ impl<'a> Recommender<'a> {
     }
 
     /// The newest recommendations, for metrics.
-    #[must_use]
     pub fn metrics(&self) -> RecommendedMetrics {
         self.metrics.clone()
     }
@@ -198,39 +190,28 @@ impl<'a> Recommender<'a> {
     fn observe(&mut self, now_s: f64) {
         let fresh = self.sampling.read(now_s, &mut self.workloads);
         let _ = self.workloads.observe(now_s);
-        if self.workloads.take_searched() {
+        if std::mem::take(&mut self.workloads.is_searched) {
             self.sampling.follow(now_s, &mut self.workloads);
         }
-        for note in self.workloads.take_notes() {
+        for note in std::mem::take(&mut self.workloads.new_notes) {
             eprintln!("lowtide: {note}");
         }
-        let shown = self.workloads.all().iter().map(|(id, of)| Shown {
-            id: *id,
-            kind: Kind::Cgroup,
-            name: &of.path,
-            policy: &of.policy,
-            resident: of.now.resident.map(float).into(),
-            swapped: float(of.now.swapped),
-            kept: None,
-            stalled_s: of.now.memory_some_s,
-            ages: if fresh { &of.ages } else { &[] },
-        });
-        self.history.observe(now_s, shown);
+        self.history.observe(now_s, self.workloads.all.values().map(|of| of.reading(fresh)));
     }
 
     /// What to give each. `unix_s`: now, seconds since 1970.
     fn recommend(&mut self, now_s: f64, unix_s: f64) -> Vec<Recommended> {
         let (costs, half_life_s) = (calibration::load().or_usual(), self.options.half_life_s);
         let mut all = Vec::new();
-        for (id, workload) in self.workloads.all() {
-            let Some(track) = self.history.tracks().get(id) else { continue };
+        for (id, workload) in &self.workloads.all {
+            let Some(track) = self.history.tracks.get(id) else { continue };
             let kills = self.kills.entry(*id).or_default();
             let asked = Asked { now_s, slowdown: self.options.slowdown, swap: self.options.swap, costs: &costs };
             let Some((need, limit_bytes)) = need(&self.kernel, (workload, track), kills, &asked) else { continue };
             let new = || (unix_s, Decaying::new(half_life_s));
-            let (seen_s, needs) = self.needs.entry(workload.path.clone()).or_insert_with(new);
+            let (observed_s, needs) = self.needs.entry(workload.path.clone()).or_insert_with(new);
             needs.add(need.counted(), unix_s);
-            *seen_s = unix_s;
+            *observed_s = unix_s;
             all.push(Recommended {
                 cgroup: workload.path.clone(),
                 budget_bytes: needs.recommended().unwrap_or(need.bytes),
@@ -241,14 +222,14 @@ impl<'a> Recommender<'a> {
                 readings: needs.looks,
             });
         }
-        let there = self.workloads.all();
+        let there = &self.workloads.all;
         self.kills.retain(|id, _| there.contains_key(id));
-        self.needs.retain(|_, (seen_s, _)| unix_s - *seen_s < FORGOTTEN * half_life_s);
+        self.needs.retain(|_, (observed_s, _)| unix_s - *observed_s < FORGOTTEN * half_life_s);
         all
     }
 }
 
-impl Task for Recommender<'_> {
+impl LoopTask for Recommender<'_> {
     fn now_s(&self) -> f64 {
         self.kernel.boot_s()
     }
@@ -301,7 +282,7 @@ fn need(
     let resident: f64 = workload.now.resident.map(float).total();
     let held = charges.cgroup_bytes.unwrap_or(resident);
     let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap > 0));
-    // With less than what cannot be paged out, somebody is killed.
+    // With less than what cannot be paged out, a process is killed.
     let unevictable = charges.unevictable_bytes?;
     let stays = (charges.anon_bytes? + charges.shmem_bytes? + charges.swap_bytes? - float(swap)).max(unevictable);
     let lists = lists.max(stays);
@@ -334,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_tell_what_is_recommended() {
+    fn metrics_show_what_is_recommended() {
         let shared = RecommendedMetrics::default();
         shared.0.lock().unwrap().push(Recommended {
             cgroup: "/a".into(),

@@ -23,13 +23,13 @@ use crate::event::{Event, Sink};
 use crate::huge_zeros::ZeroSampler;
 use crate::price::Price;
 use crate::schemes::acting::{Acting, SchemePlan};
-use crate::source::{self, Choice, Frame, Opening, Settings, Source};
+use crate::source::{self, Frame, Opening, Source, SourceChoice, SourceSettings};
 
 /// Rows are flushed at least so often, seconds: what a killed recorder loses.
 const FLUSH_S: f64 = 4.5;
 /// Memory stalls worth a row of their own: so long within so long.
 const STALL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// A source is opened so late, seconds: nothing can be said of less, and what ends before is spared the price.
+/// A source is opened so late, seconds: a shorter run is too short to sample, and is spared the price.
 const OPEN_FROM_S: f64 = 0.25;
 
 /// Huge pages are sampled for zeros so often, seconds: what is read counts as used.
@@ -37,16 +37,16 @@ const ZEROS_EVERY_S: f64 = 10.0;
 
 /// How to record.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RecordOptions {
     /// Folder of the record.
     pub out: PathBuf,
     /// Where accesses are sampled.
-    pub source: Settings,
+    pub source: SourceSettings,
     /// Seconds between two ticks.
     pub interval_s: f64,
     /// Upper bound of the price, as a share of one CPU.
     pub max_overhead: f64,
-    /// What is done to the target meanwhile.
+    /// Schemes that are carried out on the target.
     pub plan: Option<SchemePlan>,
 }
 
@@ -59,7 +59,7 @@ struct Stalls {
     new: bool,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug)]
 pub enum Tick {
     /// It was not time for one.
@@ -74,7 +74,7 @@ pub enum Tick {
 pub struct Recorder {
     kernel: Kernel,
     journal: Journal,
-    options: Options,
+    options: RecordOptions,
     accounts: AccountReader,
     meta: Meta,
     writer: Writer,
@@ -87,7 +87,7 @@ pub struct Recorder {
     /// The last tick.
     ticked_s: f64,
     stalls: Stalls,
-    /// What is done to the target meanwhile, once there is a source to go by.
+    /// Schemes under way, once there is a source.
     acting: Option<Acting>,
     huge_zeros: ZeroSampler,
     flushed_s: f64,
@@ -97,14 +97,12 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Opens the record and takes the baseline: the accounts before anything was started.
-    ///
-    /// # Errors
-    /// If the folder cannot be written.
+    /// Opens the record and takes the baseline: the accounts before anything was started. Fails if the folder cannot be
+    /// written.
     pub fn open(
         kernel: &Kernel,
         journal: &Journal,
-        options: Options,
+        options: RecordOptions,
         accountant: Accountant,
         mut meta: Meta,
     ) -> anyhow::Result<Self> {
@@ -159,13 +157,11 @@ impl Recorder {
     }
 
     /// Seconds since the start of the record.
-    #[must_use]
     pub fn now_s(&self) -> f64 {
         self.kernel.seconds_since(self.epoch_ns)
     }
 
     /// When the next tick is due: an interval after the last, just after the source has sampled.
-    #[must_use]
     pub fn next_due_s(&self) -> f64 {
         let (last_s, interval_s) = (self.ticked_s, self.options.interval_s);
         // Programs are most in motion when they begin, and many end soon.
@@ -184,7 +180,7 @@ impl Recorder {
         self.stalls.trigger.iter().map(|trigger| PollFd::new(trigger, Trigger::EVENTS)).collect()
     }
 
-    /// What became of these descriptors.
+    /// The events of these descriptors.
     pub fn woken(&mut self, events: &[PollFlags]) {
         match events.first().and_then(|event| Trigger::woken(*event)) {
             Some(Woken::Stalled) => (self.stalls.count, self.stalls.new) = (self.stalls.count + 1, true),
@@ -193,10 +189,8 @@ impl Recorder {
         }
     }
 
-    /// Makes a tick if one is due. A stall of the target has one of its own.
-    ///
-    /// # Errors
-    /// If the target's processes cannot be listed.
+    /// Makes a tick if one is due. A stall of the target has one of its own. Fails if the target's processes cannot be
+    /// listed.
     pub fn turn(&mut self) -> anyhow::Result<Tick> {
         let now_s = self.now_s();
         if !self.stalls.new && now_s < self.next_due_s() {
@@ -248,7 +242,7 @@ impl Recorder {
             // One that was asked for by name was checked before the program started; it can only have gone since.
             Err(failure) => self.note(failure.message),
         }
-        if self.options.source.choice != Choice::None {
+        if self.options.source.choice != SourceChoice::None {
             self.note_source();
         }
         if !self.options.source.windows_s.is_empty() && self.backend() != "mglru" {
@@ -263,7 +257,7 @@ impl Recorder {
         sys::forget_code();
     }
 
-    /// What the record says of its source.
+    /// Notes the source in the record.
     fn note_source(&mut self) {
         self.meta.monitor.backend = self.backend().to_owned();
         let Some(source) = &self.source else { return };
@@ -323,10 +317,8 @@ impl Recorder {
         }
     }
 
-    /// Ends the record: last rows, what it cost, how it ended. The source's leases are given back before.
-    ///
-    /// # Errors
-    /// If the last rows could not be written.
+    /// Ends the record: last rows, what it cost, how it ended. The source's leases are given back before. Fails if the
+    /// last rows could not be written.
     pub fn close(mut self, mut end: End) -> anyhow::Result<PathBuf> {
         let now_s = self.now_s();
         self.close_source(now_s);

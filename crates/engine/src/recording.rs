@@ -1,4 +1,4 @@
-//! What `run` and `record` do alike before and after recording.
+//! What `run` and `record` have in common before and after recording.
 
 use std::path::Path;
 
@@ -13,20 +13,16 @@ use lowtide_model::task::Task;
 
 use crate::calibration;
 use crate::failure::{Failure, code};
-use crate::recorder::{Options, Recorder};
+use crate::recorder::{RecordOptions, Recorder};
 
 /// Which rank this process is, if a launcher started it as one of several.
-#[must_use]
 pub fn task() -> Option<Task> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Task::of(|name| std::env::var(name).ok(), &host)
 }
 
-/// Takes back what dead lowtides left, then opens a journal for this one.
-///
-/// # Errors
-/// If the journal cannot be written: nothing may be changed that could not be taken back. On a kernel with pages of
-/// another size.
+/// Takes back what dead lowtides left, then opens a journal for this one. Fails if the journal cannot be written:
+/// nothing may be changed that could not be taken back. On a kernel with pages of another size.
 pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
     let page = rustix::param::page_size();
     if page as u64 != lowtide_model::PAGE {
@@ -39,10 +35,7 @@ pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
     Journal::open(kernel.clone(), &folder).context("the undo journal cannot be kept")
 }
 
-/// Takes back what dead lowtides left, and says so.
-///
-/// # Errors
-/// If the journals cannot be read.
+/// Takes back what dead lowtides left, and reports it. Fails if the journals cannot be read.
 pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
     for recovered in undo::recover(kernel, folder)? {
         let (pid, command) = (recovered.pid, &recovered.command);
@@ -57,20 +50,19 @@ pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
 }
 
 /// What is known before recording starts.
-#[must_use]
-pub fn meta(kernel: &Kernel, command: Vec<String>, options: &Options, cgroups: &[Cgroup]) -> Meta {
+pub fn meta(kernel: &Kernel, command: Vec<String>, options: &RecordOptions, cgroups: &[Cgroup]) -> Meta {
     let any = cgroups.first().cloned().or_else(|| Cgroup::of(kernel, std::process::id()).ok().flatten());
     let mut notes = Vec::new();
     if let Err(error) = pressure::read(kernel, "/proc/pressure/memory") {
         notes.push(format!("no pressure: {error}; boot with psi=1"));
     } else if any.as_ref().is_some_and(|cgroup| cgroup.version == Version::V1) {
-        notes.push("pressure is the whole system's: cgroup version 1 has none of its own".to_owned());
+        notes.push("pressure is that of the system: cgroup version 1 has none of its own".to_owned());
     } else if cgroups.len() > 1 {
-        notes.push("pressure is the whole system's: several cgroups have none in common".to_owned());
+        notes.push("pressure is that of the system: several cgroups have none in common".to_owned());
     }
     if cgroups.iter().any(|cgroup| cgroup.version == Version::V1) {
         notes.push(
-            "cgroup version 1 tells kernel memory in one number: slab is what is left of it without page tables and stacks"
+            "cgroup version 1 reports kernel memory in one number: slab is what is left of it without page tables and stacks"
                 .to_owned(),
         );
     }

@@ -1,6 +1,6 @@
 //! The scheduler: the one place in which lowtide waits.
 //!
-//! Recorder, agent, guard and recommender are [`Task`]s. Each says when it is due and which descriptors wake it before; the
+//! Recorder, agent, guard and recommender are [`LoopTask`]s. Each says when it is due and which descriptors wake it before; the
 //! clock is the kernel's, which in tests is one that they move.
 
 use lowtide_kernel::root::Kernel;
@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 pub type Reason = &'static str;
 
 /// Something that has turns.
-pub trait Task {
+pub trait LoopTask {
     /// Seconds since its start.
     fn now_s(&self) -> f64;
 
@@ -23,27 +23,19 @@ pub trait Task {
         Vec::new()
     }
 
-    /// What became of these descriptors, in their order.
+    /// The events of these descriptors, in their order.
     fn woken(&mut self, _events: &[PollFlags]) {}
 
-    /// A signal came. The reason if that ends it.
-    ///
-    /// # Errors
-    /// As [`Task::turn`].
+    /// A signal came. The reason if that ends it. Fails as [`LoopTask::turn`].
     fn signal(&mut self, signal: &Signal) -> anyhow::Result<Option<Reason>>;
 
-    /// A turn: after every wait, due or woken. The reason if that was the last.
-    ///
-    /// # Errors
-    /// If it cannot go on.
+    /// A turn: after every wait, due or woken. The reason if that was the last. Fails if it cannot go on.
     fn turn(&mut self, signals: &Signals) -> anyhow::Result<Option<Reason>>;
 }
 
-/// Waits for what is due, and does it. The reason if the task has ended.
-///
-/// # Errors
-/// If signals cannot be waited for, or the task cannot go on.
-pub fn step(kernel: &Kernel, signals: &Signals, task: &mut impl Task) -> anyhow::Result<Option<Reason>> {
+/// Waits for what is due, and does it. The reason if the task has ended. Fails if signals cannot be waited for, or the
+/// task cannot go on.
+pub fn step(kernel: &Kernel, signals: &Signals, task: &mut impl LoopTask) -> anyhow::Result<Option<Reason>> {
     let wait_s = task.next_due_s() - task.now_s();
     let events: Vec<PollFlags> = {
         let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
@@ -60,11 +52,8 @@ pub fn step(kernel: &Kernel, signals: &Signals, task: &mut impl Task) -> anyhow:
     task.turn(signals)
 }
 
-/// Runs a task to its end.
-///
-/// # Errors
-/// As [`step`].
-pub fn run(kernel: &Kernel, signals: &Signals, task: &mut impl Task) -> anyhow::Result<Reason> {
+/// Runs a task to its end. Fails as [`step`].
+pub fn run(kernel: &Kernel, signals: &Signals, task: &mut impl LoopTask) -> anyhow::Result<Reason> {
     loop {
         if let Some(reason) = step(kernel, signals, task)? {
             return Ok(reason);

@@ -63,10 +63,7 @@ pub trait Source: fmt::Debug {
         tick_s
     }
 
-    /// Reads what is due, as far as the price allows.
-    ///
-    /// # Errors
-    /// If it can serve no longer.
+    /// Reads what is due, as far as the price allows. Fails if it can serve no longer.
     fn read(&mut self, now_s: f64, target: &Target, price: &mut Price) -> Result<Frame>;
 
     /// What is known of stretches of use that go on: for rows that are about to be written.
@@ -75,7 +72,9 @@ pub trait Source: fmt::Debug {
     }
 
     /// Ends sampling: what was not read yet.
-    fn finish(&mut self, price: &mut Price) -> Frame;
+    fn finish(&mut self, _price: &mut Price) -> Frame {
+        Frame::default()
+    }
 
     /// Has the kernel carry out schemes on what it samples. False if it cannot.
     fn carry_out(&mut self, schemes: Vec<Scheme>) -> bool {
@@ -98,7 +97,9 @@ pub trait Source: fmt::Debug {
     }
 
     /// What a reader of the record must know of how it was made.
-    fn notes(&self) -> Vec<String>;
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// `--map`: which addresses DAMON's map works on.
@@ -120,21 +121,21 @@ pub struct Opening<'a> {
     pub kernel: &'a Kernel,
     /// Where its leases are written down.
     pub journal: &'a Journal,
-    /// Whom it samples.
+    /// What it samples.
     pub target: &'a Target,
     /// Start of the engine on the kernel's clock, nanoseconds.
     pub epoch_ns: u64,
-    /// The settings of whoever opens it.
-    pub settings: &'a Settings,
+    /// Its settings.
+    pub settings: &'a SourceSettings,
     /// Sizes and intervals to begin with.
     pub price: &'a Price,
 }
 
 /// What may be chosen of a source.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Settings {
+pub struct SourceSettings {
     /// Which one.
-    pub choice: Choice,
+    pub choice: SourceChoice,
     /// Addresses that the map works on.
     pub map: Map,
     /// The same, where schemes that the kernel carries out demand it.
@@ -150,7 +151,7 @@ pub struct Settings {
 }
 
 /// A source of the registry.
-pub struct Entry {
+pub struct SourceEntry {
     /// Its name on the command line.
     pub name: &'static str,
     /// Capabilities that it cannot do without, as `doctor` names them.
@@ -168,11 +169,11 @@ pub struct Entry {
 }
 
 /// All sources, the best first. A new one is a file and a line here.
-pub const SOURCES: [Entry; 4] = [damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY];
+pub const SOURCES: [SourceEntry; 4] = [damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY];
 
 /// Which source to use: `--monitor`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum SourceChoice {
     /// The best that serves.
     #[default]
     Auto,
@@ -182,20 +183,18 @@ pub enum Choice {
     None,
 }
 
-impl Choice {
+impl SourceChoice {
     /// All that may be chosen, in words.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ["auto"].into_iter().chain(SOURCES.iter().map(|entry| entry.name)).chain(["none"])
     }
 
     /// Whether any source that may be used knows addresses.
-    #[must_use]
     pub fn has_addresses(self) -> bool {
         SOURCES.iter().any(|entry| entry.has_addresses && self.admits(entry.name))
     }
 
     /// Whether this source may be used.
-    #[must_use]
     pub fn admits(self, name: &str) -> bool {
         match self {
             Self::Auto => true,
@@ -205,7 +204,7 @@ impl Choice {
     }
 }
 
-impl std::str::FromStr for Choice {
+impl std::str::FromStr for SourceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -221,7 +220,7 @@ impl std::str::FromStr for Choice {
 }
 
 /// Why a source that was asked for by name cannot serve, with its exit code.
-fn refusal(entry: &Entry, kernel: &Kernel, error: &Error) -> Failure {
+fn refusal(entry: &SourceEntry, kernel: &Kernel, error: &Error) -> Failure {
     let code = match error.kind() {
         kind @ (ErrorKind::Busy | ErrorKind::Permission) => of_kernel(kind),
         // Whatever else stands in the way, this machine cannot.
@@ -237,17 +236,14 @@ pub(crate) fn why_not(name: &str, kernel: &Kernel, error: &Error) -> String {
     entry.map_or_else(|| error.to_string(), |entry| (entry.why_not)(kernel, error))
 }
 
-/// A source that was asked for by name must be able to serve before anything is started.
-///
-/// # Errors
-/// With what is missing.
-pub fn check(choice: Choice, kernel: &Kernel) -> std::result::Result<(), Failure> {
-    let Choice::Named(name) = choice else { return Ok(()) };
+/// A source that was asked for by name must be able to serve before anything is started. Fails with what is missing.
+pub fn check(choice: SourceChoice, kernel: &Kernel) -> std::result::Result<(), Failure> {
+    let SourceChoice::Named(name) = choice else { return Ok(()) };
     let named = SOURCES.iter().filter(|entry| entry.name == name);
     named.into_iter().try_for_each(|entry| (entry.check)(kernel).map_err(|error| refusal(entry, kernel, &error)))
 }
 
-/// What opening the best one came to.
+/// The source that was opened.
 #[derive(Debug)]
 pub struct Opened {
     /// The source; `None` where only accounts can be read, or were asked for.
@@ -256,16 +252,13 @@ pub struct Opened {
     pub refused: Vec<Refusal>,
 }
 
-/// Opens the best source that serves.
-///
-/// # Errors
-/// If one was asked for by name and cannot serve.
+/// Opens the best source that serves. Fails if one was asked for by name and cannot serve.
 pub fn open(opening: &Opening<'_>) -> std::result::Result<Opened, Failure> {
     let settings = opening.settings;
     let mut refused = Vec::new();
     let mut refuse = |name: &str, why: String| refused.push(Refusal { backend: name.to_owned(), why });
     for entry in SOURCES.iter().filter(|entry| settings.choice.admits(entry.name)) {
-        let by_name = settings.choice != Choice::Auto;
+        let by_name = settings.choice != SourceChoice::Auto;
         if settings.needs_addresses && !entry.has_addresses && !by_name {
             refuse(entry.name, format!("schemes need addresses, and {} reports none", entry.name));
             continue;
@@ -279,7 +272,7 @@ pub fn open(opening: &Opening<'_>) -> std::result::Result<Opened, Failure> {
     Ok(Opened { source: None, refused })
 }
 
-/// What `open` would come to on a kernel that was probed.
+/// The source that [`open`] would open on a kernel that was probed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Expected {
     /// `damon-vaddr`, `damon-paddr`, `idle-bitmap`, `mglru`, `smaps` or `none`: the backend that the record of a run will name.
@@ -289,7 +282,6 @@ pub struct Expected {
 }
 
 /// The source for a kernel that was probed.
-#[must_use]
 pub fn expected(capabilities: &[Capability]) -> Expected {
     let mut refused = Vec::new();
     for entry in &SOURCES {
@@ -355,8 +347,8 @@ mod tests {
 
     #[test]
     fn every_source_can_be_chosen_by_name_and_nothing_else() {
-        for name in Choice::names() {
-            let choice: Choice = name.parse().unwrap();
+        for name in SourceChoice::names() {
+            let choice: SourceChoice = name.parse().unwrap();
             let admitted: Vec<&str> =
                 SOURCES.iter().map(|entry| entry.name).filter(|name| choice.admits(name)).collect();
             match name {
@@ -365,7 +357,7 @@ mod tests {
                 _ => assert_eq!(admitted, [name]),
             }
         }
-        assert!("damno".parse::<Choice>().is_err());
+        assert!("damno".parse::<SourceChoice>().is_err());
     }
 
     /// On a kernel without anything, every source says why not, and a named one fails with that.
@@ -376,8 +368,8 @@ mod tests {
         let kernel = Kernel::at(dir.path()).dry_run();
         let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
         let (price, target) = (Price::new(0.01), Target { system: true, ..Target::default() });
-        let mut settings = Settings::default();
-        let open_with = |settings: &Settings| {
+        let mut settings = SourceSettings::default();
+        let open_with = |settings: &SourceSettings| {
             open(&Opening { kernel: &kernel, journal: &journal, target: &target, epoch_ns: 0, settings, price: &price })
         };
         let opened = open_with(&settings).unwrap();
@@ -388,7 +380,7 @@ mod tests {
         );
         assert!(opened.refused.iter().all(|refusal| !refusal.why.is_empty()));
         for entry in &SOURCES {
-            settings.choice = Choice::Named(entry.name);
+            settings.choice = SourceChoice::Named(entry.name);
             let failure = open_with(&settings).unwrap_err();
             assert!(failure.message.starts_with(&format!("--monitor {}: ", entry.name)), "{}", failure.message);
         }

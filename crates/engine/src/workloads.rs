@@ -17,11 +17,13 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::{float, integer};
 use lowtide_policy::machine::Observation;
+use serde::{Deserialize, Serialize};
 
 use self::observe::{share, target};
 use self::others::Others;
 use crate::agent::metric::Measure;
-use crate::event::Outcome;
+use crate::agent::sinks::history::TargetReading;
+use crate::event::ReclaimOutcome;
 
 mod observe;
 mod others;
@@ -30,7 +32,7 @@ mod search;
 
 pub use rule::{By, NONE, Rules, WorkloadRule};
 
-/// While tasks stall on memory for less than this share of the time, nobody thrashes.
+/// While tasks stall on memory for less than this share of the time, no workload thrashes.
 const QUIET: f64 = 0.02;
 /// Workloads are observed so often even then, seconds.
 const OBSERVE_S: f64 = 10.0;
@@ -40,8 +42,19 @@ const OBSERVE_S: f64 = 10.0;
 pub struct Huge {
     /// Bytes in huge pages.
     pub bytes: f64,
-    /// Of them, bytes in pages that hold nothing but zeros, by a sample: what nobody would have asked for.
+    /// Of them, bytes in pages that hold nothing but zeros, by a sample.
     pub zero: f64,
+}
+
+/// Counters of a workload, which outlive the agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Bytes reclaimed so far.
+    pub reclaimed: PerKind<f64>,
+    /// Requests to reclaim so far, and those that were cut short.
+    pub requests: (f64, f64),
+    /// Bytes that keeping a byte which was paged out takes, as far as that is known.
+    pub kept: Option<f64>,
 }
 
 /// A workload.
@@ -71,18 +84,14 @@ pub struct Workload {
     are_ages_new: bool,
     /// Its huge pages, where its policy makes them.
     pub huge: Option<Huge>,
-    /// What reports its performance, and what that reported last: higher is worse.
+    /// The command that reports its performance, and its last value: higher is worse.
     pub measure: Option<Measure>,
-    /// See above.
+    /// Its last value.
     pub metric: Option<f64>,
-    /// Who else reclaims from it.
+    /// Others that reclaim from it.
     others: Others,
-    /// Bytes that keeping a byte which was paged out takes, as far as that is known.
-    pub kept: Option<f64>,
-    /// Bytes reclaimed so far.
-    pub reclaimed: PerKind<f64>,
-    /// Requests to reclaim so far, and those that were cut short.
-    pub requests: (f64, f64),
+    /// Its counters.
+    pub totals: Totals,
     /// Bytes that are protected now, and whether it is paused.
     pub granted: (u64, bool),
     /// When it was observed.
@@ -90,7 +99,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    fn new(cgroup: Cgroup, process: Option<ProcessId>, path: String) -> Self {
+    pub(crate) fn new(cgroup: Cgroup, process: Option<ProcessId>, path: String) -> Self {
         Self {
             cgroup,
             process,
@@ -107,25 +116,19 @@ impl Workload {
             measure: None,
             metric: None,
             others: Others::default(),
-            kept: None,
-            reclaimed: PerKind::default(),
-            requests: (0.0, 0.0),
+            totals: Totals::default(),
             granted: (0, false),
             observed_s: f64::NAN,
         }
     }
 
     /// Its identity.
-    #[must_use]
     pub fn id(&self) -> TargetId {
         let process = self.process.map(|process| TargetId::Process(process.pid, process.start_ticks));
         process.unwrap_or(TargetId::Cgroup(self.cgroup.inode))
     }
 
-    /// What it holds now, and how it stalls.
-    ///
-    /// # Errors
-    /// If it is gone.
+    /// What it holds now, and how it stalls. Fails if it is gone.
     pub fn vitals(&self, kernel: &Kernel) -> Result<Vitals> {
         match self.process {
             Some(process) => Vitals::of_process(kernel, process, &self.cgroup),
@@ -146,41 +149,53 @@ impl Workload {
         (self.ages, self.sampled_by, self.are_ages_new) = (ages, source, true);
     }
 
-    /// Reclaim was done between these two readings: it is not others' doing.
+    /// lowtide reclaimed between these two readings: others did not.
     pub fn except(&mut self, before: &Vitals, after: &Vitals) {
         self.others.except(before, after);
     }
 
-    /// Counts what came of a request to reclaim.
-    pub fn count(&mut self, outcome: &Outcome) {
-        self.reclaimed += outcome.reclaimed.bytes;
-        self.requests.0 += 1.0;
-        self.requests.1 += if outcome.stopped.is_some() { 1.0 } else { 0.0 };
+    /// It as it was observed last. Idle ages only where they are new.
+    pub fn reading(&self, are_ages_new: bool) -> TargetReading<'_> {
+        TargetReading {
+            id: self.id(),
+            resident: self.now.resident.map(float),
+            swapped: float(self.now.swapped),
+            stalled_s: self.now.memory_some_s,
+            ages: if are_ages_new { &self.ages } else { &[] },
+        }
     }
 
-    /// Bytes that keeping what is paged out takes. What zswap reports of a cgroup is its own; of zram only that is known which
-    /// went while nothing else did.
-    #[must_use]
+    /// Counts a request to reclaim.
+    pub fn count(&mut self, outcome: &ReclaimOutcome) {
+        self.totals.reclaimed += outcome.reclaimed.bytes;
+        self.totals.requests.0 += 1.0;
+        self.totals.requests.1 += if outcome.stopped.is_some() { 1.0 } else { 0.0 };
+    }
+
+    /// Bytes that keeping what is paged out takes. zswap reports it by cgroup; of zram it is known only from what was paged out
+    /// while nothing else was.
     pub fn kept_bytes(&self) -> Option<f64> {
         self.kept_of(&self.now)
     }
 
     fn kept_of(&self, vitals: &Vitals) -> Option<f64> {
-        let share = (vitals.zswapped > 0).then(|| float(vitals.zswap) / float(vitals.zswapped)).or(self.kept)?;
+        let share = (vitals.zswapped > 0).then(|| float(vitals.zswap) / float(vitals.zswapped)).or(self.totals.kept)?;
         Some(share * float(vitals.swapped))
     }
 }
 
 /// The workloads, and the machine that they share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Workloads {
     kernel: Kernel,
-    rules: Rules,
+    /// What it is made by.
+    pub rules: Rules,
     costs: MeasuredCosts,
-    all: BTreeMap<TargetId, Workload>,
+    /// The workloads.
+    pub all: BTreeMap<TargetId, Workload>,
     searched_s: Option<f64>,
-    /// It was searched since that was asked last.
-    is_searched: bool,
+    /// It was searched, and sampling does not know yet.
+    pub is_searched: bool,
     /// Seconds, and how long tasks of the machine had stalled on memory by then.
     before: Option<(f64, StallTotals)>,
     /// The same when it was last asked whether all is quiet.
@@ -192,69 +207,22 @@ pub struct Workloads {
     /// systemd-oomd is running.
     killer: bool,
     /// Share of the time that some task of the machine stalled between the last two observations.
-    pressure: Option<f64>,
-    /// What is to be known of them, each reported once.
+    pub pressure: Option<f64>,
+    /// Notes so far, each reported once.
     notes: BTreeSet<String>,
-    new_notes: Vec<String>,
+    /// Those that are not published yet.
+    pub new_notes: Vec<String>,
 }
 
 impl Workloads {
     /// A table by these rules. `costs`: what a page costs that comes back.
-    #[must_use]
     pub fn new(kernel: &Kernel, rules: Rules, costs: MeasuredCosts) -> Self {
-        Self {
-            kernel: kernel.clone(),
-            rules,
-            costs,
-            all: BTreeMap::new(),
-            searched_s: None,
-            is_searched: false,
-            before: None,
-            quiet: None,
-            ticks: None,
-            can_protect: false,
-            killer: false,
-            pressure: None,
-            notes: BTreeSet::new(),
-            new_notes: Vec::new(),
-        }
+        Self { kernel: kernel.clone(), rules, costs, ..Self::default() }
     }
 
-    /// Goes on by other rules. What is known of workloads that are still meant is kept.
+    /// Other rules from now on. Workloads that they still select keep their state.
     pub fn set_rules(&mut self, rules: Rules) {
         (self.rules, self.searched_s) = (rules, None);
-    }
-
-    /// The rules.
-    #[must_use]
-    pub fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
-    /// The workloads, by their identity.
-    #[must_use]
-    pub fn all(&self) -> &BTreeMap<TargetId, Workload> {
-        &self.all
-    }
-
-    /// One workload.
-    pub fn get_mut(&mut self, id: TargetId) -> Option<&mut Workload> {
-        self.all.get_mut(&id)
-    }
-
-    /// All of them, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&TargetId, &mut Workload)> {
-        self.all.iter_mut()
-    }
-
-    /// Whether the table was searched since this was asked last.
-    pub fn take_searched(&mut self) -> bool {
-        std::mem::take(&mut self.is_searched)
-    }
-
-    /// Notes that were not taken yet.
-    pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.new_notes)
     }
 
     /// Notes something, once.
@@ -264,14 +232,7 @@ impl Workloads {
         }
     }
 
-    /// Share of the time that some task of the machine stalled on memory when it was last observed.
-    #[must_use]
-    pub fn pressure(&self) -> Option<f64> {
-        self.pressure
-    }
-
     /// Whether a path is left alone.
-    #[must_use]
     pub fn is_excluded(&self, path: &str) -> bool {
         self.rules.exclude.iter().any(|selection| selection.holds(path))
     }
@@ -355,12 +316,11 @@ impl Workloads {
     }
 
     /// Bytes of swap that may be filled.
-    #[must_use]
     pub fn swap_free(&self) -> Option<u64> {
         Some(self.room(&swap::devices(&self.kernel).ok()?))
     }
 
-    /// The same on these devices: not so many that somebody kills for it.
+    /// The same on these devices, without what systemd-oomd kills for.
     fn room(&self, devices: &[SwapDevice]) -> u64 {
         let free: u64 = devices.iter().map(SwapDevice::free).sum();
         let all = float(devices.iter().map(|device| device.bytes).sum::<u64>());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use lowtide_engine::agent::config::SOCKET;
-use lowtide_engine::agent::socket::{self, Answer, Hint, Whom};
+use lowtide_engine::agent::socket::{self, Answer, Hint, HintTarget};
 use lowtide_engine::failure::{Failure, code};
 
 /// Tell the agent what is in the background, or in use again
@@ -45,8 +45,8 @@ struct TargetArgs {
 /// If no agent listens, or it does not heed this user's hints about that.
 pub fn run(args: &HintArgs) -> anyhow::Result<i32> {
     let target = match (&args.target.cgroup, args.target.pid) {
-        (Some(path), _) => Whom::Cgroup(path.clone()),
-        (None, pid) => Whom::Pid(pid.unwrap_or_default()),
+        (Some(path), _) => HintTarget::Cgroup(path.clone()),
+        (None, pid) => HintTarget::Pid(pid.unwrap_or_default()),
     };
     let hint = Hint { background: args.place == Place::Background, target };
     let answer = socket::give(&args.socket, &hint).map_err(|error| {

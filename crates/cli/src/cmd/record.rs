@@ -7,7 +7,7 @@ use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::metrics::{self, Figures, Shared};
 use lowtide_engine::recorder::{Recorder, Tick};
 use lowtide_engine::recording;
-use lowtide_engine::scheduler::{self, Reason, Task};
+use lowtide_engine::scheduler::{self, LoopTask, Reason};
 use lowtide_engine::source;
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::{Cgroup, Selection};
@@ -201,7 +201,7 @@ impl Running {
     }
 }
 
-impl Task for Running {
+impl LoopTask for Running {
     fn now_s(&self) -> f64 {
         self.recorder.now_s()
     }
@@ -247,8 +247,8 @@ mod tests {
     use rustix::process::Signal;
 
     use super::*;
-    use lowtide_engine::recorder::Options;
-    use lowtide_engine::source::{Choice, Settings};
+    use lowtide_engine::recorder::RecordOptions;
+    use lowtide_engine::source::{SourceChoice, SourceSettings};
     use lowtide_record::Record;
 
     const MIB: u64 = 1 << 20;
@@ -300,9 +300,9 @@ mod tests {
             let kernel = self.kernel();
             let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
             let cgroup = Cgroup::named(&kernel, "/job").unwrap();
-            let options = Options {
+            let options = RecordOptions {
                 out: self.dir.path().join("record"),
-                source: Settings { choice: Choice::None, attached: true, ..Settings::default() },
+                source: SourceSettings { choice: SourceChoice::None, attached: true, ..SourceSettings::default() },
                 interval_s: 1.0,
                 // Work in seconds of a clock that stands still has no price.
                 max_overhead: 1000.0,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide_engine::failure::{self, Failure, code};
-use lowtide_engine::recorder::{Options, Recorder};
+use lowtide_engine::recorder::{RecordOptions, Recorder};
 use lowtide_engine::recording;
-use lowtide_engine::scheduler::{self, Reason, Task};
-use lowtide_engine::source::{self, Choice, Map, Settings};
+use lowtide_engine::scheduler::{self, LoopTask, Reason};
+use lowtide_engine::source::{self, Map, SourceChoice, SourceSettings};
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
@@ -33,7 +33,7 @@ pub struct Common {
     pub out: Option<PathBuf>,
     /// How accesses are measured: the best source that works here, or one by name
     #[arg(long, default_value = "auto", value_parser = choice())]
-    pub monitor: Choice,
+    pub monitor: SourceChoice,
     /// Time between two ticks
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub interval: Span,
@@ -55,8 +55,8 @@ pub struct Common {
 }
 
 /// Names of sources, from their registry.
-fn choice() -> impl TypedValueParser<Value = Choice> {
-    PossibleValuesParser::new(Choice::names()).map(|name| name.parse().unwrap_or_default())
+fn choice() -> impl TypedValueParser<Value = SourceChoice> {
+    PossibleValuesParser::new(SourceChoice::names()).map(|name| name.parse().unwrap_or_default())
 }
 
 impl Common {
@@ -64,7 +64,7 @@ impl Common {
     ///
     /// # Errors
     /// If a value makes no sense.
-    pub fn options(&self, name: &str, attached: bool) -> anyhow::Result<Options> {
+    pub fn options(&self, name: &str, attached: bool) -> anyhow::Result<RecordOptions> {
         let interval_s = self.interval.0.as_secs_f64();
         if !(0.05..=3600.0).contains(&interval_s) {
             let message = format!("--interval {}: out of range; give a time from 50ms to 1h", self.interval);
@@ -87,15 +87,15 @@ impl Common {
         let windows_s = self.windows.iter().map(seconds).collect::<Result<Vec<u32>, Failure>>()?;
         let given = |dir: &PathBuf| if attached { dir.clone() } else { session::folder(dir) };
         let out = self.out.as_ref().map_or_else(|| session::default_folder(name), given);
-        Ok(Options {
+        Ok(RecordOptions {
             out,
-            source: Settings {
+            source: SourceSettings {
                 choice: self.monitor,
                 map: self.map,
                 map_goal: self.map_goal.map(|share| share.0),
                 windows_s,
                 attached,
-                ..Settings::default()
+                ..SourceSettings::default()
             },
             interval_s,
             max_overhead: self.max_overhead.0,
@@ -191,7 +191,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     drop(journal);
     // Scripts rely on the program's own code, whether or not its record could be finished.
     if let Err(error) = closed.and_then(|dir| session::finish(&dir, args.common.json)) {
-        failure::tell(&error);
+        failure::report(&error);
     }
     Ok(code)
 }
@@ -223,7 +223,7 @@ fn set_limits(args: &RunArgs, kernel: &Kernel, cgroup: Option<&Cgroup>) -> anyho
     Ok(())
 }
 
-impl Task for Run {
+impl LoopTask for Run {
     fn now_s(&self) -> f64 {
         self.recorder.now_s()
     }

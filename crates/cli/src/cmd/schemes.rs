@@ -11,7 +11,7 @@ use crate::acts::{Acts, load_all};
 use crate::output::terminal;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::schemes::load;
-use lowtide_engine::schemes::means::{self, Ground, Means};
+use lowtide_engine::schemes::means::{self, Executor, Ground};
 use lowtide_report::text::{Grid, Look, wrap};
 
 /// Check operation schemes, and apply them
@@ -102,7 +102,7 @@ fn check(args: &Check) -> anyhow::Result<i32> {
 }
 
 /// Who would carry them out here for a program that lowtide starts.
-fn here(schemes: &[Scheme]) -> Result<Vec<Means>, String> {
+fn here(schemes: &[Scheme]) -> Result<Vec<Executor>, String> {
     let (operations, features) = match means::offered_here(&Kernel::default()) {
         Ok((operations, features)) => (Ok(operations), features),
         Err(why) => (Err(why), Features::default()),

@@ -5,7 +5,7 @@ use lowtide_model::units::{Span, human_bytes};
 use unicode_width::UnicodeWidthStr;
 
 use super::table::{Table, fit};
-use lowtide_engine::agent::serve::api::{Action, Detail, Overview, Row, Status};
+use lowtide_engine::agent::serve::api::{ActionTaken, AgentStatus, Detail, Overview, WorkloadRow};
 use lowtide_report::text::{bytes, figure, printable, wrap};
 
 /// By what rows are ordered.
@@ -40,7 +40,7 @@ impl Sort {
     }
 
     /// The figure by which rows are ordered; the largest first.
-    fn figure(self, row: &Row) -> Option<f64> {
+    fn figure(self, row: &WorkloadRow) -> Option<f64> {
         match self {
             Self::Memory => Some(row.memory_bytes),
             Self::Set => row.working_set_bytes,
@@ -53,7 +53,7 @@ impl Sort {
 }
 
 /// Puts rows in order; what is not known comes last, however it is turned.
-pub fn order(rows: &mut [Row], sort: Sort, reverse: bool) {
+pub fn order(rows: &mut [WorkloadRow], sort: Sort, reverse: bool) {
     rows.sort_by(|a, b| {
         let by_name = || a.name.cmp(&b.name);
         let turned = |order: std::cmp::Ordering| if reverse { order.reverse() } else { order };
@@ -67,9 +67,9 @@ pub fn order(rows: &mut [Row], sort: Sort, reverse: bool) {
 
 /// The table of all workloads.
 #[must_use]
-pub fn table(rows: &[Row]) -> Table<8> {
+pub fn table(rows: &[WorkloadRow]) -> Table<8> {
     let head = ["workload", "policy", "memory", "working set", "cold", "saved net", "pressure", "brake"];
-    let cells = |row: &Row| {
+    let cells = |row: &WorkloadRow| {
         let brakes: Vec<&str> = row.brakes.iter().map(|held| held.brake.as_str()).collect();
         [
             row.name.clone(),
@@ -88,7 +88,7 @@ pub fn table(rows: &[Row]) -> Table<8> {
 
 /// The agent itself, in a few lines.
 #[must_use]
-pub fn about(agent: &Status, workloads: usize) -> Vec<String> {
+pub fn about(agent: &AgentStatus, workloads: usize) -> Vec<String> {
     let mode = match (agent.stopped, agent.dry_run) {
         (true, _) => format!("stopped: {} is there", agent.stop_file),
         (_, true) => "dry run: takes nothing".to_owned(),
@@ -121,7 +121,7 @@ fn curve(detail: &Detail) -> Vec<String> {
         return vec![format!("no tide curve: {}", detail.curve_missing.as_deref().unwrap_or("too little was seen"))];
     };
     let head = ["idle for", "anonymous", "file", "kept", "anonymous back", "file back", "slowdown", "from", "to"];
-    let row = |point: &lowtide_engine::agent::serve::api::Point| {
+    let row = |point: &lowtide_engine::agent::serve::api::TidePoint| {
         let sizes = [point.anon_cold_bytes, point.file_cold_bytes, point.kept_bytes].map(human_bytes);
         let back = [point.anon_back_bytes_per_s, point.file_back_bytes_per_s].map(|rate| human_bytes(rate) + "/s");
         let slowdown = [point.slowdown_percent, point.slowdown_low_percent, point.slowdown_high_percent];
@@ -140,7 +140,7 @@ fn curve(detail: &Detail) -> Vec<String> {
     lines
 }
 
-fn action(action: &Action, now_s: f64) -> String {
+fn action(action: &ActionTaken, now_s: f64) -> String {
     let asked = action.asked_anon_bytes.zip(action.asked_file_bytes).map(|(anon, file)| anon + file);
     let asked = asked.map_or_else(String::new, |asked| format!(" of {}", human_bytes(asked)));
     let stopped = action.stopped.as_ref().map_or_else(String::new, |why| format!(" (cut short: {why})"));

@@ -8,11 +8,11 @@ use lowtide_kernel::proc;
 use lowtide_kernel::root::{Error, Kernel, Result};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
+use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
+use lowtide_model::units::float;
 use lowtide_policy::machine::WorkloadState;
 use serde::{Deserialize, Serialize};
-
-use lowtide_model::units::float;
 
 /// What is in the background, as it stands in the agent's file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub struct SavedBackground {
 struct Tree {
     root: proc::ProcessId,
     background: bool,
-    /// Who gave the hint: advice reaches no process of another, whatever the tree becomes.
+    /// The user who gave the hint: advice reaches no process of another.
     uid: u32,
 }
 
@@ -49,18 +49,19 @@ const MOST_TREES: usize = 1000;
 /// Advice is given in pieces of so many bytes, so that it can be stopped in between.
 const PIECE: u64 = 32 << 20;
 
-/// What is known of who is in the background.
-#[derive(Debug)]
+/// Which workloads are in the background.
+#[derive(Debug, Default)]
 pub struct Background {
     kernel: Kernel,
-    idle_after_s: Option<f64>,
+    /// A workload that was idle for so many seconds counts as in the background.
+    pub idle_after_s: Option<f64>,
     /// Hints about cgroups. A hint counts for more than what is observed.
-    hints: BTreeMap<TargetId, bool>,
+    pub hints: BTreeMap<TargetId, bool>,
     trees: BTreeMap<TargetId, Tree>,
     ran: BTreeMap<TargetId, Ran>,
 }
 
-/// Whom advice may reach: processes of that user (0 = anybody's), in cgroups of which this says so.
+/// Which processes advice may reach.
 pub struct Reach<'a> {
     /// By the path of the cgroup that a process is in.
     pub may: &'a dyn Fn(&str) -> bool,
@@ -71,32 +72,22 @@ pub struct Reach<'a> {
 /// A cgroup, or one of its processes.
 pub type Of<'a> = (&'a Cgroup, Option<proc::ProcessId>);
 
-/// What was done to a workload.
+/// Memory that was paged out or fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Paged {
-    /// Bytes that were paged out, or asked to be fetched.
-    pub anon: u64,
-    /// Bytes of files that will go first.
-    pub file: u64,
-    /// Processes.
+    /// Anonymous memory that was paged out, or asked to be fetched; file memory that was deactivated. Bytes.
+    pub bytes: PerKind<u64>,
+    /// Processes that were advised.
     pub processes: usize,
 }
 
 impl Background {
-    /// Nothing is known yet. Workloads that did nothing for `idle_after_s` count as in the background.
-    #[must_use]
-    pub fn new(kernel: &Kernel, idle_after_s: Option<f64>) -> Self {
-        let (hints, trees, ran) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { kernel: kernel.clone(), idle_after_s, hints, trees, ran }
-    }
-
-    /// Other settings from now on.
-    pub fn set_idle_after(&mut self, idle_after_s: Option<f64>) {
-        self.idle_after_s = idle_after_s;
+    /// Nothing is known yet.
+    pub fn new(kernel: &Kernel) -> Self {
+        Self { kernel: kernel.clone(), ..Self::default() }
     }
 
     /// What is known, for an agent that comes after this one.
-    #[must_use]
     pub fn save(&self) -> SavedBackground {
         let tree = |tree: &Tree| (tree.root.pid, tree.root.start_ticks, tree.background, tree.uid);
         let trees = self.trees.values().map(tree).collect();
@@ -119,20 +110,12 @@ impl Background {
     }
 
     /// Whether an identity is that of a process that a hint was given about.
-    #[must_use]
     pub fn is_tree(&self, id: TargetId) -> bool {
         self.trees.contains_key(&id)
     }
 
-    /// A hint about a cgroup.
-    pub fn hint_cgroup(&mut self, cgroup: &Cgroup, background: bool) {
-        self.hints.insert(TargetId::Cgroup(cgroup.inode), background);
-    }
-
-    /// A hint about a process and what descends from it.
-    ///
-    /// # Errors
-    /// If there is no such process, or hints about too many are kept already.
+    /// A hint about a process and what descends from it. Fails if there is no such process, or hints about too many are
+    /// kept already.
     pub fn hint_process(&mut self, pid: u32, background: bool, uid: u32) -> Result<()> {
         let root = proc::stat(&self.kernel, pid)?.id;
         if self.trees.len() >= MOST_TREES && !self.trees.contains_key(&tree_id(root)) {
@@ -201,7 +184,6 @@ impl Background {
     }
 
     /// The name of such a target, for people.
-    #[must_use]
     pub fn name(&self, id: TargetId) -> Option<String> {
         self.trees.get(&id).map(|tree| format!("pid {}", tree.root.pid))
     }
@@ -226,8 +208,8 @@ impl Background {
         }
     }
 
-    /// Gives advice on all that a target's processes have mapped, each held by a descriptor and then looked at once more:
-    /// whose it is, and where, may have changed since the hint.
+    /// Gives advice on all that a target's processes have mapped. Each is held by a descriptor and checked again: its owner and
+    /// cgroup may have changed since the hint.
     fn advise(
         &self,
         id: TargetId,
@@ -259,27 +241,22 @@ impl Background {
         Ok(advised)
     }
 
-    /// Pages out anonymous memory of a target's processes, and has their files go first.
-    ///
-    /// # Errors
-    /// If the target is gone. What cannot be advised on is left.
+    /// Pages out anonymous memory of a target's processes, and has their files go first. Fails if the target is gone.
+    /// What cannot be advised on is left.
     pub fn page_out(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut paged = Paged::default();
         paged.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = adviser.advise(pid, ranges, Advice::Pageout, Some(&|_, file| !file), reach.go_on)?;
             let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
-            paged.anon += paged_out.pages.iter().map(gone).sum::<u64>();
+            paged.bytes.anon += paged_out.pages.iter().map(gone).sum::<u64>();
             let cooled = adviser.advise(pid, ranges, Advice::Cold, Some(&|_, file| file), reach.go_on)?;
-            paged.file += cooled.tried_bytes.saturating_sub(cooled.refused_bytes);
+            paged.bytes.file += cooled.tried_bytes.saturating_sub(cooled.refused_bytes);
             Ok(())
         })?;
         Ok(paged)
     }
 
-    /// Fetches what of a target's processes is paged out.
-    ///
-    /// # Errors
-    /// If the target is gone.
+    /// Fetches what of a target's processes is paged out. Fails if the target is gone.
     pub fn fetch(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut fetched = Paged::default();
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
@@ -288,7 +265,7 @@ impl Background {
                 adviser.advise(pid, ranges, Advice::Willneed, None, reach.go_on)?;
             }
             // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
-            fetched.anon += paged_out;
+            fetched.bytes.anon += paged_out;
             Ok(())
         })?;
         Ok(fetched)

@@ -1,4 +1,4 @@
-//! What the agent shall do, as it stands in its file.
+//! The agent's file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,22 +18,22 @@ use serde::{Deserialize, Deserializer};
 use super::metric::Measure;
 use super::sampling::SamplingConfig;
 use super::serve::listen::{Listen, Serve};
-use super::sinks::telemetry;
+use super::sinks::telemetry::TelemetrySettings;
 use crate::failure::{self, Failure, code};
-use crate::source::Choice;
+use crate::source::SourceChoice;
 use crate::workloads::{By, NONE, Rules, WorkloadRule};
 
-/// The file.
+/// The agent's file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Time between two looks at the workloads.
+    /// Time between two turns.
     pub every: Span,
-    /// Idle ages that are told apart; policies choose among them.
+    /// Idle ages that are sampled; policies choose among them.
     pub ages: Vec<Span>,
     /// What samples them: `auto`, or one source by its name.
     #[serde(deserialize_with = "monitor")]
-    pub monitor: Choice,
+    pub monitor: SourceChoice,
     /// Cgroups that are left alone, with all that is below them.
     pub exclude: Vec<String>,
     /// Nothing is taken while this file is there.
@@ -48,13 +48,13 @@ pub struct Config {
     pub policy: Policies,
     /// Workloads. The first that matches a cgroup counts.
     pub workload: Vec<WorkloadRule>,
-    /// What is done to workloads in the background; nothing if not given.
+    /// The policy for workloads in the background; none if not given.
     pub lifecycle: Option<LifeCycle>,
-    /// What is written down for the fleet; nothing if not given.
-    pub telemetry: Option<telemetry::Settings>,
+    /// Telemetry for the fleet; none if not given.
+    pub telemetry: Option<TelemetrySettings>,
 }
 
-/// What is done to workloads in the background.
+/// The policy for workloads in the background.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LifeCycle {
@@ -62,11 +62,11 @@ pub struct LifeCycle {
     pub policy: String,
     /// One that did nothing for so long counts as in the background; `None` = only those frozen, stopped or hinted at.
     pub idle_after: Option<Span>,
-    /// Where hints are heard.
+    /// The socket for hints.
     pub socket: PathBuf,
 }
 
-/// Where hints are heard, if nothing else is said.
+/// The socket for hints, by default.
 pub const SOCKET: &str = "/run/lowtide/agent.sock";
 
 impl Default for LifeCycle {
@@ -81,7 +81,7 @@ impl Default for Config {
         Self {
             every: seconds(5),
             ages: vec![seconds(10), seconds(30)],
-            monitor: Choice::Auto,
+            monitor: SourceChoice::Auto,
             exclude: Vec::new(),
             stop_file: "/run/lowtide/stop".into(),
             // Gone with the boot, as what is in it is of no use after that; and no disk is woken for it.
@@ -99,7 +99,7 @@ impl Default for Config {
 /// Sources that sample several cgroups at a time.
 const MONITORS: [&str; 4] = ["auto", "damon", "mglru", "smaps"];
 
-fn monitor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Error> {
+fn monitor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SourceChoice, D::Error> {
     let name = String::deserialize(deserializer)?;
     let known = MONITORS.contains(&name.as_str()).then(|| name.parse().ok()).flatten();
     known.ok_or_else(|| {
@@ -108,10 +108,7 @@ fn monitor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Choice, D::Erro
 }
 
 impl Config {
-    /// Reads and checks a file.
-    ///
-    /// # Errors
-    /// With the place of the mistake, and what would be right.
+    /// Reads and checks a file. Fails with the place of the mistake, and what would be right.
     pub fn load(path: &Path, kernel: &Kernel) -> anyhow::Result<Self> {
         let wrong = |why: String| Failure::new(code::USAGE, format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -120,10 +117,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether all of it makes sense.
-    ///
-    /// # Errors
-    /// What does not.
+    /// Whether all of it makes sense. Fails with what does not.
     pub fn check(&self, kernel: &Kernel) -> Result<(), String> {
         if !(0.1..=60.0).contains(&self.every.0.as_secs_f64()) {
             return Err(format!("every = {}: a time from 100ms to 1m", self.every));
@@ -194,10 +188,7 @@ impl Config {
         Ok(())
     }
 
-    /// The policy of that name.
-    ///
-    /// # Errors
-    /// If there is none.
+    /// The policy of that name. Fails if there is none.
     pub fn policy(&self, name: &str) -> Result<Spec, String> {
         if let Some(spec) = self.policy.get(name) {
             return Ok(spec.clone());
@@ -210,7 +201,6 @@ impl Config {
     }
 
     /// Schemes of those policies that have some, by name.
-    #[must_use]
     pub fn schemes(&self) -> BTreeMap<String, Regions> {
         let named =
             self.policy.iter().filter_map(|(name, spec)| Some((name.clone(), spec.settings().regions()?.ok()?)));
@@ -223,10 +213,7 @@ impl Config {
         names.filter(|name| self.policy(name).is_ok_and(|spec| matches!(spec, Spec::Guard(_))))
     }
 
-    /// Which cgroups are workloads.
-    ///
-    /// # Errors
-    /// If a pattern makes no sense.
+    /// Which cgroups are workloads. Fails if a pattern makes no sense.
     pub fn rules(&self, kernel: &Kernel) -> lowtide_kernel::root::Result<Rules> {
         // Telemetry is of little use without idle ages.
         let unaged = self.telemetry.is_none().then(|| NONE.to_owned());
@@ -236,13 +223,11 @@ impl Config {
     }
 
     /// Whether a workload has a guard.
-    #[must_use]
     pub fn guards(&self) -> bool {
         self.guard_names().next().is_some()
     }
 
     /// What is to be sampled.
-    #[must_use]
     pub fn sampling(&self) -> SamplingConfig {
         SamplingConfig {
             monitor: self.monitor,
@@ -252,8 +237,7 @@ impl Config {
         }
     }
 
-    /// Idle ages in whole seconds.
-    #[must_use]
+    /// Idle ages in seconds.
     pub fn windows_s(&self) -> Vec<u32> {
         let ages = |window: &u32| self.ages.iter().any(|age| age.0.as_secs() == u64::from(*window));
         WINDOWS_S.into_iter().filter(ages).collect()
@@ -270,10 +254,7 @@ fn check_regions(regions: &Regions) -> Result<(), String> {
     })
 }
 
-/// The policy itself.
-///
-/// # Errors
-/// What makes no sense in its settings, or that the agent cannot carry it out.
+/// The policy itself. Fails with what makes no sense in its settings, or that the agent cannot carry it out.
 pub fn build(name: &str, spec: &Spec, seed: u64) -> Result<Box<WorkloadPolicy>, String> {
     let policy = spec.build(seed).map_err(|error| error.to_string())?;
     policy

@@ -1,4 +1,4 @@
-//! What the guard grants: carried out, written down, and taken back in time, also after a kill.
+//! Grants of the guard: protection and pauses, in the journal, and taken back in time, also after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Write};
@@ -10,16 +10,17 @@ use lowtide_kernel::grant::Grants;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::target::TargetId;
+use lowtide_model::units::integer;
 use lowtide_policy::machine::WorkloadAction;
 use rustix::fs::OFlags;
 use rustix::mm::MlockAllFlags;
 
 use super::sinks::log;
-use crate::event::{Deed, Granted};
+use crate::event::ActionKind;
 use crate::workloads::Workload;
 
-/// Who says nothing to the watchdog for so long hangs. A turn takes seconds, and nobody may wait in the freezer for one that
-/// never ends.
+/// An agent that is silent for so long hangs, for its watchdog. A turn takes seconds, and no workload may stay frozen for one
+/// that never ends.
 pub const SILENCE: Duration = Duration::from_secs(20);
 
 /// What is protected, over what is needed. A cgroup that uses a page more than is protected loses pages at every scan, at
@@ -46,7 +47,7 @@ impl Watchdog {
         Ok(Self(child))
     }
 
-    /// Tells it that this process is at work. False if it is gone.
+    /// Signals that this process is at work. False if the watchdog is gone.
     fn beat(&mut self) -> bool {
         let written = self.0.stdin.as_mut().map_or(Ok(1), |stdin| stdin.write(b"."));
         !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
@@ -69,29 +70,39 @@ pub fn stay_in_memory() {
     }
 }
 
+/// The result of a grant, if it is worth an event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Granted {
+    /// What was done.
+    pub kind: ActionKind,
+    /// Bytes that are protected.
+    pub bytes: f64,
+    /// Why it was not done.
+    pub stopped: Option<String>,
+}
+
 /// What is granted now.
 #[derive(Debug)]
 pub struct Granting {
     kernel: Kernel,
     dry_run: bool,
-    // Dropped in this order: what was granted is taken back before the watchdog is told to go.
+    // Dropped in this order: what was granted is taken back before the watchdog ends.
     grants: Option<Grants>,
     watchdog: Option<Watchdog>,
     /// In a dry run: what would be granted now.
-    would: BTreeMap<TargetId, Deed>,
-    /// What could not be granted, each said once.
-    said: BTreeSet<String>,
+    would: BTreeMap<TargetId, ActionKind>,
+    /// What could not be granted, each reported once.
+    reported: BTreeSet<String>,
 }
 
 impl Granting {
     /// Nothing is granted yet.
-    #[must_use]
     pub fn new(kernel: &Kernel, dry_run: bool) -> Self {
-        let (would, said) = (BTreeMap::new(), BTreeSet::new());
-        Self { kernel: kernel.clone(), dry_run, grants: None, watchdog: None, would, said }
+        let (would, reported) = (BTreeMap::new(), BTreeSet::new());
+        Self { kernel: kernel.clone(), dry_run, grants: None, watchdog: None, would, reported }
     }
 
-    /// The grants; made when there is something to grant, with somebody who takes it back if this process cannot.
+    /// The grants; made with the first one, with a watchdog that takes them back if this process cannot.
     fn grants(&mut self) -> anyhow::Result<&mut Grants> {
         if self.grants.is_none() {
             let journal = Journal::open(self.kernel.clone(), &undo::folder()).context("nothing can be granted")?;
@@ -103,24 +114,22 @@ impl Granting {
 
     /// Carries out one action on a workload; what is new, or could not be done.
     pub fn act(&mut self, workload: &Workload, action: &WorkloadAction, now_s: f64) -> Option<Granted> {
-        let (deed, wanted) = match action {
-            WorkloadAction::Protect { bytes, .. } => (Deed::Protect, *bytes * PROTECTED),
-            WorkloadAction::Pause { .. } => (Deed::Pause, 0.0),
-            _ => (Deed::Release, 0.0),
+        let (kind, wanted) = match action {
+            WorkloadAction::Protect { bytes, .. } => (ActionKind::Protect, *bytes * PROTECTED),
+            WorkloadAction::Pause { .. } => (ActionKind::Pause, 0.0),
+            _ => (ActionKind::Release, 0.0),
         };
         let id = workload.id();
         if self.dry_run {
-            let before = if deed == Deed::Release { self.would.remove(&id) } else { self.would.insert(id, deed) };
-            let new = if deed == Deed::Release { before.is_some() } else { before != Some(deed) };
-            return new.then(|| Granted { deed, bytes: wanted, stopped: Some("dry run".to_owned()) });
+            let before = if kind == ActionKind::Release { self.would.remove(&id) } else { self.would.insert(id, kind) };
+            let new = if kind == ActionKind::Release { before.is_some() } else { before != Some(kind) };
+            return new.then(|| Granted { kind, bytes: wanted, stopped: Some("dry run".to_owned()) });
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
-        let bytes = wanted.max(0.0) as u64;
         let done: anyhow::Result<bool> = match action {
             WorkloadAction::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
                 // Who was paused before runs now.
                 let waited = grants.of(id).1 && grants.release(id);
-                Ok(grants.protect(&workload.cgroup, bytes, now_s + lasts_s)? || waited)
+                Ok(grants.protect(&workload.cgroup, integer(wanted), now_s + lasts_s)? || waited)
             }),
             WorkloadAction::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
                 let protected = grants.of(id).0 > 0 && grants.release(id);
@@ -134,12 +143,12 @@ impl Granting {
             _ => Ok(self.grants.as_mut().is_some_and(|grants| grants.release(id))),
         };
         match done {
-            Ok(true) => Some(Granted { deed, bytes: wanted, stopped: None }),
+            Ok(true) => Some(Granted { kind, bytes: wanted, stopped: None }),
             Ok(false) => None,
             Err(error) => {
                 let text = crate::failure::words(&error);
-                let new = self.said.insert(format!("{}: {text}", workload.path));
-                new.then_some(Granted { deed, bytes: wanted, stopped: Some(text) })
+                let new = self.reported.insert(format!("{}: {text}", workload.path));
+                new.then_some(Granted { kind, bytes: wanted, stopped: Some(text) })
             }
         }
     }
@@ -152,7 +161,7 @@ impl Granting {
         }
     }
 
-    /// Tells the watchdog that all goes on. Without one nothing stays granted.
+    /// Signals the watchdog. Without one nothing stays granted.
     pub fn beat(&mut self) {
         if self.watchdog.as_mut().is_some_and(|watchdog| !watchdog.beat()) {
             log::line("error", &[("text", "the watchdog is gone: what was granted is taken back".to_owned())]);
@@ -161,13 +170,11 @@ impl Granting {
     }
 
     /// Whether nothing is granted, nor would be.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.would.is_empty() && self.grants.as_ref().is_none_or(Grants::is_empty)
     }
 
     /// Bytes of a workload that are protected, and whether it waits.
-    #[must_use]
     pub fn of(&self, id: TargetId) -> (u64, bool) {
         self.grants.as_ref().map_or((0, false), |grants| grants.of(id))
     }

@@ -3,13 +3,14 @@
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
+use lowtide_model::target::TargetId;
 
 use super::background::Background;
-use super::socket::{Answer, Hint, Whom};
+use super::socket::{Answer, Hint, HintTarget};
 use crate::failure::code;
 use crate::workloads::Workloads;
 
-/// What becomes of a hint. One who may not give it does not learn what there is.
+/// Takes a hint, or refuses it. A peer that may not give it does not learn what exists.
 pub(super) fn take(
     kernel: &Kernel,
     workloads: &Workloads,
@@ -21,16 +22,16 @@ pub(super) fn take(
         Answer::Refused(code, format!("{what}: {why}"))
     };
     match &hint.target {
-        Whom::Cgroup(path) => {
-            // By name among the workloads: what a peer says is never opened.
+        HintTarget::Cgroup(path) => {
+            // By name among the workloads: a path from a peer is never opened.
             let path = format!("/{}", path.trim_matches('/'));
-            let workload = workloads.all().values().find(|workload| workload.path == path);
+            let workload = workloads.all.values().find(|workload| workload.path == path);
             let Some(workload) = workload.filter(|of| uid == 0 || of.cgroup.owner(kernel) == Some(uid)) else {
                 return refused(&path, "no workload of the agent's file, or not yours");
             };
-            background.hint_cgroup(&workload.cgroup, hint.background);
+            background.hints.insert(TargetId::Cgroup(workload.cgroup.inode), hint.background);
         }
-        Whom::Pid(pid) => {
+        HintTarget::Pid(pid) => {
             let name = format!("process {pid}");
             let owner = proc::owner(kernel, *pid).ok();
             if owner.is_none() || (uid != 0 && owner != Some(uid)) {
@@ -48,16 +49,16 @@ pub(super) fn take(
     Answer::Taken
 }
 
-/// A hint, and what became of it, for the log.
+/// A hint and its result, for the log.
 pub(super) fn figures(uid: u32, hint: &Hint, answer: &Answer) -> [(&'static str, String); 4] {
-    let whom = match &hint.target {
-        Whom::Pid(pid) => format!("pid {pid}"),
-        Whom::Cgroup(path) => path.chars().take(200).collect(),
+    let target = match &hint.target {
+        HintTarget::Pid(pid) => format!("pid {pid}"),
+        HintTarget::Cgroup(path) => path.chars().take(200).collect(),
     };
     let result = match answer {
         Answer::Taken => "taken".to_owned(),
         Answer::Refused(_, why) => why.chars().take(200).collect(),
     };
     let place = if hint.background { "background" } else { "foreground" };
-    [("whom", whom), ("place", place.to_owned()), ("uid", uid.to_string()), ("result", result)]
+    [("whom", target), ("place", place.to_owned()), ("uid", uid.to_string()), ("result", result)]
 }

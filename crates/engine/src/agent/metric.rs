@@ -44,10 +44,7 @@ fn ten_seconds() -> Span {
 }
 
 impl Measure {
-    /// That it can be run.
-    ///
-    /// # Errors
-    /// What is missing.
+    /// That it can be run. Fails with what is missing.
     pub fn check(&self) -> Result<(), String> {
         match self.command.first() {
             None => Err("metric: command is empty; give a program and its arguments".to_owned()),
@@ -92,19 +89,18 @@ impl Running {
 pub struct Metrics(BTreeMap<TargetId, Running>);
 
 impl Metrics {
-    /// Asks for the performance of workloads, where something reports it; what went wrong.
+    /// Measures the performance of workloads that have a measure. What failed.
     pub fn run(&mut self, now_s: f64, signals: &Signals, workloads: &mut Workloads) -> Vec<String> {
-        let measured =
-            workloads.all().iter().filter_map(|(id, of)| Some((*id, of.path.as_str(), of.measure.as_ref()?)));
+        let measured = workloads.all.iter().filter_map(|(id, of)| Some((*id, of.path.as_str(), of.measure.as_ref()?)));
         let (values, wrong) = self.step(now_s, signals, measured);
-        for (id, workload) in workloads.iter_mut() {
+        for (id, workload) in workloads.all.iter_mut() {
             workload.metric = values.get(id).copied();
         }
         wrong
     }
 
-    /// Begins what is due and takes in what has ended. The newest value of each workload, higher being worse, and what went
-    /// wrong: a value that cannot be had is not known, and nothing is held by it.
+    /// Starts commands that are due and takes values of those that ended. The newest value of each workload, higher being worse,
+    /// and what failed: a value that failed is not known, and holds nothing back.
     fn step<'a>(
         &mut self,
         now_s: f64,
@@ -209,8 +205,8 @@ mod tests {
 
     #[test]
     fn the_first_word_is_the_value_and_higher_is_worse() {
-        let (seen, wrong) = values(&["sh", "-c", "echo 12.5 $LOWTIDE_CGROUP; sleep 60 & exit 0"], Better::Lower, 4);
-        assert_eq!((seen.last(), wrong), (Some(&Some(12.5)), Vec::new()));
+        let (values_s, wrong) = values(&["sh", "-c", "echo 12.5 $LOWTIDE_CGROUP; sleep 60 & exit 0"], Better::Lower, 4);
+        assert_eq!((values_s.last(), wrong), (Some(&Some(12.5)), Vec::new()));
         assert_eq!(values(&["echo", "7"], Better::Higher, 4).0.last(), Some(&Some(-7.0)));
     }
 
@@ -222,8 +218,8 @@ mod tests {
             (&["/no/such/program"], "/no/such/program: No such file"),
             (&["sleep", "60"], "did not end within 10 s"),
         ] {
-            let (seen, wrong) = values(command, Better::Lower, 12);
-            assert!(seen.iter().all(Option::is_none), "{command:?}");
+            let (values_s, wrong) = values(command, Better::Lower, 12);
+            assert!(values_s.iter().all(Option::is_none), "{command:?}");
             assert!(wrong.first().is_some_and(|first| first.contains(why)), "{command:?}: {wrong:?}");
         }
     }

@@ -7,17 +7,17 @@
 
 mod actuator;
 pub mod address;
-pub mod background;
+mod background;
 pub mod config;
 pub mod daemon;
 mod grants;
 mod hints;
-pub mod metric;
-pub mod reclaim;
-pub mod sampling;
-pub mod saved;
+pub(crate) mod metric;
+mod reclaim;
+pub(crate) mod sampling;
+mod saved;
 pub mod serve;
-pub mod sinks;
+pub(crate) mod sinks;
 pub mod socket;
 
 pub use grants::SILENCE;

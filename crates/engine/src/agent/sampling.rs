@@ -16,7 +16,7 @@ use lowtide_model::units::float;
 use lowtide_policy::schemes::settings::Regions;
 
 use super::address::AddressReclaim;
-use crate::source::{Choice, why_not};
+use crate::source::{SourceChoice, why_not};
 use crate::workloads::Workloads;
 
 /// Pages that DAMON checks for all cohorts together, once a second: about 0.7 % of a CPU.
@@ -33,7 +33,7 @@ const CACHE_SHARE_KEPT: f64 = 0.2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingConfig {
     /// Which sources may be used.
-    pub monitor: Choice,
+    pub monitor: SourceChoice,
     /// Schemes of policies that work on regions, by the policy's name.
     pub schemes: BTreeMap<String, Regions>,
     /// Idle ages that are told apart, seconds.
@@ -74,7 +74,6 @@ impl Division {
 
 impl Sampling {
     /// Nothing is sampled yet.
-    #[must_use]
     pub fn new(kernel: &Kernel, config: SamplingConfig) -> Self {
         Self {
             kernel: kernel.clone(),
@@ -96,7 +95,6 @@ impl Sampling {
     }
 
     /// When there is something to sample next, seconds; never where nothing can be.
-    #[must_use]
     pub fn next_due_s(&self) -> f64 {
         let due_s = [
             self.cohorts.as_ref().map(Cohorts::due_s),
@@ -123,7 +121,7 @@ impl Sampling {
         let some = self.address.as_mut().map(|address| address.sample(now_s)).unwrap_or_default();
         let are_new = by_cohort || by_generations || !some.is_empty();
         for (id, ages) in some {
-            match (ages, workloads.get_mut(id)) {
+            match (ages, workloads.all.get_mut(&id)) {
                 (Ok(ages), Some(workload)) => workload.set_ages("smaps", ages),
                 (Err(error), Some(_)) if !error.is_gone() => workloads.note(format!("idle ages: {error}")),
                 _ => {}
@@ -144,7 +142,7 @@ impl Sampling {
             return false;
         }
         let mut are_new = false;
-        for (_, workload) in workloads.iter_mut() {
+        for (_, workload) in workloads.all.iter_mut() {
             if let Some(picture) = cohorts.picture(workload.cgroup.inode) {
                 workload.set_ages("damon", coarse(&picture.ages, &self.config.windows_s));
                 are_new = true;
@@ -162,7 +160,7 @@ impl Sampling {
             Ok(None) => false,
             Ok(Some(round)) => {
                 let mut ages = by_path(&round);
-                for (_, workload) in workloads.iter_mut() {
+                for (_, workload) in workloads.all.iter_mut() {
                     if let Some(ages) = ages.remove(workload.path.as_str()) {
                         workload.set_ages("mglru", ages);
                     }
@@ -207,7 +205,7 @@ impl Sampling {
         let mut division = Division::default();
         let mut large = Vec::new();
         let samples_cache = Cohorts::samples_cache(&self.kernel);
-        for workload in workloads.all().values().filter(|workload| workloads.rules().needs_ages(&workload.policy)) {
+        for workload in workloads.all.values().filter(|workload| workloads.rules.needs_ages(&workload.policy)) {
             let (cgroup, schemes) = (workload.cgroup.clone(), self.config.schemes.get(&workload.policy).cloned());
             if cgroup.version == Version::V1 || schemes.is_some() || self.only_smaps() {
                 division.address.push((cgroup, schemes));
@@ -235,7 +233,7 @@ impl Sampling {
     }
 
     fn only_smaps(&self) -> bool {
-        self.config.monitor == Choice::Named("smaps")
+        self.config.monitor == SourceChoice::Named("smaps")
     }
 
     /// Takes DAMON if it is needed, and gives it back where it is not.
@@ -257,7 +255,7 @@ impl Sampling {
             self.generations = None;
         } else if let Some(monitor) = &mut self.generations {
             let ids: BTreeSet<u64> = cgroups.iter().map(|cgroup| cgroup.inode).collect();
-            let paths = workloads.all().values().filter(|workload| ids.contains(&workload.cgroup.inode));
+            let paths = workloads.all.values().filter(|workload| ids.contains(&workload.cgroup.inode));
             monitor.follow(paths.map(|workload| workload.path.clone()).collect());
         } else {
             let target = Target { cgroups: cgroups.to_vec(), ..Target::default() };

@@ -1,10 +1,9 @@
-//! What the agent knows, in a file: one that was killed is followed by one that knows as much.
+//! The agent's state file: what an agent that was killed leaves to the next.
 //!
-//! It is for the same boot only. Workloads are told apart by the inodes of their cgroups, and these begin anew with the
-//! machine; under the same path another one may be, and what it needs must be learnt anew.
+//! It is for the same boot only: workloads are identified by the inodes of their cgroups, which are given again after a boot.
 //!
-//! The file is a line that says what follows, and a line of JSON. It is written beside and then put in place, so that it
-//! is there whole or as it was. Whatever else is found there is said and left out.
+//! The file is a line with its format, length and checksum, and a line of JSON. It is replaced atomically. Anything else that is
+//! found there is reported and not used.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -12,7 +11,6 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_policy::policies::Spec;
 use lowtide_policy::saved::Saved;
@@ -21,20 +19,21 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::background::SavedBackground;
+use crate::workloads::Totals;
 
 /// Format of the file. One that is of another is not read.
 const FORMAT: u32 = 2;
 /// Bytes of a file, at most.
 const MOST: usize = 8 << 20;
-/// What is older says little of what workloads need now, seconds.
+/// Older state is not used, seconds.
 const OLDEST_S: f64 = 3600.0;
 
-/// What was remembered of a policy, with the settings that it had.
+/// The state of a policy, with its settings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// What was learnt with others is of no use.
+    /// State is of use with the same settings only.
     pub settings: Spec,
-    /// What it was.
+    /// The state.
     pub saved: Saved,
 }
 
@@ -43,15 +42,12 @@ pub struct Remembered {
 pub struct SavedWorkload {
     /// Path of its cgroup.
     pub path: String,
-    /// Bytes reclaimed so far.
-    pub reclaimed: PerKind<f64>,
-    /// Requests so far, and those that were cut short.
-    pub requests: (f64, f64),
-    /// What it takes to keep a byte of it.
-    pub kept: Option<f64>,
+    /// Its counters.
+    #[serde(flatten)]
+    pub totals: Totals,
 }
 
-/// All of it.
+/// The state of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedState {
     /// The boot that it is of.
@@ -62,13 +58,13 @@ pub struct SavedState {
     pub workloads: BTreeMap<TargetId, SavedWorkload>,
     /// Policies, by name.
     pub policies: BTreeMap<String, Remembered>,
-    /// What is done to the background.
+    /// The policy for the background.
     pub lifecycle: Option<Remembered>,
-    /// Who is in the background.
+    /// Which workloads are in the background.
     pub background: SavedBackground,
 }
 
-/// What stands before the state.
+/// The first line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     lowtide_agent_state: u32,
@@ -76,13 +72,13 @@ struct Head {
     crc32: u32,
 }
 
-/// Why a file is not taken up.
+/// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
     /// It cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Somebody else could have written it.
+    /// Another user could have written it.
     #[error("it is no file that only this user may write")]
     Foreign,
     /// It is torn, or something else.
@@ -102,10 +98,8 @@ pub enum Unfit {
     Future,
 }
 
-/// As bytes of a file, and of how many workloads policies must forget what they learnt, as it would be too large.
-///
-/// # Errors
-/// If even what is left is too large.
+/// The bytes of the file, and of how many workloads the policies' state was left out, as it would be too large. Fails if the
+/// rest is too large, too.
 pub fn encode(state: &SavedState) -> io::Result<(Vec<u8>, usize)> {
     let mut state = state.clone();
     let mut left_out = 0;
@@ -121,7 +115,7 @@ pub fn encode(state: &SavedState) -> io::Result<(Vec<u8>, usize)> {
         let before = left_out;
         for remembered in state.policies.values_mut().chain(&mut state.lifecycle) {
             let targets = &mut remembered.saved.targets;
-            // Those that came last have least to be remembered.
+            // The newest have the least state.
             let from = targets.keys().nth(targets.len() / 2).copied().unwrap_or(u64::MAX.into());
             left_out += targets.split_off(&from).len();
         }
@@ -131,10 +125,7 @@ pub fn encode(state: &SavedState) -> io::Result<(Vec<u8>, usize)> {
     }
 }
 
-/// What a file's bytes say, for a machine with this boot, so many seconds after it.
-///
-/// # Errors
-/// Why it is of no use.
+/// The state in a file, on a machine with this boot, so many seconds after it.
 pub fn decode(file: &[u8], boot_id: &str, now_s: f64) -> Result<SavedState, Unfit> {
     let line = file.iter().position(|byte| *byte == b'\n').ok_or(Unfit::Torn)?;
     let (head, body) = (&file[..line], &file[line + 1..]);
@@ -147,7 +138,7 @@ pub fn decode(file: &[u8], boot_id: &str, now_s: f64) -> Result<SavedState, Unfi
     }
     let state: SavedState = serde_json::from_slice(body).map_err(|_| Unfit::Torn)?;
     let away_s = now_s - state.at_s;
-    // A boot that does not say which it is may be any.
+    // A boot without an id may be any.
     if state.boot_id != boot_id || boot_id.is_empty() {
         Err(Unfit::Boot)
     } else if away_s < 0.0 {
@@ -160,11 +151,8 @@ pub fn decode(file: &[u8], boot_id: &str, now_s: f64) -> Result<SavedState, Unfi
 }
 
 /// Reads a file; `None` if there is none.
-///
-/// # Errors
-/// Why it is of no use.
 pub fn load(path: &Path, boot_id: &str, now_s: f64) -> Result<Option<SavedState>, Unfit> {
-    // A pipe must not be waited for, and a link leads to what somebody else may have chosen.
+    // A pipe would block, and a link may lead to a file of another user.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let open = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
     let file = match open {
@@ -184,10 +172,8 @@ pub fn load(path: &Path, boot_id: &str, now_s: f64) -> Result<Option<SavedState>
     decode(&bytes, boot_id, now_s).map(Some)
 }
 
-/// Writes a file: beside first, then in its place.
-///
-/// # Errors
-/// If there is no room, or it may not be written there. What was there before is still there.
+/// Writes a file: beside first, then in its place. Fails if there is no room, or it may not be written there. What was
+/// there before is still there.
 pub fn store(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
@@ -205,8 +191,10 @@ mod tests {
     fn state() -> SavedState {
         let saved =
             Saved { whole: json!({"cpu_debt_s": 0.2}), targets: [(TargetId::Cgroup(7), json!({"past": null}))].into() };
-        let workload =
-            SavedWorkload { path: "/a b".to_owned(), reclaimed: [1.0, 2.5].into(), ..SavedWorkload::default() };
+        let workload = SavedWorkload {
+            path: "/a b".to_owned(),
+            totals: Totals { reclaimed: [1.0, 2.5].into(), ..Totals::default() },
+        };
         SavedState {
             boot_id: "boot".to_owned(),
             at_s: 100.0,

@@ -16,20 +16,20 @@ const LONGEST: usize = 8192;
 /// A peer that neither sends nor reads is not waited for longer.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a peer says.
+/// A hint, as a peer sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hint {
     /// It is in the background now, or in the foreground.
     pub background: bool,
-    /// What.
+    /// What it is about.
     #[serde(flatten)]
-    pub target: Whom,
+    pub target: HintTarget,
 }
 
 /// What a hint is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Whom {
+pub enum HintTarget {
     /// A process, and what descends from it.
     Pid(u32),
     /// A cgroup, by its path below the mount.
@@ -94,7 +94,7 @@ impl Socket {
     pub fn answer(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<bool> {
         match self.listener.accept() {
             Ok((stream, _)) => {
-                // A peer that goes away meanwhile is its own affair.
+                // That a peer disconnects is no error.
                 let _ = converse(&stream, decide);
                 Ok(true)
             }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn a_hint_comes_with_its_user() {
         let (_dir, socket) = socket();
-        let hint = Hint { background: true, target: Whom::Cgroup("/a".to_owned()) };
+        let hint = Hint { background: true, target: HintTarget::Cgroup("/a".to_owned()) };
         let uid = rustix::process::geteuid().as_raw();
         let answer = std::thread::scope(|scope| {
             let peer = scope.spawn(|| give(&socket.file.0, &hint).unwrap());
@@ -204,7 +204,7 @@ mod tests {
             let answer = String::from_utf8(say(&socket, text)).unwrap();
             assert!(answer.is_empty() || answer.contains("no hint"), "{answer}");
         }
-        // One that says nothing holds nobody up for long.
+        // A silent peer holds up others for a short time only.
         let silent = UnixStream::connect(&socket.file.0).unwrap();
         let start = std::time::Instant::now();
         assert!(socket.answer(|_, _| Answer::Taken).unwrap());
@@ -215,7 +215,7 @@ mod tests {
     proptest! {
         #[test]
         fn hints_come_back_as_they_were(background: bool, pid: u32, path in "\\PC{0,20}") {
-            for target in [Whom::Pid(pid), Whom::Cgroup(path)] {
+            for target in [HintTarget::Pid(pid), HintTarget::Cgroup(path)] {
                 let hint = Hint { background, target };
                 prop_assert_eq!(serde_json::from_slice::<Hint>(&serde_json::to_vec(&hint).unwrap()).unwrap(), hint);
             }

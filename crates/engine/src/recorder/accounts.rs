@@ -56,7 +56,7 @@ impl AccountReader {
 
     /// Reads them.
     pub fn read(&mut self, now_s: f64, price: &mut Price) -> Result<Accounts> {
-        let free_s = FREE_SHARE * price.cap() * self.interval_s;
+        let free_s = FREE_SHARE * price.cap * self.interval_s;
         let depth = self.depth(now_s, price, free_s);
         let before_s = sys::thread_cpu_s();
         let accounts = self.accountant.read(depth)?;

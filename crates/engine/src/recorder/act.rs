@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::schemes::acting::{Acting, Facts, SchemePlan};
 
 impl Recorder {
-    /// Begins to act, now that there is a source to go by.
+    /// Begins to act, now that there is a source.
     pub(super) fn begin_acting(&mut self) {
         let Some(plan) = self.options.plan.clone() else { return };
         let accountant = &self.accounts.accountant;
@@ -50,15 +50,15 @@ impl Recorder {
         if let (Some(taken), Some(refaults)) = (acting.taken_file(), usage.refault_file) {
             usage.taken_file_bytes = Some((taken - refaults * float(PAGE)).max(0.0));
         }
-        let (rows, complaint) = (acting.take_rows(), acting.complaint.take());
+        let (rows, failed) = (acting.take_rows(), acting.failed.take());
         if let Some(huge) = usage.huge_bytes.filter(|huge| *huge > 0.0)
             && self.huge_zeros.is_due(now_s)
         {
             usage.huge_zero_bytes = self.sample_zeros(now_s).map(|share| share * huge);
         }
         self.publish(now_s, &Event::Actions(&rows));
-        if let Some(complaint) = complaint {
-            self.note(format!("schemes were not carried out in part: {complaint}"));
+        if let Some(error) = failed {
+            self.note(format!("schemes were not carried out in part: {error}"));
         }
     }
 
@@ -66,14 +66,14 @@ impl Recorder {
     fn sample_zeros(&mut self, now_s: f64) -> Option<f64> {
         let mut mappings = Vec::new();
         for pid in &self.target.pids {
-            // A process that ended meanwhile says nothing.
+            // A process that has ended has none.
             let Ok(text) = self.kernel.read_text(format!("/proc/{pid}/smaps")) else { continue };
             mappings.extend(parse_mappings(&text).into_iter().map(|mapping| (*pid, mapping)));
         }
         self.huge_zeros.sample(&self.kernel, now_s, &mappings)
     }
 
-    /// Ends acting; what came of it goes into the record.
+    /// Ends acting; the results go into the record.
     pub(super) fn end_acting(&mut self, now_s: f64) {
         let Some(acting) = self.acting.take() else { return };
         let kernel_cpu_s = acting.kernel_cpu_s;
@@ -81,7 +81,7 @@ impl Recorder {
         self.price.acted_s = cpu_s;
         let by_kernel = uses.iter_mut().filter(|used| used.cpu_s.is_none()).collect::<Vec<_>>();
         // The kernel does not report what each of them took.
-        let each_s = kernel_cpu_s / float(by_kernel.len().max(1) as u64);
+        let each_s = kernel_cpu_s / float(by_kernel.len().max(1));
         by_kernel.into_iter().for_each(|used| used.cpu_s = Some(each_s));
         self.meta.schemes = uses;
         self.publish(now_s, &Event::Actions(&rows));

@@ -1,52 +1,51 @@
-//! Schemes at work on the target of a record: what is given to the kernel, what lowtide does itself, and what came of it.
+//! Schemes on the target of a record: what is given to the kernel, what lowtide does itself, and the results.
 
 use lowtide_kernel::damon::{Operations, SchemeStats};
 use lowtide_kernel::monitor::smaps::{MappingUse, ReferencedScan};
 use lowtide_kernel::root::Kernel;
+use lowtide_model::PAGE;
 use lowtide_model::meta::SchemeUse;
 use lowtide_model::scheme::{Action, Scheme};
 use lowtide_policy::machine::{Actuator, Candidate, RegionAction, RegionObservation, turn};
 use lowtide_policy::schemes::{Operator, SchemeLimits};
 
-use super::means::{Means, guarded};
+use super::means::{Executor, guarded};
 use super::worker::{Job, Report, Turn, Worker};
 use crate::source::Frame;
 use lowtide_model::units::float;
 use lowtide_record::{ActionRow, RegionRow};
 
-/// What shall be done, and by whom.
+/// Schemes, and who carries them out.
 #[derive(Debug, Clone)]
 pub struct SchemePlan {
     /// The schemes.
     pub schemes: Vec<Scheme>,
     /// Who carries out each.
-    pub means: Vec<Means>,
+    pub means: Vec<Executor>,
     /// Count only.
     pub dry_run: bool,
 }
 
 impl SchemePlan {
     /// Addresses that the map must work on for the kernel to carry out its part.
-    #[must_use]
     pub fn map_on(&self) -> Option<Operations> {
         self.means.iter().find_map(|means| match means {
-            Means::Kernel(on) => Some(*on),
-            Means::Own => None,
+            Executor::Kernel(on) => Some(*on),
+            Executor::Own => None,
         })
     }
 
     /// Whether lowtide carries out any of them itself.
-    #[must_use]
     pub fn acts_itself(&self) -> bool {
-        self.means.contains(&Means::Own)
+        self.means.contains(&Executor::Own)
     }
 
     fn own(&self) -> impl Iterator<Item = usize> {
-        self.means.iter().enumerate().filter(|(_, means)| **means == Means::Own).map(|(index, _)| index)
+        self.means.iter().enumerate().filter(|(_, means)| **means == Executor::Own).map(|(index, _)| index)
     }
 }
 
-/// What the tick knows beside candidates.
+/// What a tick reads beside candidates.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
     /// Seconds since the start.
@@ -66,7 +65,7 @@ pub struct Facts {
 pub struct Acting {
     plan: SchemePlan,
     uses: Vec<SchemeUse>,
-    /// There but while it decides.
+    /// `None` while it decides.
     operator: Option<Operator>,
     worker: Worker,
     turn: Turn,
@@ -74,23 +73,22 @@ pub struct Acting {
     facts: Facts,
     targets: Vec<u32>,
     candidates: Vec<Candidate>,
-    /// The mappings behind them, where these were looked at.
+    /// The mappings behind them, where these were scanned.
     mappings: Vec<(u32, MappingUse)>,
-    /// Bytes of files that were taken.
+    /// Bytes of files that were evicted.
     taken_file: f64,
     last: Facts,
     /// CPU seconds of lowtide's own actions so far: they are not monitoring.
     pub cpu_s: f64,
     /// CPU seconds that the kernel spent on its part.
     pub kernel_cpu_s: f64,
-    /// The last failure, reported once.
-    pub complaint: Option<String>,
+    /// The first failure that was not reported yet.
+    pub failed: Option<String>,
     rows: Vec<ActionRow>,
 }
 
 impl Acting {
     /// Begins. Threads are made here, so signals must be blocked by then.
-    #[must_use]
     pub fn new(kernel: &Kernel, plan: SchemePlan, pressure_file: &str, seed: u64) -> Self {
         let limits = SchemeLimits::default();
         let own: Vec<Scheme> = plan.own().map(|index| plan.schemes[index].clone()).collect();
@@ -100,42 +98,45 @@ impl Acting {
             dry_run: plan.dry_run,
             tried_bytes: 0,
             applied_bytes: 0,
-            refused_bytes: (*means == Means::Own).then_some(0),
-            returned_bytes: (*means == Means::Own).then_some(0),
+            refused_bytes: (*means == Executor::Own).then_some(0),
+            returned_bytes: (*means == Executor::Own).then_some(0),
             quota_exceeded: None,
-            cpu_s: (*means == Means::Own).then_some(0.0),
+            cpu_s: (*means == Executor::Own).then_some(0.0),
         });
+        let (turn, facts, last) = (Turn::default(), Facts::default(), Facts::default());
+        let (targets, candidates, mappings, rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (taken_file, cpu_s, kernel_cpu_s, failed) = (0.0, 0.0, 0.0, None);
+        let (uses, operator) = (uses.collect(), Some(Operator::new(&own, limits, seed)));
+        let worker = Worker::new(kernel, pressure_file, limits.pressure);
         Self {
-            uses: uses.collect(),
-            operator: Some(Operator::new(&own, limits, seed)),
-            worker: Worker::new(kernel, pressure_file, limits.pressure),
-            turn: Turn::default(),
-            facts: Facts::default(),
-            targets: Vec::new(),
-            candidates: Vec::new(),
-            mappings: Vec::new(),
-            taken_file: 0.0,
-            last: Facts::default(),
-            cpu_s: 0.0,
-            kernel_cpu_s: 0.0,
-            complaint: None,
-            rows: Vec::new(),
             plan,
+            uses,
+            operator,
+            worker,
+            turn,
+            facts,
+            targets,
+            candidates,
+            mappings,
+            taken_file,
+            last,
+            cpu_s,
+            kernel_cpu_s,
+            failed,
+            rows,
         }
     }
 
     /// What the kernel is given, guarded so that it takes nothing of others.
-    #[must_use]
     pub fn for_kernel(&self, cgroup: Option<&str>) -> Vec<Scheme> {
         let given = self.plan.schemes.iter().zip(&self.plan.means).filter_map(|(scheme, means)| match means {
-            Means::Kernel(on) => Some(guarded(scheme, *on, cgroup.map(str::to_owned))),
-            Means::Own => None,
+            Executor::Kernel(on) => Some(guarded(scheme, *on, cgroup.map(str::to_owned))),
+            Executor::Own => None,
         });
         given.map(|scheme| if self.plan.dry_run { Scheme { action: Action::Stat, ..scheme } } else { scheme }).collect()
     }
 
     /// Seconds of idleness that lowtide's own schemes want to know of, if there are any.
-    #[must_use]
     pub fn age_s(&self) -> Option<f64> {
         let ages = self.plan.own().filter_map(|index| self.plan.schemes[index].age.min);
         let longest = ages.map(|age| age.0.as_secs_f64()).fold(1.0, f64::max);
@@ -145,7 +146,7 @@ impl Acting {
     /// What a source read: mappings, regions of the map, and what the kernel has done by schemes.
     pub fn observe(&mut self, frame: &Frame) {
         if let Some(mappings) = &frame.mappings {
-            self.candidates = candidates(mappings);
+            self.candidates = candidates(mappings, mappings.window_s, |_| true);
             self.mappings.clone_from(&mappings.mappings);
         }
         for snapshot in frame.regions.chunk_by(|a, b| (a.pid, a.t_s.to_bits()) == (b.pid, b.t_s.to_bits())) {
@@ -155,26 +156,25 @@ impl Acting {
         self.count(&frame.tallies);
     }
 
-    /// Bytes of files that lowtide's own schemes have taken so far; `None` where it does not know what is a file's.
-    #[must_use]
+    /// Bytes of files that lowtide's own schemes have evicted so far; `None` where it does not know what is a file's.
     pub fn taken_file(&self) -> Option<f64> {
         (!self.mappings.is_empty()).then_some(self.taken_file)
     }
 
     /// What the kernel reports it did.
     fn count(&mut self, tallies: &[SchemeStats]) {
-        let kernel = self.uses.iter_mut().zip(&self.plan.means).filter(|(_, means)| **means != Means::Own);
+        let kernel = self.uses.iter_mut().zip(&self.plan.means).filter(|(_, means)| **means != Executor::Own);
         for ((used, _), tally) in kernel.zip(tallies) {
             (used.tried_bytes, used.applied_bytes) = (tally.tried_bytes, tally.applied_bytes);
             used.quota_exceeded = Some(tally.quota_exceeded);
         }
     }
 
-    /// One turn of lowtide's own part: hears what came of the last orders, decides, and gives new ones. `targets` are the
+    /// One turn of lowtide's own part: takes the results of the last orders, decides, and gives new ones. `targets` are the
     /// processes, in the order in which filters count them.
     pub fn step(&mut self, facts: Facts, targets: &[u32]) {
         if let Some(turn) = self.worker.turn() {
-            self.hear(facts.now_s, turn);
+            self.take_turn(facts.now_s, turn);
         }
         self.facts = facts;
         self.targets = targets.to_vec();
@@ -207,7 +207,7 @@ impl Acting {
         }
     }
 
-    fn hear(&mut self, now_s: f64, turn: Turn) {
+    fn take_turn(&mut self, now_s: f64, turn: Turn) {
         self.cpu_s += turn.cpu_s;
         let own: Vec<usize> = self.plan.own().collect();
         for report in &turn.reports {
@@ -217,12 +217,12 @@ impl Acting {
             used.refused_bytes = used.refused_bytes.map(|bytes| bytes + report.refused_bytes);
             used.cpu_s = used.cpu_s.map(|cpu_s| cpu_s + report.done.cpu_s);
             if let Some(error) = report.error.as_ref().filter(|error| !error.is_gone()) {
-                self.complaint.get_or_insert_with(|| format!("{}: {error}", used.scheme.title()));
+                self.failed.get_or_insert_with(|| format!("{}: {error}", used.scheme.title()));
             }
             self.rows.push(row(now_s, used.scheme.title(), report));
             if report.order.action == Action::Pageout {
-                gone(&mut self.candidates, report);
-                self.taken_file += of_files(&self.mappings, report);
+                remove_evicted(&mut self.candidates, report);
+                self.taken_file += evicted_file_bytes(&self.mappings, report);
             }
         }
         self.turn = turn;
@@ -233,15 +233,14 @@ impl Acting {
         std::mem::take(&mut self.rows)
     }
 
-    /// Ends: no more orders are carried out. What came of each scheme, and the CPU seconds of lowtide's part.
-    #[must_use]
+    /// Ends: no more orders are carried out. The results of each scheme, the last rows, and the CPU seconds of lowtide's part.
     pub fn finish(mut self, now_s: f64) -> (Vec<SchemeUse>, Vec<ActionRow>, f64) {
         if let Some(turn) = self.worker.turn() {
-            self.hear(now_s, turn);
+            self.take_turn(now_s, turn);
         }
         let returned = self.operator.as_ref().map(Operator::returned).unwrap_or_default();
         for (index, pages) in self.plan.own().collect::<Vec<_>>().into_iter().zip(returned) {
-            self.uses[index].returned_bytes = Some(pages * lowtide_model::PAGE);
+            self.uses[index].returned_bytes = Some(pages * PAGE);
         }
         (self.uses, self.rows, self.cpu_s)
     }
@@ -282,49 +281,44 @@ fn candidate(region: &RegionRow) -> Candidate {
     }
 }
 
-/// Mappings as memory that may be acted on.
-pub fn candidates(look: &ReferencedScan) -> Vec<Candidate> {
+/// Mappings that are not fixed, and that `keep` holds, as memory that may be acted on.
+pub fn candidates(scan: &ReferencedScan, age_s: f64, keep: impl Fn(&MappingUse) -> bool) -> Vec<Candidate> {
+    let kept = scan.mappings.iter().filter(|(_, mapping)| !mapping.fixed && mapping.resident > 0 && keep(mapping));
     let candidate = |(pid, mapping): &(u32, MappingUse)| {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let (resident, used) = (mapping.resident as f64, mapping.referenced as f64);
+        let (resident, used) = (float(mapping.resident), float(mapping.referenced));
         Candidate {
             pid: *pid,
             start: mapping.start,
             end: mapping.end,
             access_rate: (used / resident).min(1.0),
-            age_s: look.window_s,
+            age_s,
             resident,
             idle: (resident - used).max(0.0),
         }
     };
-    let worthy = look.mappings.iter().filter(|(_, mapping)| !mapping.fixed && mapping.resident > 0);
-    worthy.map(candidate).collect()
+    kept.map(candidate).collect()
 }
 
-/// What has gone is not idle in memory any more, until the next look.
-fn gone(candidates: &mut [Candidate], report: &Report) {
+/// Removes what was evicted from the candidates, until the next scan.
+fn remove_evicted(candidates: &mut [Candidate], report: &Report) {
     for (pid, start, pages) in &report.done.blocks {
         let holds =
             |candidate: &&mut Candidate| candidate.pid == *pid && (candidate.start..candidate.end).contains(start);
         if let Some(candidate) = candidates.iter_mut().find(holds) {
-            #[expect(clippy::cast_precision_loss, reason = "a block")]
-            let bytes = (u64::from(*pages) * lowtide_model::PAGE) as f64;
+            let bytes = float(u64::from(*pages) * PAGE);
             candidate.idle = (candidate.idle - bytes).max(0.0);
             candidate.resident = (candidate.resident - bytes).max(0.0);
         }
     }
 }
 
-/// Bytes of what has gone that were a file's.
-fn of_files(mappings: &[(u32, MappingUse)], report: &Report) -> f64 {
+/// Bytes of files that were evicted.
+fn evicted_file_bytes(mappings: &[(u32, MappingUse)], report: &Report) -> f64 {
     let is_file = |pid: u32, at: u64| {
         mappings.iter().any(|(of, mapping)| *of == pid && mapping.file && (mapping.start..mapping.end).contains(&at))
     };
-    let pages =
-        report.done.blocks.iter().filter(|(pid, at, _)| is_file(*pid, *at)).map(|(_, _, pages)| f64::from(*pages));
-    #[expect(clippy::cast_precision_loss, reason = "a page")]
-    let page = lowtide_model::PAGE as f64;
-    pages.sum::<f64>() * page
+    let blocks = report.done.blocks.iter().filter(|(pid, at, _)| is_file(*pid, *at));
+    blocks.map(|(_, _, pages)| float(u64::from(*pages) * PAGE)).sum()
 }
 
 fn row(now_s: f64, title: &str, report: &Report) -> ActionRow {

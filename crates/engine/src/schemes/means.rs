@@ -10,14 +10,14 @@ use lowtide_model::scheme::{Action, FilterType, Scheme};
 
 /// Who carries out a scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Means {
+pub enum Executor {
     /// The kernel, on the regions of the map.
     Kernel(Operations),
     /// lowtide itself.
     Own,
 }
 
-impl fmt::Display for Means {
+impl fmt::Display for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kernel(Operations::Vaddr) => f.write_str("the kernel's DAMON, on virtual addresses"),
@@ -34,40 +34,33 @@ pub struct Ground {
     pub operations: std::result::Result<Vec<Operations>, String>,
     /// What DAMON knows of schemes.
     pub features: Features,
-    /// The whole system is meant: there are no processes to advise.
+    /// The target is the system: there are no processes to advise.
     pub system: bool,
-    /// The target has cgroups of its own, by which its page frames can be told from others'.
+    /// The target has cgroups of its own, by which its page frames are distinguished from others'.
     pub cgroup: bool,
     /// Why lowtide may not advise other processes, if it may not.
     pub forbidden: Option<String>,
 }
 
-/// What this machine's DAMON offers, tried under lease on a kdamond made for it.
-///
-/// # Errors
-/// If DAMON is not there, not permitted, or held by someone else.
+/// What this machine's DAMON offers, tried under lease on a kdamond made for it. Fails if DAMON is not there, not
+/// permitted, or held by someone else.
 pub fn offered(kernel: &Kernel, journal: &Journal) -> Result<(Vec<Operations>, Features)> {
     let damon = Damon::take(kernel, journal, 1)?;
     Ok((damon.operations(0)?, damon.features(0)?))
 }
 
-/// The same with a journal made for it; why not, in words.
-///
-/// # Errors
-/// As above.
+/// The same with a journal made for it; why not, in words. Fails as above.
 pub fn offered_here(kernel: &Kernel) -> std::result::Result<(Vec<Operations>, Features), String> {
     let found = Journal::open(kernel.clone(), &undo::folder()).and_then(|journal| offered(kernel, &journal));
     found.map_err(|error| why_not_damon(kernel, &error))
 }
 
 /// Why lowtide may not advise other processes, if it may not.
-#[must_use]
 pub fn forbidden(kernel: &Kernel) -> Option<String> {
     lowtide_kernel::caps::why_not_advise(kernel).map(|why| format!("lowtide itself may not: {why}"))
 }
 
 /// Why DAMON cannot be had for schemes.
-#[must_use]
 pub fn why_not_damon(kernel: &Kernel, error: &Error) -> String {
     match error {
         e if e.is_gone() && damon::probe(kernel).is_err() => "this kernel has no DAMON in sysfs".to_owned(),
@@ -105,11 +98,11 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
         Operations::Vaddr if ground.system => {
             Some("virtual addresses are a process', not the whole system's".to_owned())
         }
-        // It takes the action and does nothing; what tells a kernel that does it came with the same change.
+        // Older kernels take the action and do nothing; `destinations` came with the change that does it.
         Operations::Vaddr if scheme.action.migrates() && !ground.features.knows("destinations") => {
             Some("this kernel's DAMON on vaddr moves nothing (Linux 6.17)".to_owned())
         }
-        // All of a region is paged out, also what was used within it meanwhile.
+        // All of a region is paged out, also pages in use.
         Operations::Vaddr if pageout => Some("DAMON on vaddr has no filter that spares used pages".to_owned()),
         Operations::Paddr if ground.system => None,
         Operations::Paddr if scheme.filters.iter().any(|filter| matches!(filter.of, FilterType::Addr(..))) => {
@@ -135,20 +128,18 @@ fn why_not_own(scheme: &Scheme, ground: &Ground) -> Option<String> {
     lack.or_else(|| ground.forbidden.clone())
 }
 
-/// Who carries out each scheme. All that the kernel carries out is on the same addresses, as there is one map.
-///
-/// # Errors
-/// The first scheme that nobody can carry out, and why.
-pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Means>, String> {
+/// Who carries out each scheme. All that the kernel carries out is on the same addresses, as there is one map. Fails
+/// with the first scheme that cannot be carried out, and why.
+pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Executor>, String> {
     let one = |scheme: &Scheme, on: Operations| match why_not_kernel(scheme, on, ground) {
-        None => Ok(Means::Kernel(on)),
+        None => Ok(Executor::Kernel(on)),
         Some(kernel) => match why_not_own(scheme, ground) {
-            None => Ok(Means::Own),
+            None => Ok(Executor::Own),
             Some(own) => Err(format!("{}: {kernel}; {own}", scheme.title())),
         },
     };
     let all = |on: Operations| schemes.iter().map(|scheme| one(scheme, on)).collect::<std::result::Result<Vec<_>, _>>();
-    let by_kernel = |plan: &[Means]| plan.iter().filter(|means| **means != Means::Own).count();
+    let by_kernel = |plan: &[Executor]| plan.iter().filter(|means| **means != Executor::Own).count();
     match (all(Operations::Vaddr), all(Operations::Paddr)) {
         (Ok(vaddr), Ok(paddr)) => Ok(if by_kernel(&paddr) > by_kernel(&vaddr) { paddr } else { vaddr }),
         (Ok(plan), Err(_)) | (Err(_), Ok(plan)) => Ok(plan),
@@ -158,7 +149,6 @@ pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Me
 }
 
 /// What the kernel is given so that it takes nothing but the target's, and nothing in use: filters before the scheme's own.
-#[must_use]
 pub fn guarded(scheme: &Scheme, on: Operations, cgroup: Option<String>) -> Scheme {
     use lowtide_model::scheme::Filter;
     let mut guarded = scheme.clone();
@@ -201,19 +191,19 @@ mod tests {
         let both = [Operations::Vaddr, Operations::Paddr];
         let (prcl, ethp) = (builtin::named("prcl").unwrap(), builtin::named("ethp").unwrap());
         let full = ground(&both, &ALL);
-        assert_eq!(choose(&prcl, &full).unwrap(), [Means::Kernel(Operations::Paddr)]);
-        assert_eq!(choose(&ethp, &full).unwrap(), [Means::Kernel(Operations::Vaddr); 2]);
+        assert_eq!(choose(&prcl, &full).unwrap(), [Executor::Kernel(Operations::Paddr)]);
+        assert_eq!(choose(&ethp, &full).unwrap(), [Executor::Kernel(Operations::Vaddr); 2]);
         let together: Vec<Scheme> = ethp.iter().chain(&prcl).cloned().collect();
-        let vaddr = Means::Kernel(Operations::Vaddr);
+        let vaddr = Executor::Kernel(Operations::Vaddr);
         assert_eq!(
             choose(&together, &full).unwrap(),
-            [vaddr, vaddr, Means::Own],
+            [vaddr, vaddr, Executor::Own],
             "one map, on addresses that fit most"
         );
         let strangers = Ground { cgroup: false, ..full.clone() };
-        assert_eq!(choose(&prcl, &strangers).unwrap(), [Means::Own], "frames of others must be told apart");
+        assert_eq!(choose(&prcl, &strangers).unwrap(), [Executor::Own], "frames of others must be distinguished");
         let old = ground(&both, &ALL[..5]);
-        assert_eq!(choose(&prcl, &old).unwrap(), [Means::Own], "used pages must be spared");
+        assert_eq!(choose(&prcl, &old).unwrap(), [Executor::Own], "used pages must be spared");
     }
 
     #[test]
@@ -222,8 +212,8 @@ mod tests {
         let known = ["action migrate_cold", "target_node", "filter memcg", "filter young", "destinations"];
         let both = [Operations::Vaddr, Operations::Paddr];
         let on = |known: &[&str]| choose(std::slice::from_ref(&cold), &ground(&both, known)).unwrap();
-        assert_eq!(on(&known[..4]), [Means::Kernel(Operations::Paddr)]);
-        assert_eq!(on(&known), [Means::Kernel(Operations::Vaddr)]);
+        assert_eq!(on(&known[..4]), [Executor::Kernel(Operations::Paddr)]);
+        assert_eq!(on(&known), [Executor::Kernel(Operations::Vaddr)]);
         let spared = guarded(&cold, Operations::Paddr, Some("/a".to_owned()));
         assert_eq!(spared.filters.iter().map(|filter| filter.of.name()).collect::<Vec<_>>(), ["memcg", "young"]);
     }
@@ -233,7 +223,7 @@ mod tests {
         let held = Ground { operations: Err("DAMON is held".to_owned()), ..ground(&[], &[]) };
         let why = choose(&builtin::named("ethp").unwrap(), &held).unwrap_err();
         assert_eq!(why, "ethp: DAMON is held; lowtide itself has no action hugepage");
-        assert_eq!(choose(&builtin::named("prcl").unwrap(), &held).unwrap(), [Means::Own]);
+        assert_eq!(choose(&builtin::named("prcl").unwrap(), &held).unwrap(), [Executor::Own]);
         let forbidden = Ground { forbidden: Some("process_madvise needs CAP_SYS_NICE".to_owned()), ..held.clone() };
         assert!(choose(&builtin::named("prcl").unwrap(), &forbidden).unwrap_err().ends_with("needs CAP_SYS_NICE"));
         let system = Ground { system: true, ..held };

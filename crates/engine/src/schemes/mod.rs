@@ -11,10 +11,8 @@ use lowtide_model::scheme::{Scheme, builtin, file};
 
 use crate::failure::{Failure, code};
 
-/// The schemes of a file, or those that are built in by that name.
-///
-/// # Errors
-/// If there is neither, or the file has a mistake: which, where, and what would be right.
+/// The schemes of a file, or those that are built in by that name. Fails if there is neither, or the file has a
+/// mistake: which, where, and what would be right.
 pub fn load(name: &str) -> Result<Vec<Scheme>, Failure> {
     let path = Path::new(name);
     if let Some(schemes) = builtin::named(name).filter(|_| !path.exists()) {

@@ -14,7 +14,7 @@ use lowtide_model::PAGE;
 use lowtide_model::scheme::{Action, FilterType, allowed};
 use lowtide_policy::machine::{Done, Order};
 
-/// What one order came to.
+/// The result of one order.
 #[derive(Debug)]
 pub struct Report {
     /// The order.
@@ -25,27 +25,27 @@ pub struct Report {
     pub tried_bytes: u64,
     /// See above.
     pub refused_bytes: u64,
-    /// Bytes that something came of: gone from memory, or come into it; all that were tried where that does not show.
+    /// Bytes that were evicted, or fetched; all that were tried where that does not show.
     pub applied_bytes: u64,
     /// Why it failed, if it did: the process is gone, or may not be advised on.
     pub error: Option<Error>,
 }
 
-/// What a turn came to.
+/// The results of a turn.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// Of each order.
     pub reports: Vec<Report>,
-    /// Pages in memory of the blocks that were to be looked at.
+    /// Pages in memory of the blocks that were to be counted.
     pub back: Vec<(u32, u64, u32)>,
     /// CPU seconds it took.
     pub cpu_s: f64,
 }
 
-/// A turn to take.
+/// Orders for a turn.
 #[derive(Debug, Default)]
 pub struct Job {
-    /// What shall be done.
+    /// Advice to give.
     pub orders: Vec<Order>,
     /// Blocks whose resident pages are counted before: the process, first byte, one past the last.
     pub count: Vec<(u32, (u64, u64))>,
@@ -65,7 +65,7 @@ pub struct Worker {
 }
 
 /// What stops a batch from being followed by another.
-pub struct Brake {
+pub struct BatchBrake {
     kernel: Kernel,
     /// Memory pressure of the target.
     file: String,
@@ -75,14 +75,14 @@ pub struct Brake {
     pressed: bool,
 }
 
-impl Brake {
-    /// One that stops above so much of the pressure that this file tells, or when `stop` says so.
+impl BatchBrake {
+    /// Stops above so much of the pressure in this file, or when `stop` is true.
     pub fn new(kernel: &Kernel, pressure_file: &str, limit: f64, stop: impl Fn() -> bool + Send + 'static) -> Self {
         let (kernel, file) = (kernel.clone(), pressure_file.to_owned());
         Self { kernel, file, limit, stop: Box::new(stop), last: None, pressed: false }
     }
 
-    /// Whether another batch may follow. Pressure is looked at over a tenth of a second and more: less says nothing.
+    /// Whether another batch may follow. Pressure is averaged over a tenth of a second and more: less is noise.
     fn go_on(&mut self) -> bool {
         let now = Instant::now();
         if self.last.is_none_or(|(at, _)| now.duration_since(at).as_secs_f64() >= 0.1) {
@@ -98,13 +98,12 @@ impl Brake {
 
 impl Worker {
     /// Starts the thread. `pressure_file` and `pressure_limit` stop it between batches.
-    #[must_use]
     pub fn new(kernel: &Kernel, pressure_file: &str, pressure_limit: f64) -> Self {
         let (jobs, inbox) = channel::<Job>();
         let (outbox, turns) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let mut brake = Brake::new(kernel, pressure_file, pressure_limit, move || stopped.load(Ordering::Relaxed));
+        let mut brake = BatchBrake::new(kernel, pressure_file, pressure_limit, move || stopped.load(Ordering::Relaxed));
         let mut adviser = Adviser::new(kernel);
         let thread = std::thread::spawn(move || {
             for job in inbox {
@@ -123,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// What came of the last orders, once they are through.
+    /// The results of the last orders, once they are complete.
     pub fn turn(&mut self) -> Option<Turn> {
         let turn = self.turns.try_recv().ok()?;
         self.busy = false;
@@ -143,7 +142,7 @@ impl Drop for Worker {
 }
 
 /// Takes a turn.
-pub fn work(adviser: &mut Adviser, job: Job, brake: &mut Brake) -> Turn {
+pub fn work(adviser: &mut Adviser, job: Job, brake: &mut BatchBrake) -> Turn {
     let before = lowtide_kernel::sys::thread_cpu_s();
     adviser.forget_ended();
     let mut turn = Turn::default();
@@ -159,10 +158,10 @@ pub fn work(adviser: &mut Adviser, job: Job, brake: &mut Brake) -> Turn {
     turn
 }
 
-/// Pages of 512 that must be there for a huge page to be made of them: the rest would be memory that nobody asked for.
+/// Pages of 512 that must be there for a huge page to be made of them: the rest would be memory that was not asked for.
 const FULL: u32 = 448;
 
-fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &mut Brake) -> Report {
+fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &mut BatchBrake) -> Report {
     let before = lowtide_kernel::sys::thread_cpu_s();
     let advice = match order.action {
         Action::Pageout => Some(Advice::Pageout),
@@ -177,7 +176,7 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
     }
     let filters = order.filters.as_slice();
     let place = targets.iter().position(|pid| *pid == order.pid);
-    // What is used since comes back, and its block is spared then: the filter `young` by other means.
+    // A page that is used since is refaulted, and its block is spared then: the filter `young` by other means.
     let keep = |at: u64, file: bool| {
         allowed(filters, |kind| match kind {
             FilterType::Anon => !file,
@@ -193,14 +192,14 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
         Ok(outcome) => (outcome.unwrap_or_default(), None),
         Err(error) => (lowtide_kernel::advise::AdviceOutcome::default(), Some(error)),
     };
-    let gone = |(before, after): &(u32, u32)| before.saturating_sub(*after);
-    let come = |(before, after): &(u32, u32)| after.saturating_sub(*before);
+    let evicted = |(before, after): &(u32, u32)| before.saturating_sub(*after);
+    let fetched = |(before, after): &(u32, u32)| after.saturating_sub(*before);
     let pages: u64 = match order.action {
-        Action::Pageout => outcome.pages.iter().map(|pages| u64::from(gone(pages))).sum(),
-        Action::Willneed => outcome.pages.iter().map(|pages| u64::from(come(pages))).sum(),
+        Action::Pageout => outcome.pages.iter().map(|pages| u64::from(evicted(pages))).sum(),
+        Action::Willneed => outcome.pages.iter().map(|pages| u64::from(fetched(pages))).sum(),
         _ => (outcome.tried_bytes - outcome.refused_bytes.min(outcome.tried_bytes)) / PAGE,
     };
-    let blocks = order.ranges.iter().zip(&outcome.pages).map(|((start, _), pages)| (order.pid, *start, gone(pages)));
+    let blocks = order.ranges.iter().zip(&outcome.pages).map(|((start, _), pages)| (order.pid, *start, evicted(pages)));
     Report {
         done: Done {
             scheme: order.scheme,

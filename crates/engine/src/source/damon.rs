@@ -11,7 +11,7 @@ use lowtide_model::scheme::Scheme;
 use lowtide_policy::governor::{PartCost, Plan};
 use lowtide_record::RegionRow;
 
-use super::{Entry, Frame, Map, Opening, Settings, Source, missing};
+use super::{Frame, Map, Opening, Source, SourceEntry, SourceSettings, missing};
 use crate::price::{Price, Work};
 
 /// Walks over the target are due after so many seconds, if nothing else calls for one: for the cohort, for the map, and over
@@ -25,7 +25,7 @@ const ADAPT_EVERY_S: f64 = 5.0;
 const MAP_FROM_S: f64 = 0.9;
 
 /// The most precise source.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceEntry = SourceEntry {
     name: "damon",
     needs: &["damon-paddr", "damon-tracepoint", "pagemap-frames", "kpageflags"],
     has_addresses: true,
@@ -72,17 +72,20 @@ fn why_not(kernel: &Kernel, error: &Error) -> String {
     if let Some((pid, command)) = undo::damon_holder(&undo::folder()) {
         return format!("DAMON is held by another lowtide, pid {pid} ({command})");
     }
-    if let Some(module) = damon::exclusive_module(kernel) {
-        return format!("DAMON is held by the kernel module {module}; echo N > {module}/parameters/enabled frees it");
+    // Before the modules: `damon_stat` may be on as well, and is no obstacle.
+    if let Some(pid) = damon::running(kernel).first() {
+        return format!("DAMON is held by someone: kdamond {pid} is on (`damo stop`, or echo off to its state)");
     }
-    match damon::running(kernel).first() {
-        Some(pid) => format!("DAMON is held by someone: kdamond {pid} is on (`damo stop`, or echo off to its state)"),
+    match damon::exclusive_module(kernel) {
+        Some(module) => {
+            format!("DAMON is held by the kernel module {module}; echo N > {module}/parameters/enabled frees it")
+        }
         None => error.to_string(),
     }
 }
 
 /// A plan as the kernel crate wants it.
-pub(super) fn rhythm(plan: &Plan, settings: &Settings) -> Rhythm {
+pub(super) fn rhythm(plan: &Plan, settings: &SourceSettings) -> Rhythm {
     Rhythm {
         cohort_pages: plan.cohort_pages,
         cohort_sampling_s: plan.cohort_sampling_s,
@@ -102,7 +105,7 @@ pub(super) fn rhythm(plan: &Plan, settings: &Settings) -> Rhythm {
 #[derive(Debug)]
 pub(super) struct DamonSource {
     monitor: DamonMonitor,
-    settings: Settings,
+    settings: SourceSettings,
     plan: Plan,
     cohort: Work,
     cache: Work,

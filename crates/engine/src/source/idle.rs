@@ -4,11 +4,11 @@ use lowtide_kernel::idle_bitmap::IdleBitmap;
 use lowtide_kernel::monitor::damon::{DamonMonitor, RecordStart};
 use lowtide_kernel::root::{Error, Kernel};
 
-use super::Entry;
+use super::SourceEntry;
 use super::damon::{DamonSource, rhythm};
 
 /// Where DAMON is missing or held, and the kernel was built with idle page tracking.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceEntry = SourceEntry {
     name: "idle",
     needs: &["idle-page-bitmap", "pagemap-frames", "kpageflags"],
     has_addresses: true,

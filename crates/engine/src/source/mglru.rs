@@ -5,11 +5,11 @@ use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::mglru::MglruMonitor;
 use lowtide_kernel::root::{Error, Kernel, Result};
 
-use super::{Entry, Frame, Opening, Source};
+use super::{Frame, Opening, Source, SourceEntry};
 use crate::price::{Price, Work};
 
 /// Generations are of cgroups, so a program that is run needs one of its own.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceEntry = SourceEntry {
     name: "mglru",
     needs: &["mglru", "mglru-debugfs", "cgroup-child"],
     has_addresses: false,
@@ -63,10 +63,6 @@ impl Source for Generations {
             cgroups: Some(round.cgroups),
             ..Frame::default()
         }))
-    }
-
-    fn finish(&mut self, _: &mut Price) -> Frame {
-        Frame::default()
     }
 
     fn notes(&self) -> Vec<String> {

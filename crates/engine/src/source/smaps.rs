@@ -3,13 +3,12 @@
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::smaps::SmapsMonitor;
 use lowtide_kernel::root::{Error, Result};
-use lowtide_model::scheme::Scheme;
 
-use super::{Entry, Frame, Opening, Source};
+use super::{Frame, Opening, Source, SourceEntry};
 use crate::price::{Price, Work};
 
 /// The last resort: every reading is a walk over all pages of the target's processes.
-pub const ENTRY: Entry = Entry {
+pub const ENTRY: SourceEntry = SourceEntry {
     name: "smaps",
     needs: &["referenced"],
     has_addresses: true,
@@ -66,16 +65,8 @@ impl Source for AccessedBits {
         Frame { picture, ..Frame::default() }
     }
 
-    fn carry_out(&mut self, schemes: Vec<Scheme>) -> bool {
-        schemes.is_empty()
-    }
-
     fn read_mappings_after(&mut self, idle_s: f64) -> bool {
         self.monitor.set_reach(idle_s);
         true
-    }
-
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
     }
 }

@@ -36,8 +36,8 @@ pub(super) fn target(
         },
         pressure: stalled(|of| of.memory_some_s).or(machine[0]),
         io_pressure: stalled(|of| of.io_some_s),
-        // The share of the time in which it did not get on, at most: all its tasks stalled on memory, or were busy in the
-        // kernel. How much of that was for memory that was taken from it, others must judge by what came back.
+        // The share of the time in which it made no progress, at most: all its tasks stalled on memory, or were busy in the
+        // kernel. How much of that was due to eviction, the policy judges by refaults.
         stalled: before.and_then(|before| {
             let all_s = vitals.memory_full_s.zip(before.memory_full_s).map(|(now, before)| now - before);
             let all_s = all_s.or(machine[1].map(|share| share * elapsed_s))?;
@@ -53,7 +53,7 @@ pub(super) fn target(
 }
 
 /// Idle ages of no more memory than there is. A cgroup that was removed keeps its page cache, and is still listed under the
-/// path that its successor has: what is too much is the dead one's, and nobody uses it.
+/// path that its successor has: the excess belongs to the dead one, and is not used.
 fn of_living(ages: &[AgeBin], resident: [f64; 2]) -> Vec<AgeBin> {
     let mut ages = ages.to_vec();
     for (side, resident) in resident.into_iter().enumerate() {

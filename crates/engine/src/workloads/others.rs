@@ -2,7 +2,7 @@
 
 use lowtide_kernel::cgroup::Vitals;
 
-/// What was done so often is somebody's method, and not a setting or a command by hand.
+/// So many changes are another agent's method, and not a setting or a single command.
 const TIMES: usize = 2;
 /// Seconds for which a time counts.
 const COUNTS_S: f64 = 600.0;
@@ -34,14 +34,13 @@ impl Others {
         }
     }
 
-    /// Lowtide itself demanded something between these two readings: it is not others' doing.
+    /// lowtide itself reclaimed between these two readings.
     pub fn except(&mut self, before: &Vitals, after: &Vitals) {
         let own = after.stolen_on_demand.unwrap_or(0).saturating_sub(before.stolen_on_demand.unwrap_or(0));
         self.on_demand = self.on_demand.map(|known| known.saturating_add(own));
     }
 
-    /// Whether somebody else makes this workload smaller: both at once would each take the other's doing for its own.
-    #[must_use]
+    /// Whether another agent reclaims from this workload: each would take the other's evictions for its own.
     pub fn are_active(&self) -> bool {
         self.did_s.len() >= TIMES
     }
@@ -74,11 +73,11 @@ mod tests {
         let vitals = |on_demand| Vitals { stolen_on_demand: on_demand, ..Vitals::default() };
         let mut others = Others::default();
         for (now_s, (before, after), read, active) in [
-            // What went before lowtide came says nothing.
+            // Evictions before the first reading do not count.
             (0.0, (0, 0), Some(100), false),
             (5.0, (100, 160), Some(160), false),
             (10.0, (160, 200), Some(200), false),
-            // Somebody else took 10 after lowtide had taken 40.
+            // Others evicted 10 after lowtide had evicted 40.
             (15.0, (200, 240), Some(250), false),
             (20.0, (250, 250), Some(250), false),
             (25.0, (250, 250), None, false),

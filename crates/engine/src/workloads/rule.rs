@@ -1,4 +1,4 @@
-//! Which cgroups are workloads, and whose they are.
+//! Which cgroups are workloads, and their policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ pub struct WorkloadRule {
     pub policy: String,
     /// A measure of its performance; less is reclaimed where that gets worse.
     pub metric: Option<Measure>,
-    /// Of workloads that thrash the guard lets those with a higher one be whole first.
+    /// Of workloads that thrash, the guard protects those with a higher one first.
     #[serde(default)]
     pub priority: i32,
-    /// What a workload is; the guard can look at each process of a cgroup.
+    /// What a workload is; the guard can take each process of a cgroup by itself.
     #[serde(default)]
     pub by: By,
-    /// What telemetry tells of it beside its figures; of those that `[telemetry]` gives to all, the same names are its own.
+    /// Its labels in telemetry; they replace those of the same names in `[telemetry]`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -62,10 +62,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Rules from patterns.
-    ///
-    /// # Errors
-    /// If a pattern makes no sense.
+    /// Rules from patterns. Fails if a pattern makes no sense.
     pub fn new(kernel: &Kernel, workloads: &[WorkloadRule], exclude: &[String]) -> Result<Self> {
         let rules = workloads.iter().map(|rule| Ok((Selection::new(kernel, &rule.cgroup)?, rule.clone())));
         Ok(Self {
@@ -77,7 +74,6 @@ impl Rules {
     }
 
     /// Whether idle ages are needed of workloads with that policy.
-    #[must_use]
     pub fn needs_ages(&self, policy: &str) -> bool {
         !self.without_ages.contains(policy)
     }

@@ -25,7 +25,7 @@ const KILLER: &str = "/system.slice/systemd-oomd.service";
 pub(super) const SPARED: f64 = 0.2;
 
 impl Workloads {
-    /// Searches for cgroups that came and went, now and then.
+    /// Searches for cgroups that were made and removed, now and then.
     pub(super) fn search(&mut self, now_s: f64) {
         if self.searched_s.is_some_and(|searched_s| (0.0..often_s(self.rules.every_s)).contains(&(now_s - searched_s)))
         {
@@ -157,10 +157,10 @@ mod tests {
         put("cg/cgroup.controllers", "memory\n");
         let mut workloads = Workloads::new(&Kernel::at(dir.path()), Rules::default(), MeasuredCosts::default());
         workloads.search(0.0);
-        assert_eq!((workloads.swap_free(), workloads.take_notes().len()), (Some(900 << 10), 0));
+        assert_eq!((workloads.swap_free(), workloads.new_notes.len()), (Some(900 << 10), 0));
         put("cg/system.slice/systemd-oomd.service/cgroup.procs", "77\n");
         workloads.search(20.0);
         assert_eq!(workloads.swap_free(), Some(700 << 10));
-        assert!(workloads.take_notes()[0].contains("systemd-oomd"));
+        assert!(workloads.new_notes[0].contains("systemd-oomd"));
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
-use lowtide_engine::agent::serve::api::{Ages, Held, Point, SCHEMA, Tide};
+use lowtide_engine::agent::serve::api::{AgeSeries, Held, SCHEMA, Tide, TidePoint};
 
-fn row(name: &str, memory: f64, cold: Option<f64>) -> Row {
-    Row {
+fn row(name: &str, memory: f64, cold: Option<f64>) -> WorkloadRow {
+    WorkloadRow {
         id: name.to_owned(),
         kind: "cgroup".to_owned(),
         name: format!("/{name}"),
@@ -22,12 +22,12 @@ fn row(name: &str, memory: f64, cold: Option<f64>) -> Row {
     }
 }
 
-fn overview(rows: &[Row]) -> Overview {
-    Overview { schema: SCHEMA, agent: Status::default(), workloads: rows.to_vec() }
+fn overview(rows: &[WorkloadRow]) -> Overview {
+    Overview { schema: SCHEMA, agent: AgentStatus::default(), workloads: rows.to_vec() }
 }
 
-fn detail(row: &Row) -> Detail {
-    let point = Point {
+fn detail(row: &WorkloadRow) -> Detail {
+    let point = TidePoint {
         age_s: 30.0,
         kept_bytes: 1_048_576.0,
         anon_cold_bytes: 2.0 * 1_048_576.0,
@@ -38,7 +38,7 @@ fn detail(row: &Row) -> Detail {
         slowdown_low_percent: 0.1,
         slowdown_high_percent: 1.0,
     };
-    let action = Action {
+    let action = ActionTaken {
         t_s: 40.0,
         what: "stow".to_owned(),
         asked_anon_bytes: None,
@@ -64,7 +64,7 @@ fn detail(row: &Row) -> Detail {
         workload: row.clone(),
         curve: Some(tide),
         curve_missing: None,
-        ages: Ages::default(),
+        ages: AgeSeries::default(),
         actions: vec![action],
     }
 }
@@ -121,7 +121,7 @@ fn a_workload_opens_with_its_curve_and_actions_and_may_go_away() {
 
 #[test]
 fn a_screen_is_as_large_as_the_terminal_whatever_that_is() {
-    let rows: Vec<Row> = (0..50).map(|number| row(&format!("日本{number}"), f64::from(number), None)).collect();
+    let rows: Vec<WorkloadRow> = (0..50).map(|number| row(&format!("日本{number}"), f64::from(number), None)).collect();
     let mut view = View::new(overview(&rows), Sort::Memory);
     for (width, height) in [(0, 0), (1, 1), (20, 3), (80, 24), (300, 100)] {
         for key in [Key::End, Key::Enter, Key::PageDown, Key::Back, Key::Home] {

@@ -2,24 +2,23 @@
 
 use lowtide_kernel::monitor::smaps::ReferencedScan;
 use lowtide_model::units::float;
-use lowtide_policy::machine::{RegionObservation, turn};
+use lowtide_policy::machine::RegionObservation;
 use lowtide_policy::schemes::Operator;
 use lowtide_policy::schemes::settings::Regions;
 
-use super::MachineFacts;
-use super::site::Site;
+use super::StepContext;
+use super::site::{Site, Steps};
 use crate::huge_zeros::ZeroSampler;
 use crate::schemes::acting::candidates;
-use crate::schemes::worker::Turn;
 use crate::workloads::Huge;
 
-/// Huge pages are sampled for zeros so often, seconds: what is read counts as used.
+/// Huge pages are sampled for zeros so often, seconds: a page that is read counts as used.
 const ZEROS_EVERY_S: f64 = 60.0;
 
-/// What schemes did in one step.
+/// The result of one step of schemes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Advised {
-    /// By scheme: its title, and bytes that something came of.
+    /// Titles of the schemes that were applied, and bytes.
     pub applied: Vec<(String, f64)>,
     /// Huge pages, and what they waste.
     pub huge: Huge,
@@ -28,63 +27,42 @@ pub struct Advised {
 /// Schemes of one workload.
 #[derive(Debug)]
 pub struct WorkloadSchemes {
-    regions: Regions,
-    operator: Operator,
-    turn: Turn,
+    /// The schemes.
+    pub regions: Regions,
+    steps: Steps,
     zeros: ZeroSampler,
 }
 
 impl WorkloadSchemes {
-    /// These schemes, of which nothing was carried out yet.
-    #[must_use]
+    /// These schemes, none of them applied yet.
     pub fn new(regions: &Regions, seed: u64) -> Self {
-        let operator = Operator::new(&regions.schemes, regions.limits, seed);
-        Self { regions: regions.clone(), operator, turn: Turn::default(), zeros: ZeroSampler::new(seed, ZEROS_EVERY_S) }
+        let steps = Steps::new(Operator::new(&regions.schemes, regions.limits, seed));
+        Self { regions: regions.clone(), steps, zeros: ZeroSampler::new(seed, ZEROS_EVERY_S) }
     }
 
-    /// The schemes.
-    #[must_use]
-    pub fn regions(&self) -> &Regions {
-        &self.regions
-    }
-
-    /// One step: decides by the last look, and acts; what came of it.
+    /// One step by the last scan, which was over so many seconds.
     pub(super) fn step(
         &mut self,
-        mut site: Site<'_>,
-        (window_s, look): (f64, &ReferencedScan),
-        now_s: f64,
-        facts: MachineFacts,
+        site: Site<'_>,
+        (window_s, scan): (f64, &ReferencedScan),
+        context: &StepContext<'_>,
     ) -> Advised {
-        let mut seen = candidates(look);
-        // A look comes a little early or late.
-        seen.iter_mut().for_each(|candidate| candidate.age_s = window_s);
-        let Turn { reports, back, .. } = std::mem::take(&mut self.turn);
-        let frame = RegionObservation {
-            now_s,
-            candidates: seen,
-            back,
-            done: reports.into_iter().map(|report| report.done).collect(),
-            pressure: facts.pressure,
-            swap_free: facts.swap_free,
-            ..RegionObservation::default()
-        };
         let kernel = site.kernel.clone();
-        turn(&mut self.operator, &frame, &mut site);
-        let mut advised = Advised::default();
+        let frame = RegionObservation { candidates: candidates(scan, window_s, |_| true), ..context.frame() };
+        let turn = self.steps.step(frame, site);
+        let mut applied = Vec::new();
         for (index, scheme) in self.regions.schemes.iter().enumerate() {
-            let of = site.turn.reports.iter().filter(|report| report.order.scheme == index);
-            let applied: u64 = of.map(|report| report.applied_bytes).sum();
-            if applied > 0 {
-                advised.applied.push((scheme.title().to_owned(), float(applied)));
+            let of = turn.reports.iter().filter(|report| report.order.scheme == index);
+            let bytes: u64 = of.map(|report| report.applied_bytes).sum();
+            if bytes > 0 {
+                applied.push((scheme.title().to_owned(), float(bytes)));
             }
         }
-        self.turn = site.turn;
-        let huge = float(look.mappings.iter().map(|(_, mapping)| mapping.huge).sum::<u64>());
-        if huge > 0.0 && self.zeros.is_due(now_s) {
-            self.zeros.sample(&kernel, now_s, &look.mappings);
+        let huge = float(scan.mappings.iter().map(|(_, mapping)| mapping.huge).sum::<u64>());
+        if huge > 0.0 && self.zeros.is_due(context.now_s) {
+            self.zeros.sample(&kernel, context.now_s, &scan.mappings);
         }
-        advised.huge = Huge { bytes: huge, zero: self.zeros.share().map_or(0.0, |share| share * huge) };
-        advised
+        let zero = self.zeros.share().map_or(0.0, |share| share * huge);
+        Advised { applied, huge: Huge { bytes: huge, zero } }
     }
 }

@@ -1,14 +1,14 @@
-//! What the agent saves in its file, and when.
-
-use std::collections::BTreeMap;
+//! Saving and restoring the agent's state.
 
 use lowtide_kernel::system;
 use lowtide_model::target::TargetId;
 use lowtide_policy::machine::Brake;
 
 use super::super::saved::{self, Remembered, SavedState, SavedWorkload};
-use super::{Agent, Group};
+use super::Agent;
+use super::policies::Group;
 use crate::event::Event;
+use crate::workloads::Workload;
 
 /// It is saved so often, seconds.
 const EVERY_S: f64 = 60.0;
@@ -17,10 +17,10 @@ const SOON_S: f64 = 5.0;
 /// Hints are saved at once, as whoever gave them was answered; but not more often than this, seconds.
 const HINTED_S: f64 = 1.0;
 
-/// When it was saved, and how that went.
+/// When the state was saved, and whether that failed.
 #[derive(Debug, Default)]
 pub(super) struct Saver {
-    /// What is in the file was taken up, or is not wanted.
+    /// The file was read, or is not wanted.
     restored: bool,
     /// When it was saved last, seconds.
     saved_s: Option<f64>,
@@ -37,7 +37,7 @@ impl Agent {
         !self.config.state_file.as_os_str().is_empty() && !self.dry_run
     }
 
-    /// Takes up what the agent before this one left. True the first time.
+    /// Restores the state that the agent before this one left. True the first time.
     pub(super) fn restore(&mut self, now_s: f64) -> bool {
         if std::mem::replace(&mut self.saver.restored, true) {
             return false;
@@ -52,7 +52,7 @@ impl Agent {
             Ok(None) => {}
             Ok(Some(state)) => {
                 self.saver.saved_s = Some(state.at_s);
-                let (workloads, policies) = self.take_up(&state, now_s);
+                let (workloads, policies) = self.restore_state(&state, now_s);
                 let figures = [
                     ("file", file),
                     ("workloads", workloads.to_string()),
@@ -66,10 +66,9 @@ impl Agent {
         true
     }
 
-    /// Of what was known, that of workloads which are still there. Of how many that is something, and of how many of them
-    /// policies had learnt something.
-    fn take_up(&mut self, state: &SavedState, now_s: f64) -> (usize, usize) {
-        let all = self.workloads.all();
+    /// Restores the state of workloads that are still there: of how many, and of how many in policies.
+    fn restore_state(&mut self, state: &SavedState, now_s: f64) -> (usize, usize) {
+        let all = &self.workloads.all;
         let same = |id: TargetId| {
             all.get(&id).zip(state.workloads.get(&id)).is_some_and(|(now, before)| now.path == before.path)
         };
@@ -88,9 +87,11 @@ impl Agent {
         }
         self.lifecycle.iter_mut().for_each(|group| restore(group, state.lifecycle.as_ref()));
         for id in &there {
-            let Some((before, workload)) = state.workloads.get(id).zip(self.workloads.get_mut(*id)) else { continue };
-            workload.kept = before.kept.filter(|kept| *kept >= 0.0);
-            (workload.reclaimed, workload.requests) = (before.reclaimed, before.requests);
+            let Some((before, workload)) = state.workloads.get(id).zip(self.workloads.all.get_mut(id)) else {
+                continue;
+            };
+            workload.totals = before.totals;
+            workload.totals.kept = before.totals.kept.filter(|kept| *kept >= 0.0);
         }
         (there.len(), learnt)
     }
@@ -101,9 +102,9 @@ impl Agent {
         self.save(now_s, false);
     }
 
-    /// Saves what is known, if it is time, or this is the end.
+    /// Saves the state, if it is time, or this is the end.
     pub(super) fn save(&mut self, now_s: f64, end: bool) {
-        // What was not taken up yet must not be lost.
+        // What was not read yet must not be lost.
         if !self.saves() || !self.saver.restored {
             return;
         }
@@ -136,18 +137,12 @@ impl Agent {
 
     fn state(&self, now_s: f64) -> SavedState {
         let remembered = |group: &Group| Remembered { settings: group.spec.clone(), saved: group.policy.save() };
-        let workload = |workload: &crate::workloads::Workload| SavedWorkload {
-            path: workload.path.clone(),
-            reclaimed: workload.reclaimed,
-            requests: workload.requests,
-            kept: workload.kept,
-        };
-        let workloads: BTreeMap<TargetId, SavedWorkload> =
-            self.workloads.all().iter().map(|(id, of)| (*id, workload(of))).collect();
+        let workload =
+            |(id, of): (&TargetId, &Workload)| (*id, SavedWorkload { path: of.path.clone(), totals: of.totals });
         SavedState {
             boot_id: system::boot_id(&self.kernel).unwrap_or_default(),
             at_s: now_s,
-            workloads,
+            workloads: self.workloads.all.iter().map(workload).collect(),
             policies: self.groups.iter().map(|(name, group)| (name.clone(), remembered(group))).collect(),
             lifecycle: self.lifecycle.as_ref().map(remembered),
             background: self.background.save(),

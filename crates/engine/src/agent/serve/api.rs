@@ -1,17 +1,20 @@
-//! What the agent shows of its workloads, as JSON: bytes, seconds, percent. What is not known is null. The live page and
-//! `lowtide top` are made from nothing else; docs/agent.md describes it.
+//! The agent's data as JSON: bytes, seconds, percent. What is not known is null. The live page and `lowtide top` are made from
+//! nothing else; docs/agent.md describes it.
 
 use lowtide_model::WINDOWS_S;
 use lowtide_model::curve::{Curve, RefaultCosts};
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::target::TargetId;
 use lowtide_policy::machine::Brake;
-
 use serde::{Deserialize, Serialize};
 
-use crate::agent::sinks::history::{Act, History, Kind, Track};
-use crate::event::HeldBrake;
+use crate::agent::sinks::history::{HistorySample, Track};
+use crate::agent::sinks::view::Published;
+use crate::event::{ActionEvent, HeldBrake};
 use crate::workloads::NONE;
 
+/// Letters of a reason that are kept.
+const LONGEST: usize = 240;
 /// Number of this form; a change that is no addition counts it up.
 pub const SCHEMA: u32 = 1;
 
@@ -21,14 +24,14 @@ pub struct Overview {
     /// [`SCHEMA`].
     pub schema: u32,
     /// The agent itself.
-    pub agent: Status,
+    pub agent: AgentStatus,
     /// By name.
-    pub workloads: Vec<Row>,
+    pub workloads: Vec<WorkloadRow>,
 }
 
 /// The agent itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Status {
+pub struct AgentStatus {
     /// Version of lowtide.
     pub version: String,
     /// When the agent started, seconds since 1970.
@@ -43,7 +46,7 @@ pub struct Status {
     pub stopped: bool,
     /// That file.
     pub stop_file: String,
-    /// CPU seconds so far of looking and deciding.
+    /// CPU seconds so far of measuring and deciding.
     pub cpu_watching_s: f64,
     /// CPU seconds so far of evicting.
     pub cpu_evicting_s: f64,
@@ -70,7 +73,7 @@ pub struct Held {
 
 /// One workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct WorkloadRow {
     /// Which: never given to another one while the agent runs. A number of up to 64 bits, hence a text.
     pub id: String,
     /// `cgroup` or `process`.
@@ -102,12 +105,12 @@ pub struct Row {
     /// What holds it.
     pub brakes: Vec<Held>,
     /// The newest of what was done to it.
-    pub last_action: Option<Action>,
+    pub last_action: Option<ActionTaken>,
 }
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Action {
+pub struct ActionTaken {
     /// When, seconds since the agent's start.
     pub t_s: f64,
     /// `reclaim`, `stow` or `fetch`.
@@ -138,15 +141,15 @@ pub struct Detail {
     /// Seconds from then to its last turn.
     pub now_s: f64,
     /// As in the overview.
-    pub workload: Row,
+    pub workload: WorkloadRow,
     /// What less memory would cost it.
     pub curve: Option<Tide>,
     /// Why there is no curve.
     pub curve_missing: Option<String>,
     /// Idle ages over the last hour.
-    pub ages: Ages,
+    pub ages: AgeSeries,
     /// What was done to it, newest first.
-    pub actions: Vec<Action>,
+    pub actions: Vec<ActionTaken>,
 }
 
 /// The tide curve.
@@ -163,12 +166,12 @@ pub struct Tide {
     /// The same of file memory.
     pub total_file_bytes: f64,
     /// By ascending age.
-    pub points: Vec<Point>,
+    pub points: Vec<TidePoint>,
 }
 
 /// If whatever was idle for so long were gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct TidePoint {
     /// For so long, seconds.
     pub age_s: f64,
     /// Bytes that would stay.
@@ -191,7 +194,7 @@ pub struct Point {
 
 /// Idle ages over time: one value a sample.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ages {
+pub struct AgeSeries {
     /// When, seconds since the agent's start; ascending.
     pub t_s: Vec<f64>,
     /// Bytes in memory, anonymous.
@@ -215,118 +218,121 @@ pub struct Window {
     pub file_bytes: Vec<Option<f64>>,
 }
 
-/// What holds which policy, from which workload or from all.
-pub type Brakes = [HeldBrake];
-
 /// The name of the policy for the background, under which its brakes are reported.
 pub const LIFECYCLE: &str = "lifecycle";
 
-/// All workloads, by name.
-#[must_use]
-pub fn overview(mut agent: Status, history: &History, held: &Brakes) -> Overview {
-    agent.now_s = history.now_s();
-    let for_all = held.iter().filter(|(_, (target, _))| target.is_none());
-    agent.brakes = for_all.map(|(policy, (_, brake))| holds(policy, *brake, true)).collect();
-    let mut workloads: Vec<Row> = history.tracks().iter().map(|(id, known)| row(*id, known, held)).collect();
+/// A target as it was observed last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    pub id: TargetId,
+    /// `cgroup` or `process`.
+    pub kind: &'static str,
+    /// Its path, or the process.
+    pub name: &'a str,
+    pub policy: &'a str,
+    pub resident: PerKind<f64>,
+    pub swapped: f64,
+    /// Bytes that keeping what is paged out takes, as far as that is known.
+    pub kept: Option<f64>,
+}
+
+/// All targets, by name.
+pub(crate) fn overview(state: &Published) -> Overview {
+    let mut agent = state.status.clone();
+    let for_all = state.held.iter().filter(|(_, (target, _))| target.is_none());
+    agent.brakes = for_all.map(|(policy, (_, brake))| held(policy, *brake, true)).collect();
+    let row = |shown: Shown<'_>| Some(row(&shown, state.history.tracks.get(&shown.id)?, &state.held));
+    let mut workloads: Vec<WorkloadRow> = state.shown().filter_map(row).collect();
     workloads.sort_by(|a, b| a.name.cmp(&b.name));
     Overview { schema: SCHEMA, agent, workloads }
 }
 
-/// One workload; `None` if there is none of that id.
-#[must_use]
-pub fn detail(
-    started_unix_s: f64,
-    history: &History,
-    held: &Brakes,
-    costs: &RefaultCosts,
-    id: TargetId,
-) -> Option<Detail> {
-    let known = history.tracks().get(&id)?;
-    let now_s = history.now_s();
-    let curve = known.curve(now_s);
-    let curve_missing = curve.is_none().then(|| missing(known).to_owned());
+/// One target; `None` if there is none of that id.
+pub(crate) fn detail(state: &Published, id: TargetId) -> Option<Detail> {
+    let shown = state.shown().find(|shown| shown.id == id)?;
+    let track = state.history.tracks.get(&id)?;
+    let now_s = state.status.now_s;
+    let curve = track.curve(now_s);
+    let samples = track.samples(now_s);
+    let span_s = samples.first().map_or(0.0, |first| (now_s - f64::from(first.t_s)).max(0.0));
     Some(Detail {
         schema: SCHEMA,
-        started_unix_s,
+        started_unix_s: state.status.started_unix_s,
         now_s,
-        workload: row(id, known, held),
-        curve: curve.map(|curve| tide(&curve, costs, span_s(known, now_s))),
-        curve_missing,
-        ages: ages(known, now_s),
-        actions: known.actions().rev().map(action).collect(),
+        workload: row(&shown, track, &state.held),
+        curve_missing: curve.is_none().then(|| why_no_curve(&shown, track).to_owned()),
+        curve: curve.map(|curve| tide(&curve, &state.costs, span_s)),
+        ages: ages(&samples),
+        actions: track.actions().rev().cloned().collect(),
     })
 }
 
-fn holds(policy: &str, brake: Brake, all: bool) -> Held {
+fn held(policy: &str, brake: Brake, all: bool) -> Held {
     Held { policy: policy.to_owned(), brake: brake.name().to_owned(), all }
 }
 
-fn row(id: TargetId, known: &Track, held: &Brakes) -> Row {
-    let own = |policy: &str| *policy == *known.policy || policy == LIFECYCLE;
-    let brakes = held.iter().filter(|(policy, (target, _))| target.map_or_else(|| own(policy), |of| of == id));
-    let memory_bytes: f64 = known.resident.iter().sum();
-    let set = known.working_set();
-    // Anonymous and file memory apart: more of the one is not less of the other.
-    let cold = |used: [f64; 2]| (0..2).map(|side| (known.resident[side] - used[side]).max(0.0)).sum();
-    let kept = if known.swapped > 0.0 { known.kept } else { Some(0.0) };
-    Row {
+fn row(shown: &Shown<'_>, track: &Track, brakes: &[HeldBrake]) -> WorkloadRow {
+    let Shown { id, kind, name, policy, resident, swapped, kept } = *shown;
+    let own = |of: &str| of == policy || of == LIFECYCLE;
+    let brakes = brakes.iter().filter(|(of, (target, _))| target.map_or_else(|| own(of), |target| target == id));
+    let set = track.working_set();
+    // Each kind by itself: more anonymous memory is not less file memory.
+    let cold = |used: PerKind<f64>| resident.zip(used).map(|(resident, used)| (resident - used).max(0.0)).total();
+    let kept = if swapped > 0.0 { kept } else { Some(0.0) };
+    WorkloadRow {
         id: u64::from(id).to_string(),
-        kind: match known.kind {
-            Kind::Cgroup => "cgroup",
-            Kind::Process => "process",
-        }
-        .to_owned(),
-        name: known.name.to_string(),
-        policy: known.policy.to_string(),
-        memory_bytes,
-        anon_bytes: known.resident[0],
-        file_bytes: known.resident[1],
-        working_set_bytes: set.map(|(_, used)| used.iter().sum()),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        policy: policy.to_owned(),
+        memory_bytes: resident.total(),
+        anon_bytes: resident.anon,
+        file_bytes: resident.file,
+        working_set_bytes: set.map(|(_, used)| used.total()),
         working_set_window_s: set.map(|(window, _)| window),
         cold_bytes: set.map(|(_, used)| cold(used)),
-        swapped_bytes: known.swapped,
+        swapped_bytes: swapped,
         kept_bytes: kept,
-        saved_net_bytes: kept.map(|kept| known.swapped - kept),
-        pressure_percent: known.pressure.map(|share| 100.0 * share),
-        brakes: brakes.map(|(policy, (target, brake))| holds(policy, *brake, target.is_none())).collect(),
-        last_action: known.actions().next_back().map(action),
+        saved_net_bytes: kept.map(|kept| swapped - kept),
+        pressure_percent: track.pressure.map(|share| 100.0 * share),
+        brakes: brakes.map(|(policy, (target, brake))| held(policy, *brake, target.is_none())).collect(),
+        last_action: track.actions().next_back().cloned(),
     }
 }
 
-fn action(act: &Act) -> Action {
-    Action {
-        t_s: act.t_s,
-        what: act.deed.name().to_owned(),
-        asked_anon_bytes: act.asked.map(|asked| asked[0]),
-        asked_file_bytes: act.asked.map(|asked| asked[1]),
-        anon_bytes: act.bytes[0],
-        file_bytes: act.bytes[1],
-        took_s: act.took_s,
-        reason: act.reason.to_string(),
-        stopped: act.stopped.as_ref().map(ToString::to_string),
+impl ActionTaken {
+    /// An action at that time.
+    pub(crate) fn new(action: &ActionEvent<'_>, t_s: f64) -> Self {
+        let cut = |text: &str| text.chars().take(LONGEST).collect();
+        Self {
+            t_s,
+            what: action.kind.name().to_owned(),
+            asked_anon_bytes: action.asked.map(|asked| asked.anon),
+            asked_file_bytes: action.asked.map(|asked| asked.file),
+            anon_bytes: action.bytes.anon,
+            file_bytes: action.bytes.file,
+            took_s: action.took_s,
+            reason: cut(action.reason),
+            stopped: action.stopped.as_deref().map(cut),
+        }
     }
 }
 
-fn missing(known: &Track) -> &'static str {
-    if known.kind == Kind::Process {
+fn why_no_curve(shown: &Shown<'_>, track: &Track) -> &'static str {
+    if shown.kind == "process" {
         "idle ages of a process are not sampled, only those of cgroups"
-    } else if *known.policy == *NONE {
+    } else if shown.policy == NONE {
         "idle ages are sampled only where a policy reclaims; this one's is \"none\""
-    } else if known.working_set().is_none() {
+    } else if track.working_set().is_none() {
         "idle ages are not known yet; if that stays so, the agent's notes say why"
     } else {
         "too little was sampled yet: two readings at two idle ages are needed"
     }
 }
 
-fn span_s(known: &Track, now_s: f64) -> f64 {
-    known.samples(now_s).first().map_or(0.0, |first| (now_s - f64::from(first.t_s)).max(0.0))
-}
-
 fn tide(curve: &Curve, costs: &RefaultCosts, span_s: f64) -> Tide {
     let point = |point: &lowtide_model::curve::Point| {
         let slowdown = point.slowdown(costs).times(100.0);
-        Point {
+        TidePoint {
             age_s: point.age_s,
             kept_bytes: point.kept,
             anon_cold_bytes: point.cold.anon.at,
@@ -348,53 +354,61 @@ fn tide(curve: &Curve, costs: &RefaultCosts, span_s: f64) -> Tide {
     }
 }
 
-fn ages(known: &Track, now_s: f64) -> Ages {
-    let samples = known.samples(now_s);
-    let mut ages = Ages {
-        t_s: samples.iter().map(|sample| f64::from(sample.t_s)).collect(),
-        anon_bytes: samples.iter().map(|sample| f64::from(sample.resident[0])).collect(),
-        file_bytes: samples.iter().map(|sample| f64::from(sample.resident[1])).collect(),
-        swapped_bytes: samples.iter().map(|sample| f64::from(sample.swapped)).collect(),
-        used: Vec::new(),
+fn ages(samples: &[HistorySample]) -> AgeSeries {
+    let of = |value: fn(&HistorySample) -> f32| samples.iter().map(|sample| f64::from(value(sample))).collect();
+    let window = |(at, window_s): (usize, u32)| {
+        let used: Vec<Option<PerKind<f64>>> = samples.iter().map(|sample| sample.used(at)).collect();
+        let of = |kind: Kind| used.iter().map(|used| used.map(|used| used[kind])).collect();
+        let window = Window { window_s, anon_bytes: of(Kind::Anon), file_bytes: of(Kind::File) };
+        used.iter().any(Option::is_some).then_some(window)
     };
-    for (at, window_s) in WINDOWS_S.into_iter().enumerate() {
-        let used: Vec<Option<[f64; 2]>> = samples.iter().map(|sample| sample.used(at)).collect();
-        if used.iter().any(Option::is_some) {
-            let side = |side: usize| used.iter().map(|used| used.map(|used| used[side])).collect();
-            ages.used.push(Window { window_s, anon_bytes: side(0), file_bytes: side(1) });
-        }
+    AgeSeries {
+        t_s: of(|sample| sample.t_s),
+        anon_bytes: of(|sample| sample.resident.anon),
+        file_bytes: of(|sample| sample.resident.file),
+        swapped_bytes: of(|sample| sample.swapped),
+        used: WINDOWS_S.into_iter().enumerate().filter_map(window).collect(),
     }
-    ages
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::sinks::history::Shown;
-    use crate::event::Deed;
+    use crate::agent::sinks::history::TargetReading;
+    use crate::event::ActionKind;
+    use lowtide_kernel::cgroup::{Cgroup, Version};
 
-    fn shown<'a>(id: u64, name: &'a str, policy: &'a str) -> Shown<'a> {
-        let resident = [70e6, 30e6];
-        let (swapped, kept, stalled_s) = (0.0, None, None);
-        Shown { id: id.into(), kind: Kind::Cgroup, name, policy, resident, swapped, kept, stalled_s, ages: &[] }
+    /// Workloads of so many bytes, by their inode, path and policy.
+    fn published(now_s: f64, all: &[(u64, &str, &str)]) -> Published {
+        let mut state = Published::default();
+        for (inode, path, policy) in all {
+            let cgroup = Cgroup { path: (*path).into(), inode: *inode, version: Version::V2 };
+            let mut workload = crate::workloads::Workload::new(cgroup, None, (*path).to_owned());
+            workload.policy = (*policy).to_owned();
+            workload.now.resident = PerKind { anon: 70_000_000, file: 30_000_000 };
+            state.workloads.insert(workload.id(), workload);
+        }
+        let readings: Vec<TargetReading<'_>> = state.workloads.values().map(|of| of.reading(true)).collect();
+        state.history.observe(now_s, readings.into_iter());
+        (state.status.now_s, state.status.started_unix_s) = (now_s, 1.0);
+        state
     }
 
     #[test]
     fn what_is_not_known_is_null_and_no_number_is_lost() {
-        let mut history = History::default();
-        let id = u64::MAX - 1;
-        let paged_out = Shown { swapped: 8e6, ..shown(7, "/a", "auto") };
-        history.observe(3.0, [shown(id, "/b<script>", NONE), paged_out].into_iter());
-        let held = [
+        let id = (1 << 62) - 2;
+        let mut state = published(3.0, &[(id, "/b<script>", NONE), (7, "/a", "auto")]);
+        state.workloads.get_mut(&TargetId::Cgroup(7)).unwrap().now.swapped = 8_000_000;
+        state.held = vec![
             ("auto".to_owned(), (None, Brake::Swap)),
             ("auto".to_owned(), (Some(TargetId::Cgroup(7)), Brake::Floor)),
             (LIFECYCLE.to_owned(), (None, Brake::Pressure)),
         ];
-        let all = overview(Status::default(), &history, &held);
+        let all = overview(&state);
         assert_eq!((all.agent.now_s, all.agent.brakes.len()), (3.0, 2));
         let [a, b] = all.workloads.as_slice() else { panic!() };
-        assert_eq!((b.id.as_str(), b.name.as_str()), ("18446744073709551614", "/b<script>"));
-        let names = |row: &Row| row.brakes.iter().map(|held| held.brake.clone()).collect::<Vec<_>>();
+        assert_eq!((b.id.as_str(), b.name.as_str()), ("4611686018427387902", "/b<script>"));
+        let names = |row: &WorkloadRow| row.brakes.iter().map(|held| held.brake.clone()).collect::<Vec<_>>();
         assert_eq!(
             (names(a), names(b)),
             (vec!["swap".into(), "floor".into(), "pressure".into()], vec!["pressure".into()])
@@ -412,22 +426,23 @@ mod tests {
 
     #[test]
     fn a_detail_has_what_was_done_newest_first_and_says_why_there_is_no_curve() {
-        let mut history = History::default();
-        history.observe(0.0, [shown(7, "/a", NONE)].into_iter());
+        let mut state = published(0.0, &[(7, "/a", NONE)]);
         for t_s in [1.0, 2.0] {
-            let (deed, stopped) = (Deed::Stow, Some("dry run".into()));
-            let act =
-                Act { t_s, deed, asked: None, bytes: [1e6, 2e6], took_s: 0.1, reason: "it rests".into(), stopped };
-            history.acted(TargetId::Cgroup(7), act);
+            let action = ActionEvent {
+                stopped: Some("dry run".into()),
+                bytes: PerKind { anon: 1e6, file: 2e6 },
+                reason: &"it rests ".repeat(100),
+                ..ActionEvent::of(ActionKind::PageOut, TargetId::Cgroup(7))
+            };
+            state.history.acted(TargetId::Cgroup(7), ActionTaken::new(&action, t_s));
         }
-        let costs = RefaultCosts::default();
-        let detail = super::detail(1.0, &history, &[], &costs, TargetId::Cgroup(7)).unwrap();
+        let detail = super::detail(&state, TargetId::Cgroup(7)).unwrap();
         assert_eq!(detail.actions.iter().map(|action| action.t_s).collect::<Vec<_>>(), [2.0, 1.0]);
         assert_eq!(detail.workload.last_action, detail.actions.first().cloned());
-        assert_eq!(detail.actions[0].reason, "it rests");
+        assert_eq!((detail.actions[0].what.as_str(), detail.actions[0].reason.len()), ("stow", LONGEST));
         assert!(detail.curve.is_none() && detail.curve_missing.as_ref().unwrap().contains("none"));
         assert_eq!((detail.ages.t_s.len(), detail.ages.used.len()), (1, 0));
-        assert!(super::detail(1.0, &history, &[], &costs, TargetId::Cgroup(8)).is_none());
+        assert!(super::detail(&state, TargetId::Cgroup(8)).is_none());
         let text = serde_json::to_string(&detail).unwrap();
         assert_eq!(serde_json::from_str::<Detail>(&text).unwrap(), detail);
     }

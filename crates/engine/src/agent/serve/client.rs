@@ -45,16 +45,13 @@ fn wrong(what: &str, why: impl std::fmt::Display, fix: &str) -> Failure {
 
 impl Client {
     /// One that listens on a Unix socket.
-    #[must_use]
     pub fn at_socket(path: &Path, patience: Duration) -> Self {
         let name = format!("unix:{}", path.display());
         Self { name, place: Place::Socket(path.to_path_buf()), token: None, patience }
     }
 
-    /// One that listens on an address. `certificate`: of the agent, or of who vouches for it, where the address is https.
-    ///
-    /// # Errors
-    /// If that is no address, or the certificate cannot be read or is missing.
+    /// One that listens on an address. `certificate`: of the agent, or of who vouches for it, where the address is
+    /// https. Fails if that is no address, or the certificate cannot be read or is missing.
     pub fn at_url(url: &str, certificate: Option<&Path>, patience: Duration) -> Result<Self, Failure> {
         let example = "give one like http://127.0.0.1:9465";
         let uri: Uri = url.parse().map_err(|error| wrong(url, error, example))?;
@@ -78,10 +75,7 @@ impl Client {
         Ok(Self { name: url.trim_end_matches('/').to_owned(), place, token: None, patience })
     }
 
-    /// The same, with the token that the agent wants.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or its first line is no token.
+    /// The same, with the token that the agent wants. Fails if the file cannot be read, or its first line is no token.
     pub fn with_token_of(mut self, path: &Path) -> Result<Self, Failure> {
         let what = path.display().to_string();
         let fix = "it is the agent's token_file";
@@ -93,25 +87,18 @@ impl Client {
         Ok(self)
     }
 
-    /// How the agent was asked for.
-    #[must_use]
+    /// The URL, or `unix:` and the path.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// All workloads.
-    ///
-    /// # Errors
-    /// If no agent answers.
+    /// All workloads. Fails if no agent answers.
     pub fn overview(&self) -> Result<Overview, Failure> {
         self.get("/api/workloads")?
             .ok_or_else(|| self.problem("what answers there is no lowtide agent of this version"))
     }
 
-    /// One workload; `None` if it is gone.
-    ///
-    /// # Errors
-    /// If no agent answers.
+    /// One workload; `None` if it is gone. Fails if no agent answers.
     pub fn detail(&self, id: &str) -> Result<Option<Detail>, Failure> {
         self.get(&format!("/api/workloads/{id}"))
     }
@@ -190,7 +177,7 @@ fn connect(host: &str, port: u16, patience: Duration) -> std::io::Result<TcpStre
     Err(last)
 }
 
-/// TLS with whom a certificate vouches for, and nobody else.
+/// TLS that trusts these certificates alone.
 fn trusting(path: &Path) -> Result<Arc<ClientConfig>, Failure> {
     let what = path.display().to_string();
     let fix = "give the agent's certificate, or its authority's, as PEM";

@@ -186,7 +186,7 @@ fn route(view: &LiveView, request: &Request<Incoming>) -> Reply {
             Some(detail) => json(&detail),
             None => problem(StatusCode::NOT_FOUND, "there is no such workload, or not any more"),
         },
-        None if path == "/metrics" => scrape(&view.metrics()),
+        None if path == "/metrics" => scrape(view),
         None => problem(StatusCode::NOT_FOUND, "there is nothing of that name"),
     }
 }

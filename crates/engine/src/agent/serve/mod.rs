@@ -1,4 +1,4 @@
-//! The agent's page and its data: what is served, to whom, and how it is asked for.
+//! The agent's page and its data: the server, its data, its access control and its client.
 
 pub mod api;
 pub mod client;

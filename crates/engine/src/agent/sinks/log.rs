@@ -3,10 +3,9 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use lowtide_policy::machine::Reclaim;
+use lowtide_model::kind::PerKind;
 
-use crate::event::{Event, Granted, Moved, Outcome, Sink};
-use crate::workloads::Workload;
+use crate::event::{ActionEvent, ActionKind, Event, Sink};
 
 /// Writes events to stderr.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,15 +26,11 @@ pub fn line(event: &str, figures: &[(&str, String)]) {
 impl Sink for Log {
     fn take(&mut self, _: f64, event: &Event<'_>) {
         match event {
-            Event::Reclaimed(workload, wanted, outcome) => reclaimed(workload, wanted, outcome),
-            Event::Granted(workload, granted, reason) => self::granted(workload, granted, reason),
-            Event::Moved(moved) => self::moved(moved),
+            Event::Acted(action) => line(action.kind.name(), &figures(action)),
             Event::Advised(workload, scheme, bytes) => {
                 let scheme = (*scheme).to_owned();
-                line(
-                    "advise",
-                    &[("cgroup", workload.path.clone()), ("scheme", scheme), ("bytes", format!("{bytes:.0}"))],
-                );
+                let figures = [("cgroup", workload.path.clone()), ("scheme", scheme), ("bytes", format!("{bytes:.0}"))];
+                line("advise", &figures);
             }
             Event::Brake { policy, workload, brake, holds } => {
                 let figures = [("cgroup", *workload), ("policy", *policy), ("by", brake.name())];
@@ -49,50 +44,45 @@ impl Sink for Log {
     }
 }
 
-fn reclaimed(workload: &Workload, wanted: &Reclaim, outcome: &Outcome) {
+/// What the log has of an action: requests to reclaim with all their bytes, grants with what the workload holds, moves of a
+/// target to or from the background with its processes.
+fn figures(action: &ActionEvent<'_>) -> Vec<(&'static str, String)> {
     let bytes = |bytes: f64| format!("{bytes:.0}");
-    let mut figures = vec![
-        ("cgroup", workload.path.clone()),
-        ("policy", workload.policy.clone()),
-        ("asked_anon_bytes", bytes(wanted.bytes.anon)),
-        ("asked_file_bytes", bytes(wanted.bytes.file)),
-        ("anon_bytes", bytes(outcome.reclaimed.bytes.anon)),
-        ("file_bytes", bytes(outcome.reclaimed.bytes.file)),
-        ("took_s", format!("{:.3}", outcome.took_s)),
-        ("reason", wanted.reason.clone()),
-    ];
-    figures.extend(outcome.stopped.clone().map(|why| ("stopped", why)));
-    line("reclaim", &figures);
-}
-
-fn granted(workload: &Workload, granted: &Granted, reason: &str) {
-    let mut figures = vec![
-        ("cgroup", workload.path.clone()),
-        ("resident_bytes", workload.now.resident.total().to_string()),
-        ("swapped_bytes", workload.now.swapped.to_string()),
-    ];
-    if granted.bytes > 0.0 {
-        figures.push(("bytes", format!("{:.0}", granted.bytes)));
+    let both = |names: [&'static str; 2], of: PerKind<f64>| [(names[0], bytes(of.anon)), (names[1], bytes(of.file))];
+    let took_s = ("took_s", format!("{:.3}", action.took_s));
+    let reason = ("reason", action.reason.to_owned());
+    let mut stopped = action.stopped.clone().map(|why| ("stopped", why));
+    let asked = action.asked.unwrap_or_default();
+    let (name, workload) = (action.name.to_owned(), action.workload);
+    let mut figures;
+    match action.kind {
+        ActionKind::Reclaim => {
+            figures = vec![("cgroup", name), ("policy", workload.map(|of| of.policy.clone()).unwrap_or_default())];
+            figures.extend(both(["asked_anon_bytes", "asked_file_bytes"], asked));
+            figures.extend(both(["anon_bytes", "file_bytes"], action.bytes));
+            figures.push(took_s);
+        }
+        ActionKind::Protect | ActionKind::Pause | ActionKind::Release => {
+            figures = vec![("cgroup", name)];
+            figures.extend(workload.into_iter().flat_map(|of| {
+                let resident = of.now.resident.total();
+                [("resident_bytes", resident.to_string()), ("swapped_bytes", of.now.swapped.to_string())]
+            }));
+            figures.extend((asked.anon > 0.0).then(|| ("bytes", bytes(asked.anon))));
+        }
+        ActionKind::PageOut | ActionKind::Fetch => {
+            figures = vec![("target", name)];
+            match action.processes {
+                Some(processes) => {
+                    figures.push(("processes", processes.to_string()));
+                    figures.extend(both(["anon_bytes", "file_bytes"], action.bytes));
+                }
+                None => figures.extend(stopped.take().map(|(_, why)| ("error", why))),
+            }
+            figures.push(took_s);
+        }
     }
-    figures.push(("reason", reason.to_owned()));
-    figures.extend(granted.stopped.clone().map(|why| ("stopped", why)));
-    line(granted.deed.name(), &figures);
-}
-
-fn moved(moved: &Moved<'_>) {
-    let mut figures = vec![("target", moved.name.to_owned())];
-    match &moved.error {
-        None => figures.extend([
-            ("processes", moved.processes.to_string()),
-            ("anon_bytes", moved.bytes[0].to_string()),
-            ("file_bytes", moved.bytes[1].to_string()),
-        ]),
-        Some(error) => figures.push(("error", error.clone())),
-    }
-    figures.push(("took_s", format!("{:.3}", moved.took_s)));
-    figures.push(("reason", moved.reason.to_owned()));
-    if moved.dry_run {
-        figures.push(("stopped", "dry run".to_owned()));
-    }
-    line(if moved.away { "stow" } else { "fetch" }, &figures);
+    figures.push(reason);
+    figures.extend(stopped);
+    figures
 }

@@ -23,7 +23,7 @@ use crate::workloads::{NONE, Workload};
 /// What is written, and where.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct TelemetrySettings {
     /// The folder.
     pub dir: PathBuf,
     /// This host's name there; `NODE_NAME` of the environment, or its own, if not given.
@@ -34,7 +34,7 @@ pub struct Settings {
     /// A file is written so often.
     #[serde(default = "ten_minutes")]
     pub every: Span,
-    /// What else is told of every workload.
+    /// Labels of all workloads.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -47,11 +47,8 @@ fn ten_minutes() -> Span {
     Span(std::time::Duration::from_secs(600))
 }
 
-impl Settings {
-    /// Whether they make sense.
-    ///
-    /// # Errors
-    /// What does not.
+impl TelemetrySettings {
+    /// Whether they make sense. Fails with what does not.
     pub fn check(&self) -> Result<(), String> {
         if !self.dir.is_absolute() {
             return Err(format!("dir = {:?}: a path from / on", self.dir));
@@ -63,8 +60,8 @@ impl Settings {
     }
 
     /// Labels of all and of one workload, as they are written.
-    fn labels_of(&self, known: &Described) -> String {
-        let labels: BTreeMap<&String, &String> = self.labels.iter().chain(&known.labels).collect();
+    fn labels_of(&self, own: &BTreeMap<String, String>) -> String {
+        let labels: BTreeMap<&String, &String> = self.labels.iter().chain(own).collect();
         // Texts can always be written.
         if labels.is_empty() { String::new() } else { serde_json::to_string(&labels).unwrap_or_default() }
     }
@@ -73,32 +70,24 @@ impl Settings {
 /// Rows that are held before a file is written in any case: a few megabytes.
 const HELD: usize = 4096;
 
-/// What rows say of a workload beside its memory: it may have gone when its last minute is written.
-#[derive(Debug, Clone)]
-struct Described {
-    workload: String,
-    policy: String,
-    labels: BTreeMap<String, String>,
+/// What rows hold of a workload beside its memory: its path, policy and labels. It may have ended when its last minute is written.
+type Description = (String, String, BTreeMap<String, String>);
+
+fn describe(workload: &Workload) -> Description {
+    let policy = if workload.policy == NONE { "" } else { &workload.policy };
+    (workload.path.clone(), policy.to_owned(), workload.labels.clone())
 }
 
-impl Described {
-    fn of(workload: &Workload) -> Self {
-        let policy = if workload.policy == NONE { String::new() } else { workload.policy.clone() };
-        Self { workload: workload.path.clone(), policy, labels: workload.labels.clone() }
-    }
-}
-
-/// Who writes, beside the loop.
-struct Writer {
+/// The thread that writes.
+struct FileThread {
     rows: SyncSender<Vec<TelemetryRow>>,
     troubles: Receiver<String>,
     thread: JoinHandle<()>,
 }
 
-impl Writer {
-    /// Starts it: with the first rows and not before, as a thread takes over which signals are held back, and the loop holds
-    /// them back by then.
-    fn start(settings: &Settings) -> std::io::Result<Self> {
+impl FileThread {
+    /// Starts it, with the first rows: a thread inherits the signal mask, and the loop has blocked its signals by then.
+    fn start(settings: &TelemetrySettings) -> std::io::Result<Self> {
         let (rows, receiver) = sync_channel::<Vec<TelemetryRow>>(1);
         let (trouble, troubles) = sync_channel(16);
         let of = settings.clone();
@@ -107,7 +96,7 @@ impl Writer {
             for rows in receiver {
                 let written = store::write(&of.dir, &host, &rows).and_then(|_| store::bound(&of.dir, &host, of.max.0));
                 if let Err(error) = written {
-                    // Who does not listen was told before.
+                    // One that is not taken repeats one before.
                     let _ = trouble.try_send(format!("{} rows of telemetry are lost: {error}", rows.len()));
                 }
             }
@@ -119,44 +108,39 @@ impl Writer {
 
 /// Writes telemetry.
 pub struct Telemetry {
-    settings: Settings,
+    /// What is written, and where.
+    pub settings: TelemetrySettings,
     collector: Collector,
-    /// Whose rows may still come: one that has gone tells of its last minute after it.
-    known: BTreeMap<TargetId, Described>,
+    /// Workloads whose rows may still come: the last minute of one follows its end.
+    known: BTreeMap<TargetId, Description>,
     rows: Vec<TelemetryRow>,
     written_s: Option<f64>,
-    writer: Option<Writer>,
-    said: Option<String>,
-    /// Rows that were lost, and of which nobody was told.
+    writer: Option<FileThread>,
+    /// The last trouble that was reported.
+    reported: Option<String>,
+    /// Rows that were lost, and are not reported yet.
     lost: u64,
 }
 
-/// This host's name: in a container, whose own name is another, as `NODE_NAME` tells.
+/// This host's name: in a container, which has a name of its own, `NODE_NAME`.
 fn own_name() -> String {
-    let told = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
-    told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+    let given = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty());
+    given.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
 }
 
 impl Telemetry {
     /// A writer. The folder is made with the first file.
-    #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: TelemetrySettings) -> Self {
         Self {
             collector: Collector::default(),
             known: BTreeMap::new(),
             rows: Vec::new(),
             written_s: None,
             writer: None,
-            said: None,
+            reported: None,
             lost: 0,
             settings,
         }
-    }
-
-    /// The settings that it goes by.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// Takes in an observation of workloads, and passes on to be written what is due.
@@ -165,7 +149,7 @@ impl Telemetry {
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         for target in &observation.targets {
             if let Some(workload) = workloads.get(&target.id) {
-                self.known.insert(target.id, Described::of(workload));
+                self.known.insert(target.id, describe(workload));
             }
         }
         let rows = self.collector.see(observation);
@@ -180,9 +164,9 @@ impl Telemetry {
 
     fn add(&mut self, rows: Vec<(TargetId, TelemetryRow)>, from_unix_s: f64) {
         for (id, mut row) in rows {
-            let Some(known) = self.known.get(&id) else { continue };
-            (row.workload, row.policy, row.labels) =
-                (known.workload.clone(), known.policy.clone(), self.settings.labels_of(known));
+            let Some((name, policy, labels)) = self.known.get(&id) else { continue };
+            (row.workload, row.policy) = (name.clone(), policy.clone());
+            row.labels = self.settings.labels_of(labels);
             row.minute.now_s += from_unix_s;
             self.rows.push(row);
         }
@@ -194,7 +178,7 @@ impl Telemetry {
             return;
         }
         if self.writer.is_none() {
-            self.writer = Writer::start(&self.settings).ok();
+            self.writer = FileThread::start(&self.settings).ok();
         }
         let Some(writer) = &self.writer else {
             self.lost += rows.len() as u64;
@@ -215,23 +199,23 @@ impl Telemetry {
         let lost = std::mem::take(&mut self.lost);
         let lost = (lost > 0).then(|| format!("{lost} rows of telemetry are lost: the disk is too slow for them"));
         let trouble = self.writer.as_ref().and_then(|writer| writer.troubles.try_iter().last()).or(lost)?;
-        // How many it were changes; that there is trouble is said once.
+        // The number of rows changes; the trouble is reported once.
         let why = trouble.split_once(": ").map(|(_, why)| why.to_owned());
-        let new = why != self.said;
-        self.said = why;
+        let new = why != self.reported;
+        self.reported = why;
         new.then_some(trouble)
     }
 
-    /// Writes what is known, and waits until it is. What went wrong.
+    /// Writes the last rows, and waits for it. The last trouble.
     pub fn end(&mut self, now_s: f64) -> Option<String> {
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         let rows = self.collector.end();
         self.add(rows, unix_s - now_s);
         let rows = std::mem::take(&mut self.rows);
         if self.writer.is_none() && !rows.is_empty() {
-            self.writer = Writer::start(&self.settings).ok();
+            self.writer = FileThread::start(&self.settings).ok();
         }
-        let Writer { rows: sender, troubles, thread } = self.writer.take()?;
+        let FileThread { rows: sender, troubles, thread } = self.writer.take()?;
         if !rows.is_empty() {
             // It has ended only if it panicked.
             let _ = sender.send(rows);

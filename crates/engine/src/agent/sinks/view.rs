@@ -1,5 +1,6 @@
-//! What the agent shows on its page and in a terminal.
+//! What the agent publishes of its workloads: the state behind the live page, `lowtide top` and metrics.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lowtide_kernel::proc;
@@ -7,165 +8,143 @@ use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
+use lowtide_policy::machine::WorkloadState;
 
-use super::history::{Act, History, Kind, Shown, cut};
-use super::metrics::AgentMetrics;
-use crate::agent::serve::api::{self, Detail, Overview, Status};
-use crate::event::{Deed, Event, Observed, Sink};
+use super::history::{History, TargetReading};
+use crate::agent::serve::api::{self, ActionTaken, AgentStatus, Detail, Overview, Shown};
+use crate::event::{Event, HeldBrake, Observed, Sink};
+use crate::workloads::Workload;
 
 /// Notes that are kept.
 const NOTES: usize = 20;
 /// CPU time is averaged over so long, seconds.
 const CPU_OVER_S: f64 = 60.0;
 
-/// What is shown.
-#[derive(Debug)]
-struct State {
+/// The table of workloads as it was observed last, and its past.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
     /// The agent's start, seconds since the boot: what is shown counts from then.
     start_s: f64,
-    history: History,
-    status: Status,
-    costs: RefaultCosts,
+    pub workloads: BTreeMap<TargetId, Workload>,
+    /// Processes that hints were given about.
+    processes: Vec<(String, WorkloadState)>,
+    pub history: History,
+    pub status: AgentStatus,
+    /// Brakes that hold policies.
+    pub held: Vec<HeldBrake>,
+    pub costs: RefaultCosts,
     /// When CPU time began to be counted, and how much it was.
     cpu: Option<(f64, f64)>,
 }
 
-/// What the live page and `lowtide top` show: filled by the loop, read by others.
+impl Published {
+    /// All targets as they were observed last.
+    pub fn shown(&self) -> impl Iterator<Item = Shown<'_>> {
+        let cgroups = self.workloads.iter().map(|(id, of)| Shown {
+            id: *id,
+            kind: "cgroup",
+            name: &of.path,
+            policy: &of.policy,
+            resident: of.now.resident.map(float),
+            swapped: float(of.now.swapped),
+            kept: of.kept_bytes(),
+        });
+        let processes = self.processes.iter().map(|(name, state)| Shown {
+            id: state.id,
+            kind: "process",
+            name,
+            policy: api::LIFECYCLE,
+            resident: state.resident,
+            swapped: state.swapped,
+            kept: None,
+        });
+        cgroups.chain(processes)
+    }
+
+    fn observe(&mut self, observed: &Observed<'_>, rss_bytes: u64) {
+        self.workloads.clone_from(observed.workloads);
+        observed.processes.clone_into(&mut self.processes);
+        let cgroups = observed.workloads.values().map(|of| of.reading(observed.are_ages_new));
+        let processes = observed.processes.iter().map(|(_, state)| TargetReading {
+            id: state.id,
+            resident: state.resident,
+            swapped: state.swapped,
+            stalled_s: None,
+            ages: &[],
+        });
+        let now_s = observed.observation.now_s - self.start_s;
+        self.history.observe(now_s, cgroups.chain(processes));
+        let status = &mut self.status;
+        (status.now_s, status.stopped, status.dry_run) = (now_s, observed.stopped, observed.dry_run);
+        (status.every_s, status.rss_bytes) = (observed.every_s, rss_bytes);
+        observed.stop_file.clone_into(&mut status.stop_file);
+        (status.cpu_watching_s, status.cpu_evicting_s) = observed.cpu_s;
+        let both_s = observed.cpu_s.0 + observed.cpu_s.1;
+        let (since_s, before_s) = *self.cpu.get_or_insert((now_s, both_s));
+        let over_s = now_s - since_s;
+        if over_s >= CPU_OVER_S || (status.cpu_percent.is_none() && over_s > 0.0) {
+            status.cpu_percent = Some(100.0 * (both_s - before_s).max(0.0) / over_s);
+        }
+        if over_s >= CPU_OVER_S {
+            self.cpu = Some((now_s, both_s));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        let notes = &mut self.status.notes;
+        if notes.len() < NOTES && !notes.iter().any(|note| note == text) {
+            notes.push(text.chars().take(400).collect());
+        }
+    }
+}
+
+/// The published state: written by the loop, read by the server.
 #[derive(Debug, Clone)]
 pub struct LiveView {
-    state: Arc<Mutex<State>>,
-    metrics: AgentMetrics,
+    state: Arc<Mutex<Published>>,
     kernel: Kernel,
 }
 
 impl LiveView {
     /// Nothing was observed yet. `started`: now, seconds since the boot and since 1970.
-    #[must_use]
-    pub fn new(kernel: &Kernel, metrics: AgentMetrics, costs: RefaultCosts, started: (f64, f64)) -> Self {
+    pub fn new(kernel: &Kernel, costs: RefaultCosts, started: (f64, f64)) -> Self {
         let (start_s, started_unix_s) = started;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let status = Status { version, started_unix_s, ..Status::default() };
-        let state = State { start_s, history: History::default(), status, costs, cpu: None };
-        Self { state: Arc::new(Mutex::new(state)), metrics, kernel: kernel.clone() }
+        let status = AgentStatus { version, started_unix_s, ..AgentStatus::default() };
+        let state = Published { start_s, status, costs, ..Published::default() };
+        Self { state: Arc::new(Mutex::new(state)), kernel: kernel.clone() }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Published) -> T) -> T {
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn observed(&self, observed: &Observed<'_>) {
-        let rss_bytes = proc::status(&self.kernel, std::process::id()).map_or(0, |own| own.rss());
-        let cgroups = observed.workloads.iter().map(|(id, of)| Shown {
-            id: *id,
-            kind: Kind::Cgroup,
-            name: &of.path,
-            policy: &of.policy,
-            resident: of.now.resident.map(float).into(),
-            swapped: float(of.now.swapped),
-            kept: of.kept_bytes(),
-            stalled_s: of.now.memory_some_s,
-            ages: if observed.are_ages_new { &of.ages } else { &[] },
-        });
-        let processes = observed.processes.iter().map(|(name, target)| Shown {
-            id: target.id,
-            kind: Kind::Process,
-            name,
-            policy: api::LIFECYCLE,
-            resident: target.resident.into(),
-            swapped: target.swapped,
-            kept: None,
-            stalled_s: None,
-            ages: &[],
-        });
-        self.with(|state| {
-            let now_s = observed.observation.now_s - state.start_s;
-            state.history.observe(now_s, cgroups.chain(processes));
-            let status = &mut state.status;
-            (status.stopped, status.dry_run) = (observed.stopped, observed.dry_run);
-            (status.every_s, status.rss_bytes) = (observed.every_s, rss_bytes);
-            observed.stop_file.clone_into(&mut status.stop_file);
-            (status.cpu_watching_s, status.cpu_evicting_s) = observed.cpu_s;
-            let both_s = observed.cpu_s.0 + observed.cpu_s.1;
-            let (since_s, before_s) = *state.cpu.get_or_insert((now_s, both_s));
-            let over_s = now_s - since_s;
-            if over_s >= CPU_OVER_S || (status.cpu_percent.is_none() && over_s > 0.0) {
-                status.cpu_percent = Some(100.0 * (both_s - before_s).max(0.0) / over_s);
-            }
-            if over_s >= CPU_OVER_S {
-                state.cpu = Some((now_s, both_s));
-            }
-        });
-    }
-
-    fn note(&self, text: &str) {
-        self.with(|state| {
-            let notes = &mut state.status.notes;
-            if notes.len() < NOTES && !notes.iter().any(|note| note == text) {
-                notes.push(text.chars().take(400).collect());
-            }
-        });
-    }
-
-    fn acted(&self, id: TargetId, act: impl FnOnce(f64) -> Act) {
-        self.with(|state| {
-            let act = act(state.history.now_s());
-            state.history.acted(id, act);
-        });
-    }
-
-    /// All workloads.
-    #[must_use]
+    /// All targets.
     pub fn overview(&self) -> Overview {
-        let held = self.metrics.with(|figures| figures.held.clone());
-        self.with(|state| api::overview(state.status.clone(), &state.history, &held))
+        self.with(|state| api::overview(state))
     }
 
     /// One of them, if it is there.
-    #[must_use]
     pub fn detail(&self, id: TargetId) -> Option<Detail> {
-        let held = self.metrics.with(|figures| figures.held.clone());
-        self.with(|state| api::detail(state.status.started_unix_s, &state.history, &held, &state.costs, id))
-    }
-
-    /// The figures for metrics.
-    #[must_use]
-    pub fn metrics(&self) -> AgentMetrics {
-        self.metrics.clone()
+        self.with(|state| api::detail(state, id))
     }
 }
 
 impl Sink for LiveView {
     fn take(&mut self, _: f64, event: &Event<'_>) {
-        let none = [0.0; 2];
         match event {
-            Event::Observed(observed) => self.observed(observed),
-            Event::Note(text) | Event::Error(text) => self.note(text),
-            Event::Reclaimed(workload, wanted, outcome) => self.acted(workload.id(), |t_s| Act {
-                t_s,
-                deed: Deed::Reclaim,
-                asked: Some(wanted.bytes.into()),
-                bytes: outcome.reclaimed.bytes.into(),
-                took_s: outcome.took_s,
-                reason: cut(&wanted.reason),
-                stopped: outcome.stopped.as_deref().map(cut),
-            }),
-            Event::Granted(workload, granted, reason) => self.acted(workload.id(), |t_s| Act {
-                t_s,
-                deed: granted.deed,
-                asked: (granted.deed == Deed::Protect).then_some([granted.bytes, 0.0]),
-                bytes: none,
-                took_s: 0.0,
-                reason: cut(reason),
-                stopped: granted.stopped.as_deref().map(cut),
-            }),
-            Event::Moved(moved) => self.acted(moved.id, |t_s| Act {
-                t_s,
-                deed: if moved.away { Deed::Stow } else { Deed::Fetch },
-                asked: None,
-                bytes: moved.bytes.map(float),
-                took_s: moved.took_s,
-                reason: cut(moved.reason),
-                stopped: if moved.dry_run { Some(cut("dry run")) } else { moved.error.as_deref().map(cut) },
+            Event::Observed(observed) => {
+                let rss_bytes = proc::status(&self.kernel, std::process::id()).map_or(0, |own| own.rss());
+                self.with(|state| state.observe(observed, rss_bytes));
+            }
+            Event::Brakes(held) => self.with(|state| state.held = held.to_vec()),
+            Event::Note(text) | Event::Error(text) => self.with(|state| state.note(text)),
+            Event::Acted(action) => self.with(|state| {
+                if let Some(workload) = action.workload {
+                    state.workloads.insert(action.target, workload.clone());
+                }
+                let taken = ActionTaken::new(action, state.history.now_s);
+                state.history.acted(action.target, taken);
             }),
             _ => {}
         }

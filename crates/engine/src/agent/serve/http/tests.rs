@@ -5,14 +5,14 @@ use std::path::Path as FilePath;
 
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::RefaultCosts;
+use lowtide_model::kind::PerKind;
 
 use crate::agent::serve::client::Client;
-use crate::agent::sinks::metrics::AgentMetrics;
-use crate::event::{Event, Moved, Observed, Sink};
+use crate::event::{ActionEvent, ActionKind, Event, Observed, Sink};
 use crate::failure::code;
 
 fn view() -> LiveView {
-    let mut view = LiveView::new(&Kernel::default(), AgentMetrics::default(), RefaultCosts::default(), (0.0, 1000.0));
+    let mut view = LiveView::new(&Kernel::default(), RefaultCosts::default(), (0.0, 1000.0));
     let process =
         lowtide_policy::machine::WorkloadState { id: 7.into(), resident: [4096.0, 0.0].into(), ..Default::default() };
     let observation = lowtide_policy::machine::Observation { now_s: 2.0, ..Default::default() };
@@ -28,19 +28,10 @@ fn view() -> LiveView {
         cpu_s: (0.0, 0.0),
     };
     view.take(2.0, &Event::Observed(&observed));
-    let (id, name, reason) = (7, "pid <7>", "it rests");
-    let moved = Moved {
-        id: id.into(),
-        name,
-        away: true,
-        bytes: [4096, 0],
-        processes: 1,
-        took_s: 0.1,
-        reason,
-        error: None,
-        dry_run: true,
-    };
-    view.take(2.0, &Event::Moved(&moved));
+    let (name, reason, stopped) = ("pid <7>", "it rests", Some("dry run".to_owned()));
+    let bytes = PerKind { anon: 4096.0, file: 0.0 };
+    let of = ActionEvent::of(ActionKind::PageOut, 7.into());
+    view.take(2.0, &Event::Acted(&ActionEvent { name, reason, stopped, bytes, took_s: 0.1, ..of }));
     view
 }
 
