@@ -347,3 +347,6 @@ impl Recorder {
         Ok(dir)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -14,24 +15,48 @@ use crate::clock::{Clock, TestClock};
 
 pub use crate::error::{Error, Result, UnlessGone};
 
+/// A change of a kernel file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileChange<'a> {
+    /// A value is written.
+    Write(&'a str),
+    /// A folder is made.
+    MakeDir,
+    /// A folder is removed.
+    RemoveDir,
+}
+
+/// A test's answer to a change of a kernel file; `None` has the change made.
+type Script = dyn Fn(&Path, FileChange<'_>) -> Option<io::Result<()>> + Send + Sync;
+
+#[derive(Clone)]
+struct Scripted(Arc<Script>);
+
+impl std::fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
 /// Where the kernel's files are, and whether they may be written.
 #[derive(Debug, Clone)]
 pub struct Kernel {
     root: PathBuf,
     dry_run: bool,
     clock: Clock,
+    script: Option<Scripted>,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
-        Self { root: "/".into(), dry_run: false, clock: Clock::Running }
+        Self { root: "/".into(), dry_run: false, clock: Clock::Running, script: None }
     }
 }
 
 impl Kernel {
     /// Kernel files below `root`: `/` on a real machine, a captured tree in tests.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), dry_run: false, clock: Clock::Running }
+        Self { root: root.into(), dry_run: false, clock: Clock::Running, script: None }
     }
 
     /// The same kernel with a test's clock.
@@ -39,6 +64,20 @@ impl Kernel {
     pub fn with_clock(mut self, clock: &TestClock) -> Self {
         self.clock = Clock::Test(clock.clone());
         self
+    }
+
+    /// The same kernel with a test's answers to changes, as only real kernel files give them: errors, files that appear.
+    #[must_use]
+    pub fn with_script(
+        mut self,
+        script: impl Fn(&Path, FileChange<'_>) -> Option<io::Result<()>> + Send + Sync + 'static,
+    ) -> Self {
+        self.script = Some(Scripted(Arc::new(script)));
+        self
+    }
+
+    fn answer(&self, path: &Path, change: FileChange<'_>) -> Option<io::Result<()>> {
+        self.script.as_ref().and_then(|Scripted(script)| script(path, change))
     }
 
     /// Nanoseconds on `CLOCK_MONOTONIC`, the clock of trace events.
@@ -143,6 +182,9 @@ impl Kernel {
             return Ok(());
         }
         let fail = |e| Error::new(format!("write '{}' to", value.trim_end()), path, e);
+        if let Some(answer) = self.answer(path, FileChange::Write(value)) {
+            return answer.map_err(fail);
+        }
         let mut file =
             OpenOptions::new().write(true).custom_flags(libc::O_CLOEXEC).open(self.path(path)).map_err(fail)?;
         file.write_all(value.as_bytes()).map_err(fail)
@@ -159,6 +201,9 @@ impl Kernel {
         }
         if self.dry_run {
             return Ok(());
+        }
+        if let Some(answer) = self.answer(&folder.join(name), FileChange::Write(value)) {
+            return answer.map_err(fail);
         }
         let opened = rustix::fs::openat(&dir, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
         File::from(opened.map_err(|e| fail(e.into()))?).write_all(value.as_bytes()).map_err(fail)
@@ -177,7 +222,8 @@ impl Kernel {
         if self.dry_run {
             return Ok(());
         }
-        std::fs::create_dir(self.path(path)).map_err(|e| Error::new("make", path, e))
+        let made = self.answer(path, FileChange::MakeDir).unwrap_or_else(|| std::fs::create_dir(self.path(path)));
+        made.map_err(|e| Error::new("make", path, e))
     }
 
     /// Removes a folder of the kernel's; one that is gone already is fine.
@@ -186,7 +232,8 @@ impl Kernel {
         if self.dry_run {
             return Ok(());
         }
-        match std::fs::remove_dir(self.path(path)) {
+        let removed = self.answer(path, FileChange::RemoveDir).unwrap_or_else(|| std::fs::remove_dir(self.path(path)));
+        match removed {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::new("remove", path, e)),
             _ => Ok(()),
         }
