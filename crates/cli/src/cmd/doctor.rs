@@ -1,10 +1,8 @@
 //! `lowtide doctor`: what this machine offers, how to get the rest, and what one refault costs here.
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use lowtide_kernel::caps::{self, Purpose};
 use lowtide_kernel::refault::{self, Medium, Refault};
 use lowtide_kernel::root::Kernel;
@@ -12,27 +10,21 @@ use lowtide_kernel::swap;
 use lowtide_kernel::zram::{Zram, ZramSetup};
 use lowtide_model::capability::{Capability, State};
 use lowtide_model::curve::MeasuredCosts;
-use lowtide_model::units::human_bytes;
 use serde::Serialize;
 
 use super::calibrate::{self, MonitorCost};
+use crate::output::terminal;
 use crate::session;
 use lowtide_engine::calibration;
 use lowtide_engine::failure::words as reason;
 use lowtide_engine::recording;
 use lowtide_engine::source;
+use lowtide_report::text::{Grid, Look, figure, whole_bytes};
 
 /// Bytes of the zram device that is set up for `--with-zram`.
 const ZRAM_BYTES: u64 = 128 << 20;
 /// The highest priority there is: the pages that are measured go to this device and to no other.
 const FILLED_FIRST: u16 = 32_767;
-/// Columns where there is no terminal to ask.
-const WIDTH: u16 = 100;
-/// From so many columns on, what a capability gives and how it was found stand side by side.
-const WIDE: u16 = 140;
-/// Columns of the longest mark, `blocked`, and of the blanks left and right of every cell.
-const MARK_WIDTH: u16 = 7;
-const PADDING: u16 = 2;
 
 /// Show what this machine offers, and how to enable the rest
 #[derive(Debug, clap::Args)]
@@ -87,10 +79,10 @@ struct Calibration {
     zram: Option<Refault>,
 }
 
-/// Looks at everything and prints it. What is missing is the answer, not an error.
+/// Probes the machine and prints the result; a missing capability is a result, not an error.
 ///
 /// # Errors
-/// If the answer cannot be printed, or signals cannot be held back while zram is swapped to.
+/// If the result cannot be printed, or signals cannot be blocked while zram is swapped to.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     let capabilities = caps::probe(&kernel);
@@ -113,16 +105,13 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<i32> {
         capabilities: capabilities.into_iter().map(row).collect(),
         calibration,
     };
-    let printed = if args.json {
-        serde_json::to_string_pretty(&diagnosis)? + "\n"
-    } else {
-        text(&diagnosis, Table::new().width().unwrap_or(WIDTH))
-    };
+    let printed =
+        if args.json { serde_json::to_string_pretty(&diagnosis)? + "\n" } else { text(&diagnosis, terminal()) };
     std::io::stdout().write_all(printed.as_bytes())?;
     Ok(0)
 }
 
-/// Measures everything that was asked for. With a signal that came meanwhile, instead of an answer that nobody waits for.
+/// Measures what was asked for, or returns the signal that came meanwhile.
 fn calibrate(
     kernel: &Kernel,
     dir: &Path,
@@ -150,7 +139,7 @@ fn calibrate(
     Ok((Some(answer), None))
 }
 
-/// Keeps the costs for records to come. A calibration that cannot be kept is an answer all the same.
+/// Keeps the costs for later records; it is no error if that fails.
 fn keep(calibration: &Calibration) {
     let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(Refault::both_ways_s);
     let costs = MeasuredCosts { swap_s: swap, disk_s: calibration.disk.mean_s };
@@ -172,106 +161,80 @@ fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
     Ok(own.unwrap_or_else(|| Refault::unmeasured(Medium::Swap, node, "the kernel paged nothing out to it".to_owned())))
 }
 
-/// The diagnosis for people, at most `width` columns wide.
-fn text(diagnosis: &Diagnosis, width: u16) -> String {
-    let mut out = String::new();
-    let count = |state| diagnosis.capabilities.iter().filter(|row| row.capability.state == state).count();
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "monitor: auto means {}", diagnosis.monitor.backend);
+/// The diagnosis for people.
+fn text(diagnosis: &Diagnosis, look: Look) -> String {
+    let mut out = format!("monitor: auto means {}\n", diagnosis.monitor.backend);
     for refusal in &diagnosis.monitor.refused {
-        let _ = writeln!(out, "         not {}: {}", refusal.backend, refusal.why);
+        out += &format!("         not {}: {}\n", refusal.backend, refusal.why);
     }
+    let count = |state| diagnosis.capabilities.iter().filter(|row| row.capability.state == state).count();
     let (yes, blocked, no) = (count(State::Yes), count(State::Blocked), count(State::No));
-    let _ = writeln!(out, "kernel:  {}, {yes} capabilities, {blocked} blocked, {no} missing", diagnosis.kernel);
-    let longest = diagnosis.capabilities.iter().map(|row| row.capability.name.len()).max();
-    let name_width = longest.and_then(|columns| u16::try_from(columns).ok()).unwrap_or(0);
+    out += &format!("kernel:  {}, {yes} capabilities, {blocked} blocked, {no} missing\n", diagnosis.kernel);
     for purpose in Purpose::ALL {
-        let rows: Vec<&Row> = diagnosis.capabilities.iter().filter(|row| row.purpose == Some(purpose)).collect();
-        let _ = writeln!(out, "\n{}\n{}", purpose.title(), table_of(&rows, width, name_width));
+        out += &format!("\n{}", grid_of(&diagnosis.capabilities, purpose).text(look));
     }
     if let Some(calibration) = &diagnosis.calibration {
-        let _ = writeln!(out, "\nmonitors against a known program\n{}", exactness(calibration, width));
-        let _ = writeln!(out, "\ncost of one refault\n{}", costs(calibration, width));
+        out += &format!("\n{}\n{}", exactness(calibration).text(look), costs(calibration).text(look));
     }
     out
 }
 
-fn plain(width: u16) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-    table
-}
-
-/// What is there, and what would make the rest be there. `name_width`: the same in all groups.
-fn table_of(rows: &[&Row], width: u16, name_width: u16) -> String {
-    let mut table = plain(width);
-    let fixed = |columns: u16| ColumnConstraint::LowerBoundary(Width::Fixed(columns));
-    table.set_constraints([fixed(MARK_WIDTH + PADDING), fixed(name_width + PADDING)]);
-    for Row { capability, .. } in rows {
+/// The capabilities for one purpose, and what enables those that are missing.
+fn grid_of(all: &[Row], purpose: Purpose) -> Grid {
+    let longest = all.iter().map(|row| row.capability.name.len()).max().unwrap_or(0);
+    let mut grid = Grid { remarks: true, ..Grid::new(purpose.title(), &["", "", ""]) };
+    for Row { capability, .. } in all.iter().filter(|row| row.purpose == Some(purpose)) {
         let mark = match capability.state {
             State::Yes => "yes",
             State::Blocked => "blocked",
             State::No => "no",
         };
-        let found = match capability.enable.as_str() {
-            "" => capability.how.clone(),
-            enable => format!("{}\nfix: {enable}", capability.how),
-        };
-        if width >= WIDE {
-            table.add_row([mark, capability.name, capability.gives, &found]);
-        } else {
-            table.add_row([mark, capability.name, &format!("{}\n{found}", capability.gives)]);
+        // All groups have the same columns.
+        let name = format!("{:longest$}", capability.name);
+        grid.row([name, format!("{mark:>7}"), capability.gives.to_owned()]);
+        let fix = (!capability.enable.is_empty()).then(|| format!("fix: {}", capability.enable));
+        for line in [Some(capability.how.clone()), fix].into_iter().flatten() {
+            grid.row([String::new(), String::new(), line]);
         }
     }
-    table.trim_fmt()
+    grid
 }
 
-fn exactness(calibration: &Calibration, width: u16) -> String {
-    let mut table = plain(width);
-    table.set_header(["", "known", "measured", "error", "±", "CPU", "memory", ""]);
-    let percent = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1} %"));
-    #[expect(clippy::cast_precision_loss, reason = "sizes for people")]
-    let size = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| human_bytes(bytes as f64));
+fn exactness(calibration: &Calibration) -> Grid {
+    let head = ["", "known", "measured", "error", "±", "CPU", "memory", ""];
+    let mut grid = Grid { remarks: true, ..Grid::new("monitors against a known program", &head) };
     for cost in &calibration.monitors {
-        table.add_row([
+        grid.row([
             cost.monitor.to_owned(),
-            size(Some(cost.known_bytes)),
-            size(cost.measured_bytes),
-            percent(cost.error_percent),
-            percent(cost.ci95_percent),
-            percent(cost.cpu_percent),
-            size(cost.own_peak_rss_bytes),
+            whole_bytes(Some(cost.known_bytes)),
+            whole_bytes(cost.measured_bytes),
+            figure(cost.error_percent, 1, " %"),
+            figure(cost.ci95_percent, 1, " %"),
+            figure(cost.cpu_percent, 1, " %"),
+            whole_bytes(cost.own_peak_rss_bytes),
             cost.why.clone(),
         ]);
     }
-    table.trim_fmt()
+    grid
 }
 
-fn costs(calibration: &Calibration, width: u16) -> String {
-    let mut table = plain(width);
-    table.set_header(["", "device", "median", "p95", "mean", "page out", "refaults", ""]);
-    let mut add = |medium: &str, refault: &Refault| {
+fn costs(calibration: &Calibration) -> Grid {
+    let head = ["", "device", "median", "p95", "mean", "page out", "refaults", ""];
+    let mut grid = Grid { remarks: true, ..Grid::new("cost of one refault", &head) };
+    let disk = std::iter::once(("disk", &calibration.disk));
+    let swap = calibration.swap.iter().flatten().map(|refault| ("swap", refault));
+    for (medium, refault) in disk.chain(swap).chain(calibration.zram.iter().map(|refault| ("zram", refault))) {
         let times = [refault.median_s, refault.p95_s, refault.mean_s, refault.out_s].map(latency);
-        let [median, p95, mean, out] = &times;
-        table.add_row([medium, &refault.device, median, p95, mean, out, &refault.samples.to_string(), &refault.note]);
-    };
-    add("disk", &calibration.disk);
-    for refault in calibration.swap.iter().flatten() {
-        add("swap", refault);
-    }
-    if let Some(refault) = &calibration.zram {
-        add("zram", refault);
+        let device = [medium.to_owned(), refault.device.clone()];
+        grid.row(device.into_iter().chain(times).chain([refault.samples.to_string(), refault.note.clone()]));
     }
     if calibration.swap.is_none() {
-        table.add_row(["swap", "-", "", "", "", "", "", "no swap device"]);
+        grid.row(["swap", "-", "", "", "", "", "", "no swap device"].map(str::to_owned));
     }
-    for column in table.column_iter_mut().skip(2).take(5) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.trim_fmt()
+    grid
 }
 
-/// Seconds as people say them when they are short: three digits in microseconds or milliseconds.
+/// Seconds with three digits, in microseconds or milliseconds.
 fn latency(seconds: Option<f64>) -> String {
     let Some(seconds) = seconds else { return "-".to_owned() };
     let (value, unit) = match seconds * 1e6 {
@@ -332,7 +295,7 @@ mod tests {
     #[test]
     fn the_monitor_comes_first_and_fixes_below_what_is_missing() {
         for width in [80, 200] {
-            let text = text(&diagnosis(), width);
+            let text = text(&diagnosis(), Look { width, ansi: false });
             assert!(text.starts_with("monitor: auto means smaps\n         not damon: no damon-paddr\n"), "{text}");
             let places: Vec<usize> =
                 ["\nmeasure\n", "fix: a kernel with CONFIG_DAMON_PADDR=y", "\nreclaim\n", "\nprotect\n"]
@@ -343,7 +306,7 @@ mod tests {
             assert!(text.contains("blocked") && text.contains("fix: boot with psi=1"), "{text}");
             assert!(text.contains("no swap device") && text.contains("72.1 us") && text.contains("8.30 ms"), "{text}");
             let longest = text.lines().map(|line| line.chars().count()).max();
-            assert!(longest <= Some(usize::from(width)), "{longest:?} of {width}: {text}");
+            assert!(longest <= Some(width), "{longest:?} of {width}: {text}");
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::session;
-use crate::top::screen;
-use crate::top::view::{self, Sort, View};
+use crate::top::view::{self, TopOrder, TopView};
+use crate::top::{screen, table};
 use lowtide_engine::agent::serve::client::Client;
 
 /// Show what the agent does
@@ -28,7 +28,7 @@ pub struct TopArgs {
     json: bool,
     /// Order of the workloads
     #[arg(long, value_enum, default_value = "memory")]
-    sort: Sort,
+    sort: TopOrder,
     /// File with the token that the agent requires
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
     let mut overview = client.overview()?;
     if watched {
         let signals = session::ending_signals()?;
-        screen::run(&client, View::new(overview, args.sort), &signals).context("top: the terminal")?;
+        screen::run(&client, TopView::new(overview, args.sort), &signals).context("top: the terminal")?;
         return Ok(0);
     }
     let mut out = io::stdout().lock();
@@ -70,7 +70,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
         writeln!(out, "{line}")?;
     }
     view::order(&mut overview.workloads, args.sort, false);
-    for line in view::table(&overview.workloads).lines(usize::MAX) {
+    for line in table::lines(view::table(&overview.workloads), usize::MAX) {
         writeln!(out, "{line}")?;
     }
     Ok(0)

@@ -1,5 +1,4 @@
-//! `lowtide top`: what the agent shows, in a terminal. [`view`] says what is to be seen and what
-//! a key does, and [`screen`] has the terminal.
+//! `lowtide top`: what the agent shows, in a terminal. [`view`] holds what is shown and what a key does, [`screen`] the terminal.
 
 pub mod screen;
 pub mod table;

@@ -1,4 +1,4 @@
-//! The terminal: drawn on, listened to, and given back as it was, however it ends.
+//! The terminal: drawn on, read, and restored however the command ends.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crossterm::terminal::{
 use crossterm::{execute, queue};
 use lowtide_kernel::sys::Signals;
 
-use super::view::{Key, Look, Next, View};
+use super::view::{Key, LineStyle, Next, TopView};
 use lowtide_engine::agent::serve::client::Client;
 
-/// The agent is asked so often.
+/// The agent is asked this often.
 const EVERY: Duration = Duration::from_secs(2);
-/// Signals are looked for so often while nobody types.
-const LOOK: Duration = Duration::from_millis(200);
+/// Signals are checked this often while no key is pressed.
+const CHECK: Duration = Duration::from_millis(200);
 
 /// The terminal, taken; given back when dropped.
 struct Taken;
@@ -29,7 +29,7 @@ impl Taken {
         enable_raw_mode()?;
         let taken = Self;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
-        // What a panic says would be lost with the other screen.
+        // The message of a panic would be lost with the alternate screen.
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             give_back();
@@ -50,30 +50,30 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// Shows a view until somebody ends it, by a key or a signal.
+/// Shows a view until a key or a signal ends it.
 ///
 /// # Errors
 /// If the terminal cannot be used.
-pub fn run(client: &Client, mut view: View, signals: &Signals) -> io::Result<()> {
+pub fn run(client: &Client, mut view: TopView, signals: &Signals) -> io::Result<()> {
     let _taken = Taken::take()?;
     let mut next = Instant::now() + EVERY;
     loop {
         draw(&mut view)?;
-        let wait = next.saturating_duration_since(Instant::now()).min(LOOK);
-        let mut told = Next::Draw;
+        let wait = next.saturating_duration_since(Instant::now()).min(CHECK);
+        let mut step = Next::Draw;
         if event::poll(wait)?
             && let Event::Key(pressed) = event::read()?
         {
             let page = usize::from(size()?.1).saturating_sub(4).max(1);
-            told = key(pressed).map_or(Next::Draw, |key| view.press(key, page));
+            step = key(pressed).map_or(Next::Draw, |key| view.press(key, page));
             if is_interrupt(pressed) {
-                told = Next::End;
+                step = Next::End;
             }
         }
-        if told == Next::End || signals.next()?.is_some() {
+        if step == Next::End || signals.next()?.is_some() {
             return Ok(());
         }
-        if told == Next::Ask || Instant::now() >= next {
+        if step == Next::Ask || Instant::now() >= next {
             draw(&mut view)?;
             ask(client, &mut view);
             next = Instant::now() + EVERY;
@@ -81,7 +81,7 @@ pub fn run(client: &Client, mut view: View, signals: &Signals) -> io::Result<()>
     }
 }
 
-fn ask(client: &Client, view: &mut View) {
+fn ask(client: &Client, view: &mut TopView) {
     let detail = view.open().map_or(Ok(None), |id| client.detail(id));
     match detail.and_then(|detail| Ok((client.overview()?, detail))) {
         Ok((overview, detail)) => view.take(overview, detail),
@@ -89,15 +89,15 @@ fn ask(client: &Client, view: &mut View) {
     }
 }
 
-fn draw(view: &mut View) -> io::Result<()> {
+fn draw(view: &mut TopView) -> io::Result<()> {
     let (width, height) = size()?;
     let mut out = io::stdout().lock();
     queue!(out, BeginSynchronizedUpdate)?;
     for (row, (line, look)) in (0..height).zip(view.screen(width.into(), height.into())) {
         let attribute = match look {
-            Look::Plain => Attribute::Reset,
-            Look::Head | Look::Bad => Attribute::Bold,
-            Look::Chosen => Attribute::Reverse,
+            LineStyle::Plain => Attribute::Reset,
+            LineStyle::Head | LineStyle::Bad => Attribute::Bold,
+            LineStyle::Chosen => Attribute::Reverse,
         };
         queue!(out, MoveTo(0, row), SetAttribute(attribute), Print(line), SetAttribute(Attribute::Reset))?;
         queue!(out, Clear(ClearType::UntilNewLine))?;

@@ -1,48 +1,28 @@
-//! Tables of a given width, for a terminal: figures stand under each other, and names give way.
+//! Tables that fit a terminal: names give way, from their beginning, as paths differ at the end.
 
+use lowtide_report::text::{Grid, Look, printable};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use lowtide_report::text::printable;
-
-/// A table. The first column is words that give way; the others are as wide as what they hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table<const N: usize> {
-    /// Heads.
-    pub head: [String; N],
-    /// Rows.
-    pub rows: Vec<[String; N]>,
-    /// Columns that hold words, set from the left.
-    pub words: [bool; N],
-}
-
-/// A name is cut no shorter.
+/// Names are cut no shorter.
 const NAME: usize = 12;
 
-impl<const N: usize> Table<N> {
-    /// Its lines, the head first; no wider than that if that can be.
-    #[must_use]
-    pub fn lines(&self, width: usize) -> Vec<String> {
-        let all = || std::iter::once(&self.head).chain(&self.rows);
-        let mut widths = [0; N];
-        for row in all() {
-            for (widest, cell) in widths.iter_mut().zip(row) {
-                *widest = (*widest).max(cell.width());
-            }
-        }
-        let others: usize = widths[1..].iter().map(|width| width + 2).sum();
-        widths[0] = widths[0].min(width.saturating_sub(others).max(NAME));
-        let line = |row: &[String; N]| {
-            let mut line = String::new();
-            for (at, cell) in row.iter().enumerate() {
-                let cell = cut(&harmless(cell), widths[at]);
-                let space = " ".repeat(widths[at].saturating_sub(cell.width()));
-                line += if at == 0 { "" } else { "  " };
-                line += &if self.words[at] { cell + &space } else { space + &cell };
-            }
-            line.trim_end().to_owned()
-        };
-        all().map(line).collect()
+/// The lines of a table whose first column is names, the head first.
+#[must_use]
+pub fn lines(mut grid: Grid, width: usize) -> Vec<String> {
+    let text = |grid: &Grid| {
+        let text = grid.text(Look { width: usize::from(u16::MAX), ansi: false });
+        text.lines().map(|line| line.strip_prefix("  ").unwrap_or(line).to_owned()).collect::<Vec<String>>()
+    };
+    grid.rows.iter_mut().for_each(|row| row[0] = harmless(&row[0]));
+    let all = text(&grid);
+    let excess = all.iter().map(|line| line.width()).max().unwrap_or(0).saturating_sub(width);
+    if excess == 0 {
+        return all;
     }
+    let longest = grid.rows.iter().map(|row| row[0].width()).max().unwrap_or(0);
+    let room = longest.saturating_sub(excess).max(NAME);
+    grid.rows.iter_mut().for_each(|row| row[0] = cut(&row[0], room));
+    text(&grid)
 }
 
 /// A text without what would steer a terminal, or turn around what is beside it.
@@ -52,7 +32,7 @@ fn harmless(text: &str) -> String {
     printable(text).chars().map(|c| if turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// The end of a text that is too long: paths differ there.
+/// The end of a text that is too long.
 fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -90,11 +70,11 @@ mod tests {
 
     #[test]
     fn figures_stand_under_each_other_and_names_give_way() {
-        let row = |cells: [&str; 3]| cells.map(String::from);
-        let rows = vec![row(["/a/long/name/of/something", "1.00 MiB", "x"]), row(["/日本\u{1b}[2J\u{202e}", "-", ""])];
-        let table = Table { head: row(["name", "size", "why"]), rows, words: [true, false, true] };
-        assert_eq!(table.lines(200)[1], "/a/long/name/of/something  1.00 MiB  x");
-        let narrow = table.lines(30);
+        let mut table = Grid { remarks: true, ..Grid::new("", &["name", "size", "why"]) };
+        table.row(["/a/long/name/of/something", "1.00 MiB", "x"].map(String::from));
+        table.row(["/日本\u{1b}[2J\u{202e}", "-", ""].map(String::from));
+        assert_eq!(lines(table.clone(), 200)[1], "/a/long/name/of/something  1.00 MiB  x");
+        let narrow = lines(table, 30);
         assert_eq!(narrow[1], "…e/of/something  1.00 MiB  x");
         assert!(!narrow[2].contains(['\u{1b}', '\u{202e}']));
         assert!(narrow.iter().all(|line| line.width() <= 30), "{narrow:?}");

@@ -1,16 +1,16 @@
-//! What `lowtide top` shows, and what a key does: no terminal, no clock, no questions asked.
+//! What `lowtide top` shows, and what a key does: without terminal, clock or connection.
 
-use lowtide_model::units::{Span, human_bytes};
+use lowtide_model::units::{Span, float, human_bytes, human_seconds};
 
 use unicode_width::UnicodeWidthStr;
 
-use super::table::{Table, fit};
-use lowtide_engine::agent::serve::api::{ActionTaken, AgentStatus, Detail, Overview, WorkloadRow};
-use lowtide_report::text::{bytes, figure, printable, wrap};
+use super::table::{fit, lines};
+use lowtide_engine::agent::serve::api::{ActionTaken, Detail, Overview, WorkloadRow, AgentStatus};
+use lowtide_report::text::{Grid, bytes, figure, printable, wrap};
 
 /// By what rows are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sort {
+pub enum TopOrder {
     /// Memory in use
     Memory,
     /// Working set
@@ -25,7 +25,7 @@ pub enum Sort {
     Name,
 }
 
-impl Sort {
+impl TopOrder {
     /// The key that asks for it.
     fn of(key: char) -> Option<Self> {
         Some(match key {
@@ -53,12 +53,12 @@ impl Sort {
 }
 
 /// Puts rows in order; what is not known comes last, however it is turned.
-pub fn order(rows: &mut [WorkloadRow], sort: Sort, reverse: bool) {
+pub fn order(rows: &mut [WorkloadRow], sort: TopOrder, reverse: bool) {
     rows.sort_by(|a, b| {
         let by_name = || a.name.cmp(&b.name);
         let turned = |order: std::cmp::Ordering| if reverse { order.reverse() } else { order };
         match (sort, sort.figure(a), sort.figure(b)) {
-            (Sort::Name, ..) => turned(by_name()),
+            (TopOrder::Name, ..) => turned(by_name()),
             (_, Some(x), Some(y)) => turned(y.total_cmp(&x)).then_with(by_name),
             (_, x, y) => y.is_some().cmp(&x.is_some()).then_with(by_name),
         }
@@ -67,11 +67,12 @@ pub fn order(rows: &mut [WorkloadRow], sort: Sort, reverse: bool) {
 
 /// The table of all workloads.
 #[must_use]
-pub fn table(rows: &[WorkloadRow]) -> Table<8> {
+pub fn table(rows: &[WorkloadRow]) -> Grid {
     let head = ["workload", "policy", "memory", "working set", "cold", "saved net", "pressure", "brake"];
-    let cells = |row: &WorkloadRow| {
+    let mut grid = Grid { remarks: true, ..Grid::new("", &head) };
+    for row in rows {
         let brakes: Vec<&str> = row.brakes.iter().map(|held| held.brake.as_str()).collect();
-        [
+        grid.row([
             row.name.clone(),
             row.policy.clone(),
             human_bytes(row.memory_bytes),
@@ -80,10 +81,9 @@ pub fn table(rows: &[WorkloadRow]) -> Table<8> {
             bytes(row.saved_net_bytes),
             figure(row.pressure_percent, 2, " %"),
             brakes.join(","),
-        ]
-    };
-    let words = [true, true, false, false, false, false, false, true];
-    Table { head: head.map(String::from), rows: rows.iter().map(cells).collect(), words }
+        ]);
+    }
+    grid
 }
 
 /// The agent itself, in a few lines.
@@ -94,8 +94,7 @@ pub fn about(agent: &AgentStatus, workloads: usize) -> Vec<String> {
         (_, true) => "dry run: takes nothing".to_owned(),
         _ => "acting".to_owned(),
     };
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let own = human_bytes(agent.rss_bytes as f64);
+    let own = human_bytes(float(agent.rss_bytes));
     let mut lines = vec![
         format!("lowtide agent {}: {mode}; {workloads} workloads", agent.version),
         format!(
@@ -103,7 +102,7 @@ pub fn about(agent: &AgentStatus, workloads: usize) -> Vec<String> {
             figure(agent.cpu_percent, 2, " %"),
             agent.cpu_watching_s,
             agent.cpu_evicting_s,
-            lowtide_model::units::human_seconds(agent.now_s),
+            human_seconds(agent.now_s),
         ),
     ];
     let held = agent.brakes.iter().map(|held| format!("policy {} is held by brake {}", held.policy, held.brake));
@@ -118,26 +117,20 @@ fn age(seconds: f64) -> String {
 /// The tide curve as a table.
 fn curve(detail: &Detail) -> Vec<String> {
     let Some(tide) = &detail.curve else {
-        return vec![format!("no tide curve: {}", detail.curve_missing.as_deref().unwrap_or("too little was seen"))];
+        return vec![format!("no tide curve: {}", detail.curve_missing.as_deref().unwrap_or("too few readings yet"))];
     };
     let head = ["idle for", "anonymous", "file", "kept", "anonymous back", "file back", "slowdown", "from", "to"];
-    let row = |point: &lowtide_engine::agent::serve::api::TidePoint| {
+    let mut grid = Grid::new("", &head);
+    for point in &tide.points {
         let sizes = [point.anon_cold_bytes, point.file_cold_bytes, point.kept_bytes].map(human_bytes);
         let back = [point.anon_back_bytes_per_s, point.file_back_bytes_per_s].map(|rate| human_bytes(rate) + "/s");
         let slowdown = [point.slowdown_percent, point.slowdown_low_percent, point.slowdown_high_percent];
-        let [anon, file, kept] = sizes;
-        let [anon_back, file_back] = back;
-        let [at, low, high] = slowdown.map(|share| figure(Some(share), 2, " %"));
-        [age(point.age_s), anon, file, kept, anon_back, file_back, at, low, high]
-    };
-    let words = [true, false, false, false, false, false, false, false, false];
-    let table = Table { head: head.map(String::from), rows: tide.points.iter().map(row).collect(), words };
-    let span = lowtide_model::units::human_seconds(tide.span_s);
-    let mut lines = vec![format!(
-        "What would be gone, and what that would cost, if all that is idle for so long went (last {span})"
-    )];
-    lines.extend(table.lines(usize::MAX));
-    lines
+        let slowdown = slowdown.map(|share| figure(Some(share), 2, " %"));
+        grid.row(std::iter::once(age(point.age_s)).chain(sizes).chain(back).chain(slowdown));
+    }
+    let span = human_seconds(tide.span_s);
+    let title = format!("What would be reclaimed, and its cost, if everything idle for so long were (last {span})");
+    std::iter::once(title).chain(lines(grid, usize::MAX)).collect()
 }
 
 fn action(action: &ActionTaken, now_s: f64) -> String {
@@ -145,7 +138,7 @@ fn action(action: &ActionTaken, now_s: f64) -> String {
     let asked = asked.map_or_else(String::new, |asked| format!(" of {}", human_bytes(asked)));
     let stopped = action.stopped.as_ref().map_or_else(String::new, |why| format!(" (cut short: {why})"));
     let got = human_bytes(action.anon_bytes + action.file_bytes);
-    let ago = lowtide_model::units::human_seconds(now_s - action.t_s);
+    let ago = human_seconds(now_s - action.t_s);
     format!("{ago:>7} ago  {:<7}  {got:>8}{asked}: {}{stopped}", action.what, action.reason)
 }
 
@@ -177,7 +170,7 @@ pub fn of_one(detail: &Detail, width: usize) -> Vec<String> {
     lines.push(String::new());
     lines.push("Actions, newest first".to_owned());
     if detail.actions.is_empty() {
-        lines.push("nothing was done to it yet".to_owned());
+        lines.push("none yet".to_owned());
     }
     lines.extend(detail.actions.iter().map(|of| action(of, detail.now_s)));
     let broken = |(at, line): (usize, &String)| -> Vec<String> {
@@ -216,17 +209,17 @@ pub enum Key {
 /// What a key leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The screen is drawn anew.
+    /// The screen is drawn again.
     Draw,
     /// The agent is asked at once.
     Ask,
-    /// It is over.
+    /// The command ends.
     End,
 }
 
 /// How a line looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum LineStyle {
     /// As it is.
     Plain,
     /// A head.
@@ -237,13 +230,13 @@ pub enum Look {
     Bad,
 }
 
-/// What is shown, and where in it one is.
+/// What is shown, and which part of it.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct TopView {
     overview: Overview,
     detail: Option<Detail>,
     lost: Option<String>,
-    sort: Sort,
+    sort: TopOrder,
     reverse: bool,
     /// Id of the row that keys act on.
     chosen: Option<String>,
@@ -256,10 +249,10 @@ const HELP: &str =
     "m memory  w working set  c cold  s saved  p pressure  n name  r reverse  ↑↓ Enter one workload  q end";
 const HELP_ONE: &str = "↑↓ scroll  Esc back  q end";
 
-impl View {
-    /// Of what an agent said.
+impl TopView {
+    /// A view of an agent's answer.
     #[must_use]
-    pub fn new(overview: Overview, sort: Sort) -> Self {
+    pub fn new(overview: Overview, sort: TopOrder) -> Self {
         let mut view = Self {
             overview: Overview { workloads: Vec::new(), ..overview.clone() },
             detail: None,
@@ -274,16 +267,16 @@ impl View {
         view
     }
 
-    /// Id of the workload that is to be asked about.
+    /// Id of the workload that is shown alone.
     #[must_use]
     pub fn open(&self) -> Option<&str> {
         self.chosen.as_deref().filter(|_| self.open)
     }
 
-    /// Takes in what the agent said now.
+    /// Takes the newest answer.
     pub fn take(&mut self, overview: Overview, detail: Option<Detail>) {
         (self.overview, self.lost) = (overview, None);
-        // What is gone stays as it was last, while somebody looks at it.
+        // A workload that is gone is shown as it was last.
         self.detail = detail.or(self.detail.take().filter(|_| self.open));
         order(&mut self.overview.workloads, self.sort, self.reverse);
         if self.chosen.is_none() {
@@ -311,7 +304,7 @@ impl View {
                 return Next::Ask;
             }
             Key::Letter('r') if !self.open => self.reverse = !self.reverse,
-            Key::Letter(letter) if !self.open => match Sort::of(letter) {
+            Key::Letter(letter) if !self.open => match TopOrder::of(letter) {
                 Some(sort) => (self.sort, self.reverse) = (sort, false),
                 None => return Next::Draw,
             },
@@ -328,52 +321,53 @@ impl View {
     }
 
     /// The lines of a screen of that size.
-    pub fn screen(&mut self, width: usize, height: usize) -> Vec<(String, Look)> {
-        let mut lines: Vec<(String, Look)> = about(&self.overview.agent, self.overview.workloads.len())
+    pub fn screen(&mut self, width: usize, height: usize) -> Vec<(String, LineStyle)> {
+        let mut lines: Vec<(String, LineStyle)> = about(&self.overview.agent, self.overview.workloads.len())
             .into_iter()
-            .map(|line| (line, Look::Plain))
+            .map(|line| (line, LineStyle::Plain))
             .collect();
-        lines.extend(self.lost.iter().map(|why| (format!("no answer: {why}"), Look::Bad)));
+        lines.extend(self.lost.iter().map(|why| (format!("no answer: {why}"), LineStyle::Bad)));
         let room = height.saturating_sub(lines.len() + 1);
         if self.open {
             self.one(&mut lines, width, room)
         } else {
             self.all(&mut lines, width, room)
         }
-        lines.resize(height.saturating_sub(1), (String::new(), Look::Plain));
-        lines.push(((if self.open { HELP_ONE } else { HELP }).to_owned(), Look::Head));
+        lines.resize(height.saturating_sub(1), (String::new(), LineStyle::Plain));
+        lines.push(((if self.open { HELP_ONE } else { HELP }).to_owned(), LineStyle::Head));
         lines.into_iter().map(|(line, look)| (fit(&line, width), look)).collect()
     }
 
-    fn one(&mut self, lines: &mut Vec<(String, Look)>, width: usize, room: usize) {
+    fn one(&mut self, lines: &mut Vec<(String, LineStyle)>, width: usize, room: usize) {
         let Some(detail) = &self.detail else {
-            lines.push(("asking the agent …".to_owned(), Look::Plain));
+            lines.push(("asking the agent …".to_owned(), LineStyle::Plain));
             return;
         };
-        let mut all: Vec<(String, Look)> = of_one(detail, width).into_iter().map(|line| (line, Look::Plain)).collect();
+        let mut all: Vec<(String, LineStyle)> =
+            of_one(detail, width).into_iter().map(|line| (line, LineStyle::Plain)).collect();
         if let Some(name) = all.first_mut() {
-            name.1 = Look::Head;
+            name.1 = LineStyle::Head;
         }
         if self.at().is_none() {
-            all.insert(0, ("this workload is gone; what is shown is what was last known of it".to_owned(), Look::Bad));
+            all.insert(0, ("this workload is gone; these are its last readings".to_owned(), LineStyle::Bad));
         }
         self.first = self.first.min(all.len().saturating_sub(room));
         lines.extend(all.into_iter().skip(self.first).take(room));
     }
 
-    fn all(&mut self, lines: &mut Vec<(String, Look)>, width: usize, room: usize) {
+    fn all(&mut self, lines: &mut Vec<(String, LineStyle)>, width: usize, room: usize) {
         if self.overview.workloads.is_empty() {
             let none = "no workloads: none of the cgroups that the agent's file names is there";
-            lines.push((none.to_owned(), Look::Plain));
+            lines.push((none.to_owned(), LineStyle::Plain));
             return;
         }
-        let mut all = table(&self.overview.workloads).lines(width).into_iter();
-        lines.extend(all.next().map(|head| (head, Look::Head)));
+        let mut all = self::lines(table(&self.overview.workloads), width).into_iter();
+        lines.extend(all.next().map(|head| (head, LineStyle::Head)));
         let (at, shown) = (self.at(), room.saturating_sub(1).max(1));
         let chosen = at.unwrap_or(0);
         // The row that keys act on stays on the screen.
         self.first = self.first.clamp((chosen + 1).saturating_sub(shown), chosen);
-        let look = |number: usize| if Some(number) == at { Look::Chosen } else { Look::Plain };
+        let look = |number: usize| if Some(number) == at { LineStyle::Chosen } else { LineStyle::Plain };
         lines.extend(all.enumerate().skip(self.first).take(shown).map(|(number, line)| (line, look(number))));
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use lowtide_engine::agent::serve::api::{AgeSeries, Held, SCHEMA, Tide, TidePoint};
+use lowtide_engine::agent::serve::api::{AgeSeries, Held, TidePoint, SCHEMA, Tide};
 
 fn row(name: &str, memory: f64, cold: Option<f64>) -> WorkloadRow {
     WorkloadRow {
@@ -69,7 +69,7 @@ fn detail(row: &WorkloadRow) -> Detail {
     }
 }
 
-fn names(view: &mut View) -> Vec<(String, Look)> {
+fn names(view: &mut TopView) -> Vec<(String, LineStyle)> {
     let rows = view.screen(100, 20).into_iter().filter(|(line, _)| line.starts_with('/'));
     rows.map(|(line, look)| (line.split(' ').next().unwrap().to_owned(), look)).collect()
 }
@@ -77,8 +77,8 @@ fn names(view: &mut View) -> Vec<(String, Look)> {
 #[test]
 fn keys_order_rows_and_move_among_them() {
     let rows = [row("a", 1.0, Some(5.0)), row("b", 3.0, None), row("c", 2.0, Some(9.0))];
-    let mut view = View::new(overview(&rows), Sort::Memory);
-    let order = |view: &mut View| names(view).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let mut view = TopView::new(overview(&rows), TopOrder::Memory);
+    let order = |view: &mut TopView| names(view).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert_eq!(order(&mut view), ["/b", "/c", "/a"]);
     assert_eq!(view.press(Key::Letter('c'), 5), Next::Draw);
     assert_eq!(order(&mut view), ["/c", "/a", "/b"], "what is not known comes last");
@@ -86,24 +86,25 @@ fn keys_order_rows_and_move_among_them() {
     assert_eq!(order(&mut view), ["/a", "/c", "/b"]);
     view.press(Key::Home, 5);
     view.press(Key::Down, 5);
-    assert_eq!(names(&mut view)[1], ("/c".to_owned(), Look::Chosen));
+    assert_eq!(names(&mut view)[1], ("/c".to_owned(), LineStyle::Chosen));
     // It is the workload that is chosen, not the place.
     view.press(Key::Letter('n'), 5);
-    assert_eq!(names(&mut view)[2], ("/c".to_owned(), Look::Chosen));
+    assert_eq!(names(&mut view)[2], ("/c".to_owned(), LineStyle::Chosen));
     view.press(Key::PageDown, 5);
-    assert_eq!(names(&mut view)[2].1, Look::Chosen, "there is nothing below the last");
+    assert_eq!(names(&mut view)[2].1, LineStyle::Chosen, "there is nothing below the last");
     assert_eq!(view.press(Key::Letter('q'), 5), Next::End);
 }
 
 #[test]
 fn a_workload_opens_with_its_curve_and_actions_and_may_go_away() {
     let rows = [row("a", 1.0, None)];
-    let mut view = View::new(overview(&rows), Sort::Memory);
+    let mut view = TopView::new(overview(&rows), TopOrder::Memory);
     assert_eq!(view.open(), None);
     assert_eq!(view.press(Key::Enter, 5), Next::Ask);
     assert_eq!(view.open(), Some("a"));
     view.take(overview(&rows), Some(detail(&rows[0])));
-    let text = |view: &mut View| view.screen(120, 30).iter().map(|(line, _)| line.clone() + "\n").collect::<String>();
+    let text =
+        |view: &mut TopView| view.screen(120, 30).iter().map(|(line, _)| line.clone() + "\n").collect::<String>();
     let shown = text(&mut view);
     for part in
         ["30s", "2.00 MiB", "4.00 KiB/s", "0.50 %", "60.0 s ago  stow", "it rests\u{fffd}[2J (cut short: dry run)"]
@@ -122,7 +123,7 @@ fn a_workload_opens_with_its_curve_and_actions_and_may_go_away() {
 #[test]
 fn a_screen_is_as_large_as_the_terminal_whatever_that_is() {
     let rows: Vec<WorkloadRow> = (0..50).map(|number| row(&format!("日本{number}"), f64::from(number), None)).collect();
-    let mut view = View::new(overview(&rows), Sort::Memory);
+    let mut view = TopView::new(overview(&rows), TopOrder::Memory);
     for (width, height) in [(0, 0), (1, 1), (20, 3), (80, 24), (300, 100)] {
         for key in [Key::End, Key::Enter, Key::PageDown, Key::Back, Key::Home] {
             view.press(key, height);
@@ -132,5 +133,5 @@ fn a_screen_is_as_large_as_the_terminal_whatever_that_is() {
         }
     }
     view.press(Key::End, 10);
-    assert!(view.screen(80, 10).iter().any(|(_, look)| *look == Look::Chosen), "what is chosen is on the screen");
+    assert!(view.screen(80, 10).iter().any(|(_, look)| *look == LineStyle::Chosen), "what is chosen is on the screen");
 }
