@@ -85,7 +85,7 @@ fn budget(record: PathBuf, slowdown: f64, swap: Option<bool>) -> PyResult<String
         None => budgets::sure_swap(std::slice::from_ref(&record)).map_err(wrong)?,
     };
     let question = Question { slowdown: Share(slowdown), below: Below::of_swap(swap) };
-    let told = budgets::tell(&record, question).map_err(wrong)?;
+    let told = budgets::of_record(&record, question).map_err(wrong)?;
     serde_json::to_string(&told.budgets).map_err(failed)
 }
 

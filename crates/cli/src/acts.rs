@@ -88,7 +88,7 @@ impl SwapTo {
 
 /// What schemes can act on.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach {
+pub struct SchemeReach {
     /// The whole system.
     pub system: bool,
     /// A memory cgroup of the target's own.
@@ -105,7 +105,7 @@ impl Acts {
         options: &mut RecordOptions,
         kernel: &Kernel,
         journal: &Journal,
-        Reach { system, cgroup }: Reach,
+        SchemeReach { system, cgroup }: SchemeReach,
     ) -> anyhow::Result<Option<Zram>> {
         if !self.schemes.is_empty() {
             let (operations, features) = offered(options, kernel, journal);

@@ -1,39 +1,40 @@
-//! What records say of a program's need: one by one, and for the nodes that its ranks ran on.
+//! The budgets of records: of each record, and of the nodes on which its program's ranks ran.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use lowtide_engine::failure;
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_model::bottom_line::BottomLine;
-use lowtide_model::budget::nodes::{self, Node, Rank, Skew};
 use lowtide_model::budget::{Budget, Known, Mechanism, OwnBudgets, budgets, by};
 use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
 use lowtide_model::meta::{DURATION, Meta};
 use lowtide_model::task::Task;
-use lowtide_model::units::{Share, human_bytes};
-use serde::Serialize;
+use lowtide_model::units::{Share, float, human_bytes};
 
-use crate::verify::{self, Verified};
-use lowtide_engine::failure;
 use lowtide_record::{Record, StoreError};
 
+use crate::verify::{self, Verified};
+
+mod answer;
 pub mod emit;
 pub mod tables;
 
-/// Programs that are known by what they are given.
+pub use answer::{BudgetAnswer, RankedRun};
+
+/// Programs that are known by the script they run.
 const INTERPRETERS: [&str; 9] = ["sh", "bash", "python", "perl", "Rscript", "julia", "ruby", "node", "java"];
 
-/// What takes the pages that a budget has no room for.
+/// Where the pages go that a budget has no room for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Below {
-    /// Nothing but the files that file pages are of: anonymous memory stays.
+    /// File pages to their files; anonymous memory stays.
     Nothing,
     /// Swap of so many bytes.
     Swap(u64),
-    /// Slower memory; seconds until a page is back from it.
+    /// Slower memory; seconds of a refault from it.
     Slower(f64),
 }
 
@@ -54,14 +55,13 @@ impl Below {
     fn room(self) -> f64 {
         match self {
             Self::Nothing => 0.0,
-            // More than there is of any memory stands for as much as it takes.
-            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-            Self::Swap(bytes) if bytes < u64::MAX => bytes as f64,
+            // u64::MAX: as much as it takes.
+            Self::Swap(bytes) if bytes < u64::MAX => float(bytes),
             _ => f64::INFINITY,
         }
     }
 
-    /// What a page costs that comes back, on a machine with these costs.
+    /// The costs of refaults, on a machine with these measured costs.
     fn costs(self, measured: &MeasuredCosts) -> RefaultCosts {
         match self {
             // File pages are moved there as well.
@@ -76,7 +76,7 @@ impl Below {
 pub struct Question {
     /// Share of the time that may be lost.
     pub slowdown: Share,
-    /// What takes the rest.
+    /// Where the other pages go.
     pub below: Below,
 }
 
@@ -85,30 +85,29 @@ impl fmt::Display for Question {
         write!(f, "at most {} slower, ", self.slowdown)?;
         match self.below {
             Below::Nothing => f.write_str("without swap"),
-            #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-            Below::Swap(bytes) if bytes < u64::MAX => write!(f, "with {} of swap", human_bytes(bytes as f64)),
+            Below::Swap(bytes) if bytes < u64::MAX => write!(f, "with {} of swap", human_bytes(float(bytes))),
             Below::Swap(_) => f.write_str("with swap"),
             Below::Slower(seconds) => write!(f, "the rest in slower memory, {:.1} us a page", 1e6 * seconds),
         }
     }
 }
 
-/// What one record says.
+/// The budgets of one record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordBudget {
     /// Its folder.
     pub record: PathBuf,
     /// What ran.
     pub argv: Vec<String>,
-    /// When it started, seconds since 1970, and for how many seconds it ran.
+    /// When it started, seconds since 1970.
     pub started_s: f64,
-    /// See above.
+    /// Seconds it ran.
     pub runtime_s: f64,
     /// Which rank it was.
     pub task: Option<Task>,
-    /// What kind of node it ran on.
+    /// The kind of node it ran on.
     pub class: String,
-    /// Why it may have needed more, if it had gone on.
+    /// Why it might have needed more, if it had run longer.
     pub cut_short: Option<String>,
     /// Its bottom line.
     pub bottom_line: BottomLine,
@@ -129,7 +128,7 @@ impl RecordBudget {
         by(mechanism, &self.budgets).map(|budget| budget.bytes)
     }
 
-    /// The program, whatever it was given to work on.
+    /// The program without its arguments.
     fn program(&self) -> String {
         let base = |word: &String| Path::new(word).file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = self.argv.first().map(base).unwrap_or_default();
@@ -167,8 +166,8 @@ pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
     all
 }
 
-/// Bytes of swap that a number may count on by itself: available when the records were made, and here. Where it is not there, a limit
-/// that counts on it kills.
+/// Bytes of swap that a budget may count on: available when the records were made, and here. A limit that counts on swap that
+/// is not there kills.
 ///
 /// # Errors
 /// If there is no record.
@@ -182,33 +181,33 @@ pub fn sure_swap(records: &[PathBuf]) -> anyhow::Result<u64> {
     Ok(least)
 }
 
-/// What a record says: what was verified counts for more than what is predicted.
+/// The budgets of a record: a verified one replaces the predicted one.
 ///
 /// # Errors
 /// If there is no record.
-pub fn tell(dir: &Path, question: Question) -> anyhow::Result<RecordBudget> {
-    let mut told = predicted(dir, question)?;
+pub fn of_record(dir: &Path, question: Question) -> anyhow::Result<RecordBudget> {
+    let mut all = predicted(dir, question)?;
     let verified = verify::verified(dir);
-    // What held with more swap, or with slower memory, says nothing of less.
+    // A budget that held with more swap need not hold with less, nor with slower memory.
     let enough = |one: &Verified| match question.below {
         Below::Nothing => !one.swap,
         Below::Swap(bytes) => one.swap_bytes.is_some_and(|swap| 0 < swap && swap <= bytes),
         Below::Slower(_) => false,
     };
     let same = |one: &&Verified| enough(one) && one.slowdown.total_cmp(&question.slowdown.0).is_eq();
-    let own = told.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
+    let own = all.budgets.iter_mut().find(|budget| budget.mechanism == Mechanism::Lowtide);
     if let (Some(own), Some(verified)) = (own, verified.iter().find(same)) {
         if own.bytes != verified.bytes {
-            // What it is made of was told of another.
+            // The parts are those of the predicted budget.
             *own = Budget { heap_bytes: None, file_bytes: None, other_bytes: None, headroom_bytes: None, ..*own };
             own.interval_bytes = None;
         }
         (own.bytes, own.verified) = (verified.bytes, true);
     }
-    Ok(told)
+    Ok(all)
 }
 
-/// What a record predicts.
+/// The predicted budgets of a record.
 ///
 /// # Errors
 /// If there is no record.
@@ -234,14 +233,15 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
         phases: &phases,
         costs: question.below.costs(&meta.refault_costs),
     };
-    // The bottom line is that of the machine of the record, whatever is asked: the report says the same.
+    // The bottom line is for the machine of the record, whatever is asked, as in the report.
     let Known { costs, swap_bytes, .. } = Known::of(meta, &rows);
     let recorded = Known { costs, swap_bytes, ..known };
     let own = OwnBudgets::of(&recorded, question.slowdown.0);
     let same = known.swap_bytes == swap_bytes && known.costs == costs;
     let asked = if same { own } else { OwnBudgets::of(&known, question.slowdown.0) };
     let last_s = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
-    let told = RecordBudget {
+    record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
+    Ok(RecordBudget {
         record: dir.to_path_buf(),
         argv: meta.command.clone(),
         started_s: meta.started_unix_s,
@@ -251,15 +251,12 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
         cut_short: cut_short(meta),
         bottom_line: BottomLine::of(&recorded, &own),
         budgets: budgets(&known, &asked),
-    };
-    record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
-    Ok(told)
+    })
 }
 
-/// The kind of a node: what jobs are sent to it by, and how large it is.
+/// The kind of a node: its partition, CPUs and memory.
 fn class(meta: &Meta) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "a size of memory")]
-    let memory = human_bytes(meta.host.memory_bytes as f64);
+    let memory = human_bytes(float(meta.host.memory_bytes));
     let partition = meta.task.as_ref().and_then(|task| task.partition.as_ref());
     let partition = partition.map_or_else(String::new, |name| format!("{name}: "));
     format!("{partition}{} CPUs, {memory}", meta.host.cpus)
@@ -268,142 +265,12 @@ fn class(meta: &Meta) -> String {
 fn cut_short(meta: &Meta) -> Option<String> {
     match &meta.end {
         None => Some("its record has no end".to_owned()),
-        // It was to be ended then.
+        // Its end was asked for.
         Some(end) if end.reason == DURATION => None,
         Some(end) if end.reason == "ended" => failure::ended(end.exit_code.or(Some(0))),
         Some(end) if end.reason == "disk full" => Some("its record ended when the disk was full".to_owned()),
         Some(_) => None,
     }
-}
-
-/// What all records together say.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BudgetAnswer {
-    /// Each of them.
-    pub told: Vec<RecordBudget>,
-    /// What each node has to have; a program that ran alone is one of its own.
-    pub nodes: Vec<Node>,
-    /// Of each kind of budget the largest that any node has to have.
-    pub largest: Vec<Budget>,
-    /// What was asked.
-    pub question: Question,
-}
-
-/// The ranks of one run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RankedRun {
-    /// What tells it apart.
-    pub run: String,
-    /// How many ranks it had.
-    pub ranks: u32,
-    /// Those that there are no records of.
-    pub missing: Vec<u32>,
-    /// How unevenly they need memory; places are those of the records.
-    pub skew: Option<Skew>,
-}
-
-impl BudgetAnswer {
-    /// Puts records together.
-    #[must_use]
-    pub fn of(told: Vec<RecordBudget>, question: Question) -> Self {
-        let rank = |one| {
-            let RecordBudget { task, class, started_s, runtime_s, budgets, .. }: &RecordBudget = one;
-            Rank { task: task.as_ref(), class, ran_s: [*started_s, started_s + runtime_s], budgets }
-        };
-        let nodes = nodes::nodes(&told.iter().map(rank).collect::<Vec<_>>());
-        let largest = largest(nodes.iter().flat_map(|node| &node.budgets));
-        Self { told, nodes, largest, question }
-    }
-
-    /// One of the largest.
-    #[must_use]
-    pub fn budget(&self, mechanism: Mechanism) -> Option<&Budget> {
-        by(mechanism, &self.largest)
-    }
-
-    /// Whether several ranks were told of.
-    #[must_use]
-    pub fn has_ranks(&self) -> bool {
-        self.told.iter().any(|one| one.task.as_ref().is_some_and(|task| task.ranks > 1))
-    }
-
-    /// What nodes of each kind have to have.
-    #[must_use]
-    pub fn classes(&self) -> BTreeMap<&str, Vec<Budget>> {
-        let mut all: BTreeMap<&str, Vec<&Budget>> = BTreeMap::new();
-        self.nodes.iter().for_each(|node| all.entry(&node.class).or_default().extend(&node.budgets));
-        all.into_iter().map(|(class, budgets)| (class, largest(budgets.into_iter()))).collect()
-    }
-
-    /// The runs that had several ranks.
-    #[must_use]
-    pub fn runs(&self) -> Vec<RankedRun> {
-        let mut all: BTreeMap<&str, Vec<(usize, &RecordBudget, &Task)>> = BTreeMap::new();
-        for (place, one) in self.told.iter().enumerate() {
-            if let Some(task) = one.task.as_ref().filter(|task| task.ranks > 1) {
-                all.entry(&task.run).or_default().push((place, one, task));
-            }
-        }
-        let run = |(run, members): (&str, Vec<(usize, &RecordBudget, &Task)>)| {
-            let tasks: Vec<&Task> = members.iter().map(|(.., task)| *task).collect();
-            let needs = members.iter().filter_map(|(place, one, _)| Some((*place, one.bytes(Mechanism::Lowtide)?)));
-            let needs: Vec<(usize, u64)> = needs.collect();
-            RankedRun {
-                run: run.to_owned(),
-                ranks: tasks.iter().map(|task| task.ranks).max().unwrap_or(0),
-                missing: nodes::missing(&tasks),
-                skew: nodes::skew(&needs),
-            }
-        };
-        all.into_iter().map(run).collect()
-    }
-
-    /// Why it may be wrong; a sentence each.
-    #[must_use]
-    pub fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
-        // Ranks of one run may well be of several programs.
-        let mut programs: BTreeMap<String, &str> = BTreeMap::new();
-        for one in &self.told {
-            let run = one.task.as_ref().map_or("", |task| task.run.as_str());
-            let known = programs.values().any(|other| !run.is_empty() && *other == run);
-            if !known {
-                programs.insert(one.program(), run);
-            }
-        }
-        if programs.len() > 1 {
-            let names: Vec<&str> = programs.keys().map(String::as_str).collect();
-            doubts.push(format!("these are records of different programs: {}", names.join("; ")));
-        }
-        for run in self.runs().into_iter().filter(|run| !run.missing.is_empty()) {
-            let missing: Vec<String> = run.missing.iter().take(8).map(ToString::to_string).collect();
-            let more = if run.missing.len() > 8 { ", ..." } else { "" };
-            doubts.push(format!(
-                "{}: no records of {} of its {} ranks ({}{more}): their nodes need more than is told here",
-                run.run,
-                run.missing.len(),
-                run.ranks,
-                missing.join(", ")
-            ));
-        }
-        for one in &self.told {
-            if let Some(why) = &one.cut_short {
-                doubts.push(format!("{}: {why}: had it gone on, it might have needed more", one.record.display()));
-            }
-            doubts.extend(one.bottom_line.doubts.iter().map(|doubt| format!("{}: {doubt}", one.record.display())));
-        }
-        doubts
-    }
-}
-
-/// Of each kind the largest.
-fn largest<'a>(budgets: impl Iterator<Item = &'a Budget>) -> Vec<Budget> {
-    let all: Vec<&Budget> = budgets.collect();
-    let of = |kind: Mechanism| {
-        let these = all.iter().filter(move |budget| budget.mechanism == kind);
-        these.max_by_key(|budget| budget.bytes).map(|budget| **budget)
-    };
-    Mechanism::ALL.into_iter().filter_map(of).collect()
 }
 
 #[cfg(test)]
@@ -438,7 +305,7 @@ pub(crate) mod tests {
     }
 
     /// A record of a program that asks for so much.
-    pub fn told(bytes: u64) -> RecordBudget {
+    pub fn record_of(bytes: u64) -> RecordBudget {
         RecordBudget {
             record: "a".into(),
             argv: vec!["solve\nx".to_owned()],
@@ -455,7 +322,7 @@ pub(crate) mod tests {
     /// A rank of four.
     pub fn rank(rank: u32, node: &str, bytes: u64) -> RecordBudget {
         let task = Task { run: "slurm-7.0".to_owned(), rank, ranks: 4, node: node.to_owned(), partition: None };
-        RecordBudget { task: Some(task), record: format!("r{rank}").into(), ..told(bytes) }
+        RecordBudget { task: Some(task), record: format!("r{rank}").into(), ..record_of(bytes) }
     }
 
     #[test]
@@ -468,7 +335,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_largest_of_several_counts() {
-        let all = [told(100 * MIB), told(300 * MIB), told(200 * MIB)];
+        let all = [record_of(100 * MIB), record_of(300 * MIB), record_of(200 * MIB)];
         let answer = BudgetAnswer::of(all.to_vec(), question(true));
         assert_eq!(answer.largest.iter().map(|budget| budget.bytes / MIB).collect::<Vec<_>>(), [600, 300]);
         assert!(!answer.has_ranks() && answer.runs().is_empty() && answer.doubts().is_empty());
@@ -488,9 +355,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart_and_their_inputs_are_not() {
+    fn programs_are_distinguished_and_their_inputs_are_not() {
         let with =
-            |argv: &[&str]| RecordBudget { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..told(MIB) };
+            |argv: &[&str]| RecordBudget { argv: argv.iter().map(|&word| word.to_owned()).collect(), ..record_of(MIB) };
         let doubts = |all: &[RecordBudget]| BudgetAnswer::of(all.to_vec(), question(true)).doubts();
         assert_eq!(doubts(&[with(&["/bin/solve", "a"]), with(&["solve", "b"])]), [""; 0]);
         assert_eq!(doubts(&[with(&["python3", "-u", "x.py", "1"]), with(&["python3.13", "x.py"])]).len(), 1);

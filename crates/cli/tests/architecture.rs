@@ -1,56 +1,128 @@
-//! Seams that the compiler does not keep.
+//! The laws of the repository that the compiler does not hold.
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Rust files below a folder, with their texts.
-fn sources(dir: &Path, found: &mut Vec<(PathBuf, String)>) {
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push((path.clone(), fs::read_to_string(&path).unwrap()));
+/// Which crates of the workspace each crate may import.
+const IMPORTS: [(&str, &[&str]); 8] = [
+    ("model", &[]),
+    ("policy", &["model"]),
+    ("kernel", &["model"]),
+    ("record", &["model"]),
+    ("fleet", &["model", "policy", "record"]),
+    ("report", &["fleet", "model", "policy", "record"]),
+    ("engine", &["fleet", "kernel", "model", "policy", "record"]),
+    ("cli", &["engine", "fleet", "kernel", "model", "policy", "record", "report"]),
+];
+
+/// Lines of a file that are not its tests, at most.
+const LINES: usize = 400;
+
+/// Files that are longer still: each is to be divided by meaning, and taken off this list.
+const LONG: [&str; 6] = [
+    "crates/engine/src/agent/address.rs",
+    "crates/engine/src/agent/daemon.rs",
+    "crates/fleet/src/telemetry.rs",
+    "crates/kernel/src/monitor/smaps.rs",
+    "crates/policy/src/sim/load.rs",
+    "crates/report/src/fleet.rs",
+];
+
+/// Names that several public types still share: each is to be made unique, and taken off this list.
+const SHARED: [&str; 22] = [
+    "Action",
+    "Brake",
+    "Choice",
+    "Column",
+    "Entry",
+    "Kind",
+    "Means",
+    "Medium",
+    "Memory",
+    "Options",
+    "Outcome",
+    "Percentiles",
+    "Point",
+    "Policy",
+    "Replayed",
+    "Rule",
+    "Sample",
+    "Settings",
+    "Source",
+    "Status",
+    "Task",
+    "Watched",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every product file of the crates, the benchmarks and the workloads, with its lines above its tests.
+fn product() -> Vec<(String, String)> {
+    fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "benches", "target"].contains(&name.as_str()) {
+                collect(&path, found);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    ["crates", "bench", "workloads"].iter().for_each(|dir| collect(&root().join(dir), &mut found));
+    let file = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap();
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
+        (path.strip_prefix(root()).unwrap().display().to_string(), product)
+    };
+    found.into_iter().map(file).collect()
+}
+
+#[test]
+fn crates_import_only_what_the_design_allows() {
+    let mut crates: Vec<String> = fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    crates.sort();
+    let mut known = IMPORTS.map(|(name, _)| name);
+    known.sort_unstable();
+    assert_eq!(crates, known, "every crate has its line");
+    for (name, allowed) in IMPORTS {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let manifest: toml::Table = manifest.parse().unwrap();
+        let dependencies = manifest["dependencies"].as_table().unwrap();
+        for import in dependencies.keys().filter_map(|dependency| dependency.strip_prefix("lowtide-")) {
+            assert!(allowed.contains(&import), "{name} must not import {import}");
         }
     }
 }
 
-fn of(crates: &[&str]) -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut found = Vec::new();
-    crates.iter().for_each(|name| sources(&root.join(name).join("src"), &mut found));
-    assert!(found.len() > 20);
-    found
-}
-
-/// What is not in a test module.
-fn product(text: &str) -> &str {
-    text.split("#[cfg(test)]").next().unwrap_or(text)
-}
-
-/// What was tried on the simulated machine is what runs on the real one: in one place a policy is asked, and both
-/// machines are asked there.
 #[test]
-fn policies_are_asked_in_one_place_for_real_and_simulated_machines() {
-    let files: Vec<_> = of(&["cli", "engine", "kernel", "policy"])
-        .into_iter()
-        .filter(|(path, _)| {
-            !path.components().any(|part| ["tests", "tests.rs"].iter().any(|name| part.as_os_str() == *name))
-        })
-        .collect();
-    let with = |needle: &str| -> Vec<String> {
-        let holding = files.iter().filter(|(_, text)| product(text).contains(needle));
-        let mut names: Vec<String> =
-            holding.map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(with(".decide("), ["machine.rs"]);
-    // What carries actions out, on real machines and on the simulated one.
-    assert_eq!(with("impl Actuator<Action> for "), ["actuator.rs", "obeying.rs"]);
-    assert_eq!(with("impl Actuator<RegionAction> for "), ["acting.rs", "obeying.rs", "site.rs"]);
-    // One place waits.
-    assert_eq!(with("kernel.wait("), ["scheduler.rs"]);
+fn no_two_public_types_share_a_name() {
+    let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in product() {
+        for line in text.lines().map(str::trim_start) {
+            let declared = ["pub struct ", "pub enum ", "pub trait "].iter().find_map(|start| line.strip_prefix(start));
+            if let Some(rest) = declared {
+                let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap();
+                types.entry(name.to_owned()).or_default().push(file.clone());
+            }
+        }
+    }
+    types.retain(|name, files| files.len() > 1 && !SHARED.contains(&name.as_str()));
+    assert!(types.is_empty(), "{types:#?}");
+}
+
+#[test]
+fn no_product_file_is_long() {
+    let too_long = |(file, text): &(String, String)| text.lines().count() > LINES && !LONG.contains(&file.as_str());
+    let long: Vec<String> = product().into_iter().filter(too_long).map(|(file, _)| file).collect();
+    assert!(long.is_empty(), "{long:?}");
 }

@@ -1,4 +1,4 @@
-//! Budgets in others' words, with the evidence as a comment.
+//! Budgets in the form that other tools read, with the evidence as a comment.
 
 use lowtide_model::budget::{Budget, Evidence, Mechanism, by};
 use lowtide_model::units::human_seconds;
@@ -7,7 +7,7 @@ use super::BudgetAnswer;
 use crate::compare::scope::memory_max;
 use lowtide_report::bottom_line::limit;
 
-/// Who is to be told.
+/// Which tool reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Emit {
     /// A drop-in of a unit.
@@ -58,29 +58,29 @@ fn evidence(own: &Budget, answer: &BudgetAnswer) -> Vec<String> {
     if classes.len() > 1 {
         evidence.extend(classes.iter().map(|(class, budgets)| format!("nodes with {class}: {}", of(budgets))));
     }
-    let mut told: Vec<_> = answer.told.iter().collect();
-    if told.len() > NAMED {
-        told.sort_by_key(|one| std::cmp::Reverse(one.bytes(Mechanism::Lowtide)));
-        evidence.push(format!("{} records; the {NAMED} largest:", told.len()));
+    let mut records: Vec<_> = answer.records.iter().collect();
+    if records.len() > NAMED {
+        records.sort_by_key(|one| std::cmp::Reverse(one.bytes(Mechanism::Lowtide)));
+        evidence.push(format!("{} records; the {NAMED} largest:", records.len()));
     }
-    for one in told.into_iter().take(NAMED) {
+    for one in records.into_iter().take(NAMED) {
         let need = mib(one.bytes(Mechanism::Lowtide));
         evidence.push(format!("measured {}: {}: {need}", human_seconds(one.runtime_s), one.command()));
     }
     evidence.extend(answer.doubts().iter().map(|doubt| format!("note: {doubt}")));
-    // A line of somebody else's must not end the comment.
+    // A command with a line break must not end the comment.
     let plain = |line: &String| line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     evidence.iter().map(plain).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{MIB, question, rank, told};
+    use super::super::tests::{MIB, question, rank, record_of};
     use super::*;
 
     #[test]
-    fn others_are_told_in_their_words_with_the_evidence() {
-        let answer = BudgetAnswer::of(vec![told(100 * MIB + 1)], question(true));
+    fn other_tools_get_their_form_with_the_evidence() {
+        let answer = BudgetAnswer::of(vec![record_of(100 * MIB + 1)], question(true));
         let own = *answer.budget(Mechanism::Lowtide).unwrap();
         let text = |emit| emitted(emit, &own, &answer);
         assert!(text(Emit::Systemd).ends_with("[Service]\nMemoryMax=101M\n"));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_script_is_told_which_node_sets_it() {
+    fn a_batch_script_names_the_node_that_sets_it() {
         let ranks = (0..4).map(|i| rank(i, if i < 3 { "a" } else { "b" }, 100 * MIB)).collect();
         let answer = BudgetAnswer::of(ranks, question(false));
         let text = emitted(Emit::Slurm, answer.budget(Mechanism::Lowtide).unwrap(), &answer);

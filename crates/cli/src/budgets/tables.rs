@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use lowtide_model::budget::{Budget, Mechanism, by};
 use lowtide_model::stats;
-use lowtide_model::units::{human_bytes, human_seconds};
+use lowtide_model::units::{float, human_bytes, human_seconds};
 use serde_json::json;
 
 use super::{Below, BudgetAnswer, RecordBudget};
@@ -24,16 +24,16 @@ pub fn grids(answer: &BudgetAnswer) -> Vec<Grid> {
     if answer.classes().len() > 1 {
         grids.push(classes(answer));
     }
-    if answer.told.len() > 1 {
+    if answer.records.len() > 1 {
         grids.push(records(answer));
     }
     grids
 }
 
 fn budgets(answer: &BudgetAnswer) -> Grid {
-    let whom = if answer.has_ranks() { "each node" } else { "it" };
+    let who = if answer.has_ranks() { "each node" } else { "it" };
     let fast = if let Below::Slower(_) = answer.question.below { "fast " } else { "" };
-    let title = format!("How much {fast}memory to give {whom} ({})", answer.question);
+    let title = format!("How much {fast}memory to give {who} ({})", answer.question);
     let mut grid = Grid::new(&title, &["", "budget", "heap", "file", "other", "95 % interval", "headroom", "set at"]);
     for budget in &answer.largest {
         let interval = budget.interval_bytes.map_or_else(
@@ -102,7 +102,7 @@ fn runs(answer: &BudgetAnswer) -> Grid {
         let skew = run.skew.map_or_else(
             || ["-"; 4].map(str::to_owned),
             |skew| {
-                let task = answer.told[skew.largest].task.as_ref();
+                let task = answer.records[skew.largest].task.as_ref();
                 [
                     task.map_or_else(String::new, |task| format!("rank {} on {}", task.rank, task.node)),
                     whole_bytes(Some(skew.largest_bytes)),
@@ -128,7 +128,7 @@ fn classes(answer: &BudgetAnswer) -> Grid {
 fn records(answer: &BudgetAnswer) -> Grid {
     let head = ["record", "rank", "runtime", "lowtide", "App-MaxRSS", "Sys-MaxRSS", "VPA", "Unlimited"];
     let mut grid = Grid::new("Record by record", &head);
-    let (these, more) = shown(&answer.told, |one| one.bytes(Mechanism::Lowtide));
+    let (these, more) = shown(&answer.records, |one| one.bytes(Mechanism::Lowtide));
     for one in these {
         let rank = one.task.as_ref().map_or_else(|| "-".to_owned(), |task| format!("{} of {}", task.rank, task.ranks));
         let name = [one.record.display().to_string(), rank, human_seconds(one.runtime_s)];
@@ -145,14 +145,13 @@ fn records(answer: &BudgetAnswer) -> Grid {
 }
 
 /// What each record asks for, bytes.
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
 fn own(answer: &BudgetAnswer) -> Vec<f64> {
-    answer.told.iter().filter_map(|one| one.bytes(Mechanism::Lowtide)).map(|bytes| bytes as f64).collect()
+    answer.records.iter().filter_map(|one| one.bytes(Mechanism::Lowtide)).map(float).collect()
 }
 
 /// All of it as JSON.
 #[must_use]
-pub fn whole(answer: &BudgetAnswer, verdicts: Option<&Verdicts>) -> serde_json::Value {
+pub fn json(answer: &BudgetAnswer, verdicts: Option<&Verdicts>) -> serde_json::Value {
     let own = own(answer);
     let record = |one: &RecordBudget| {
         json!({
@@ -180,25 +179,25 @@ pub fn whole(answer: &BudgetAnswer, verdicts: Option<&Verdicts>) -> serde_json::
         "nodes": nodes,
         "classes": answer.classes(),
         "runs": answer.runs(),
-        "records": answer.told.iter().map(record).collect::<Vec<_>>(),
+        "records": answer.records.iter().map(record).collect::<Vec<_>>(),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{MIB, question, rank, told};
+    use super::super::tests::{MIB, question, rank, record_of};
     use super::*;
 
-    fn answer(told: Vec<RecordBudget>) -> BudgetAnswer {
-        BudgetAnswer::of(told, question(true))
+    fn answer(records: Vec<RecordBudget>) -> BudgetAnswer {
+        BudgetAnswer::of(records, question(true))
     }
 
     #[test]
-    fn several_records_are_told_one_by_one() {
-        let all = answer(vec![told(100 * MIB), told(300 * MIB), told(200 * MIB)]);
-        assert_eq!(whole(&all, None)["lowtide_p50_bytes"], 200.0 * 1_048_576.0);
+    fn several_records_are_listed_one_by_one() {
+        let all = answer(vec![record_of(100 * MIB), record_of(300 * MIB), record_of(200 * MIB)]);
+        assert_eq!(json(&all, None)["lowtide_p50_bytes"], 200.0 * 1_048_576.0);
         assert_eq!((grids(&all).len(), grids(&all)[1].rows.len()), (2, 6));
-        assert_eq!(grids(&answer(vec![told(MIB)])).len(), 1);
+        assert_eq!(grids(&answer(vec![record_of(MIB)])).len(), 1);
     }
 
     #[test]
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!(grids[1].rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert!(grids[1].title.contains("(a sets the number)"), "{}", grids[1].title);
         assert_eq!((grids[2].rows[0][3].as_str(), grids[2].rows[0][6].as_str()), ("rank 1 on a", "1.40"));
-        let value = whole(&all, None);
+        let value = json(&all, None);
         assert_eq!(
             (value["nodes"][0]["node"].as_str(), value["runs"][0]["skew"]["of_mean"].as_f64()),
             (Some("a"), Some(1.4))

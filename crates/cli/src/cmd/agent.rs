@@ -68,7 +68,7 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
     Ok(0)
 }
 
-/// Whether there is a way to reclaim at all: from cgroups as a whole, or else by the addresses of their processes.
+/// Checks that memory can be reclaimed here: from complete cgroups, or by the addresses of their processes.
 fn possible(kernel: &Kernel) -> anyhow::Result<()> {
     let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
     let Err(whole) = lowtide_kernel::reclaim::CgroupReclaimer::check(kernel, &root) else { return Ok(()) };

@@ -43,13 +43,13 @@ pub struct BudgetArgs {
     /// How much fast memory it needs where the rest lies in slower memory, from which a page is back in this time (for example 3us)
     #[arg(long, value_name = "TIME", conflicts_with_all = ["no_swap", "verify", "emit", "watch"])]
     slow_tier: Option<Span>,
-    /// Run the program under each budget, too, and look for the least that holds where lowtide's does not
+    /// Run the program under each budget, too, and search for the least that holds where lowtide's does not
     #[arg(long)]
     verify: bool,
     /// Runs under each budget at most; fewer where the result is certain earlier
     #[arg(long, value_name = "N", default_value = "5", requires = "verify", value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// Look for the least that holds even if lowtide's budget does
+    /// Search for the least that holds even if lowtide's budget does
     #[arg(long, requires = "verify")]
     least: bool,
     #[command(flatten)]
@@ -71,10 +71,10 @@ pub struct BudgetArgs {
     command: Vec<String>,
 }
 
-/// Tells the budgets.
+/// Prints the budgets.
 ///
 /// # Errors
-/// If the program fails, or a record does not tell any.
+/// If the program fails, or a record has none.
 pub fn run(args: &BudgetArgs) -> anyhow::Result<i32> {
     if !(args.slowdown.0 > 0.0 && args.slowdown.0 <= 1.0) {
         let message = format!("--slowdown {}: out of range; give a share up to 100%, for example 2%", args.slowdown);
@@ -95,15 +95,16 @@ pub fn run(args: &BudgetArgs) -> anyhow::Result<i32> {
     }
     let below = args.slow_tier.map_or(Below::of_swap(swap), |time| Below::Slower(time.0.as_secs_f64()));
     let question = Question { slowdown: args.slowdown, below };
-    let tell = || records.iter().map(|dir| budgets::tell(dir, question)).collect::<anyhow::Result<Vec<RecordBudget>>>();
-    let mut answer = BudgetAnswer::of(tell()?, question);
-    let verdicts = match answer.told.as_slice() {
+    let read =
+        || records.iter().map(|dir| budgets::of_record(dir, question)).collect::<anyhow::Result<Vec<RecordBudget>>>();
+    let mut answer = BudgetAnswer::of(read()?, question);
+    let verdicts = match answer.records.as_slice() {
         [one] if args.verify => {
             let Some(verdicts) = verify(args, one, question)? else {
                 eprintln!("lowtide: interrupted; go on with: lowtide budget {} --verify", one.record.display());
                 return Ok(130);
             };
-            answer = BudgetAnswer::of(tell()?, question);
+            answer = BudgetAnswer::of(read()?, question);
             Some(verdicts)
         }
         _ => None,
@@ -133,7 +134,7 @@ fn print(args: &BudgetArgs, answer: &BudgetAnswer, verdicts: Option<&Verdicts>) 
     let own = answer.budget(Mechanism::Lowtide);
     let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&tables::whole(answer, verdicts))?)?;
+        writeln!(out, "{}", serde_json::to_string_pretty(&tables::json(answer, verdicts))?)?;
         return Ok(0);
     }
     if let Some(emit) = args.emit {
@@ -141,7 +142,7 @@ fn print(args: &BudgetArgs, answer: &BudgetAnswer, verdicts: Option<&Verdicts>) 
         out.write_all(emitted(emit, own, answer).as_bytes())?;
         return Ok(0);
     }
-    if let ([one], None) = (answer.told.as_slice(), args.slow_tier) {
+    if let ([one], None) = (answer.records.as_slice(), args.slow_tier) {
         let verified = own.filter(|own| own.verified);
         let verified = verified.map_or_else(String::new, |own| format!(" Runs under {} held.", limit(own.bytes)));
         let line = format!("{}{verified}", sentences(&one.bottom_line));
@@ -170,7 +171,7 @@ fn check_verifiable(args: &BudgetArgs, records: &[PathBuf]) -> anyhow::Result<()
 }
 
 fn unknown(answer: &BudgetAnswer) -> Failure {
-    let mut silent = answer.told.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
+    let mut silent = answer.records.iter().filter(|one| one.bytes(Mechanism::Lowtide).is_none());
     let record = silent.next().map_or_else(String::new, |one| one.record.display().to_string());
     let message = format!(
         "{record}: its memory was never counted, or it was killed for want of it, so there is no budget; measure it with lowtide run, without a limit"

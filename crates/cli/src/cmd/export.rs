@@ -13,7 +13,7 @@ use lowtide_record::interchange::damo;
 
 /// `--format`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum ExportFormat {
     /// damon.data, which `damo report` opens
     Damo,
 }
@@ -24,8 +24,8 @@ pub struct ExportArgs {
     /// Folder of the record
     record: PathBuf,
     /// Format of the file
-    #[arg(long, value_enum, default_value_t = Format::Damo)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = ExportFormat::Damo)]
+    format: ExportFormat,
     /// Write to this file
     #[arg(long, short, value_name = "FILE", default_value = "damon.data")]
     output: PathBuf,
@@ -43,7 +43,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<i32> {
         let why = "the record has no map of regions; only DAMON's monitors make one";
         return Err(Failure::new(code::OTHER, format!("{}: {why}", args.record.display())).into());
     }
-    let Format::Damo = args.format;
+    let ExportFormat::Damo = args.format;
     let count = atomic::write_by(&args.output, Care::default(), |file| {
         let mut out = BufWriter::new(file);
         let count = damo::write(record.regions().flatten(), Intervals::of(&record.meta().monitor), &mut out)?;

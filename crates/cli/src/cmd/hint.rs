@@ -1,4 +1,4 @@
-//! `lowtide hint`: tells the agent what went to the background, and what came back.
+//! `lowtide hint`: tells the agent what is in the background, and what is in use again.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,7 @@ struct TargetArgs {
 /// Gives the hint.
 ///
 /// # Errors
-/// If no agent listens, or it does not heed this user's hints about that.
+/// If no agent listens, or it refuses this user's hints about the target.
 pub fn run(args: &HintArgs) -> anyhow::Result<i32> {
     let target = match (&args.target.cgroup, args.target.pid) {
         (Some(path), _) => HintTarget::Cgroup(path.clone()),

@@ -20,7 +20,7 @@ use lowtide_model::usage::Usage;
 use rustix::event::{PollFd, PollFlags};
 
 use super::run::Common;
-use crate::acts::{Acts, Reach};
+use crate::acts::{Acts, SchemeReach};
 use crate::output::usage;
 use crate::session;
 
@@ -79,7 +79,7 @@ pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option
     let mut options = args.common.options(&name, true)?;
     let journal = recording::journal(&kernel)?;
     source::check(options.source.choice, &kernel)?;
-    let reach = Reach { system: args.target.system, cgroup: accountant.has_own_cgroup() };
+    let reach = SchemeReach { system: args.target.system, cgroup: accountant.has_own_cgroup() };
     let swap = acts.map(|acts| acts.prepare(&mut options, &kernel, &journal, reach)).transpose()?;
     let verb = if acts.is_some() { "schemes apply" } else { "record" };
     let command = vec!["lowtide".to_owned(), verb.to_owned(), name];

@@ -20,7 +20,7 @@ use lowtide_model::units::{Share, Size, Span};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use crate::acts::{self, Acts, Reach};
+use crate::acts::{self, Acts, SchemeReach};
 use crate::launch;
 use crate::output::usage;
 use crate::session;
@@ -169,7 +169,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     };
     let cgroup = own.as_ref().map(|(cgroup, _)| cgroup);
     set_limits(args, &kernel, cgroup)?;
-    let swap = acts.prepare(&mut options, &kernel, &journal, Reach { system: false, cgroup: cgroup.is_some() })?;
+    let swap =
+        acts.prepare(&mut options, &kernel, &journal, SchemeReach { system: false, cgroup: cgroup.is_some() })?;
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
     let accountant = Accountant::new(&kernel, scope, cgroup.into_iter().cloned().collect());
     let mut meta = recording::meta(&kernel, args.command.clone(), &options, cgroup.map_or(&[], std::slice::from_ref));
@@ -241,7 +242,7 @@ impl LoopTask for Run {
         self.recorder.woken(events);
     }
 
-    /// Passes signals on. What the terminal sends goes to the whole foreground group, so the program has it already.
+    /// Passes signals on. The terminal sends its signals to the foreground process group, so the program has them already.
     fn signal(&mut self, signal: &Received) -> anyhow::Result<Option<Reason>> {
         self.signalled = true;
         let ends = [Signal::INT, Signal::TERM, Signal::HUP];

@@ -37,7 +37,7 @@ pub struct TopArgs {
     certificate: Option<PathBuf>,
 }
 
-/// An agent that looks at thousands of workloads may take a while; somebody who looks on would wait for less.
+/// Timeouts of a request: of a single answer, as an agent of thousands of workloads may take a while, and on a live screen.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)];
 
 /// Shows what the agent says.

@@ -34,7 +34,7 @@ pub fn of(metric: &str, config: &str) -> Option<Published> {
     Some(Published { total, least: (*least).clone(), most: (*most).clone() })
 }
 
-/// Totals of here beside those that were published. `ours` tells the percentage of a configuration by a metric.
+/// Totals of here beside the published ones. `ours` gives the percentage of a configuration by a metric.
 #[must_use]
 pub fn grid(metrics: &[Metric], configs: &[String], ours: impl Fn(&Metric, &str) -> Option<f64>) -> Grid {
     let title = "Percent over orig in total, beside DAMON v6 (other programs, another machine)";

@@ -9,7 +9,7 @@ use lowtide_kernel::root::Kernel;
 const BOOTED: &str = "/run/systemd/system";
 const MIB: u64 = 1 << 20;
 
-/// The property that limits memory, as it is pasted: in MiB where it is whole.
+/// The property that limits memory: in MiB where it is a multiple of one.
 #[must_use]
 pub fn memory_max(bytes: u64) -> String {
     if bytes.is_multiple_of(MIB) { format!("MemoryMax={}M", bytes / MIB) } else { format!("MemoryMax={bytes}") }

@@ -217,7 +217,7 @@ pub enum Next {
     End,
 }
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineStyle {
     /// As it is.
