@@ -5,7 +5,7 @@ use lowtide_model::units::{Span, float, human_bytes, human_seconds};
 use unicode_width::UnicodeWidthStr;
 
 use super::table::{fit, lines};
-use lowtide_engine::agent::serve::api::{ActionTaken, Detail, Overview, WorkloadRow, AgentStatus};
+use lowtide_engine::agent::serve::api::{ActionTaken, AgentStatus, Detail, Overview, WorkloadRow};
 use lowtide_report::text::{Grid, bytes, figure, printable, wrap};
 
 /// By what rows are ordered.

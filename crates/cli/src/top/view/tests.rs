@@ -1,5 +1,5 @@
 use super::*;
-use lowtide_engine::agent::serve::api::{AgeSeries, Held, TidePoint, SCHEMA, Tide};
+use lowtide_engine::agent::serve::api::{AgeSeries, Held, SCHEMA, Tide, TidePoint};
 
 fn row(name: &str, memory: f64, cold: Option<f64>) -> WorkloadRow {
     WorkloadRow {
