@@ -160,7 +160,7 @@ fn generations(args: &ReadsArgs, kernel: &Kernel) -> anyhow::Result<Vec<Row>> {
         timed(&mut ticks, || monitor.step(float(second)))?;
         timed(&mut reads, || lru.read())?;
     }
-    let (asked, missing) = monitor.asked();
+    let (asked, missing) = (monitor.requested, monitor.missing);
     println!("generations: {missing} of {asked} asked for were not made");
     Ok(vec![
         Row { what: format!("a tick over {} cgroups: aged, read, added up", args.cgroups), cpu_ms: ticks },

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use lowtide_kernel::advise::Adviser;
+use lowtide_kernel::advise::{AdviceRequest, Adviser};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Advice, Signals};
@@ -238,7 +238,11 @@ impl Counter {
             for _ in 0..PASSES {
                 let mappings = proc::mappings(&self.kernel, *pid)?;
                 let ranges: Vec<(u64, u64)> = mappings.iter().map(|mapping| (mapping.start, mapping.end)).collect();
-                let outcome = adviser.advise(*pid, &ranges, Advice::Pageout, None, || true)?;
+                let outcome = adviser.advise(
+                    *pid,
+                    &AdviceRequest { ranges: &ranges, advice: Advice::Pageout, keep: None },
+                    || true,
+                )?;
                 let stays = outcome.pages.iter().map(|(_, after)| u64::from(*after)).sum();
                 if stays >= left {
                     break;

@@ -42,7 +42,7 @@ pub enum Depth {
     Pss,
 }
 
-/// Bytes of a kernel stack on `x86_64` (`THREAD_SIZE`), for kernels whose accounts do not tell.
+/// Bytes of a kernel stack on `x86_64` (`THREAD_SIZE`), for kernels that do not report it.
 const KERNEL_STACK: u64 = 16384;
 
 /// Mapped file bytes when processes were last read.
@@ -239,12 +239,12 @@ impl Accountant {
         usage.io_some_s = pressure::read(&self.kernel, &self.pressure_file("io")).ok().map(|io| io.some_s);
     }
 
-    /// Whether the target is one cgroup, so that its page frames can be told from others'.
+    /// Whether the target is one cgroup, so that its page frames are known from others'.
     pub fn has_own_cgroup(&self) -> bool {
         self.cgroups.len() == 1 && self.selection.is_none()
     }
 
-    /// The file that tells the target's pressure on a resource: its cgroup's, or else the whole system's. Pressures of
+    /// The file with the target's pressure on a resource: its cgroup's, or else the system's. Pressures of
     /// several cgroups cannot be added up.
     pub fn pressure_file(&self, resource: &str) -> String {
         let own = match self.cgroups.as_slice() {

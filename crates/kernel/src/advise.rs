@@ -1,7 +1,7 @@
-//! Advice on the memory of a process: what is in memory of the ranges, told to the kernel in batches, and what it did.
+//! Advice on the memory of a process (`process_madvise(2)`), in batches, on what is in memory of the ranges.
 //!
-//! Mappings change while one looks at them. A range that is no longer there, or that the kernel will not touch (locked,
-//! device memory), is left out and counted; advice that it takes leaves the contents of memory alone, whatever is there.
+//! Mappings change meanwhile. A range that is no longer there, or that the kernel does not touch (locked, device memory), is
+//! left out and counted; none of this advice changes the contents of memory.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,20 +47,20 @@ impl Held {
     /// Pages in memory within a range, as ranges; of them, those to `keep`.
     fn present(&self, (start, end): (u64, u64), keep: Option<&Keep<'_>>) -> Result<Vec<(u64, u64)>> {
         let mut present: Vec<(u64, u64)> = Vec::new();
-        let mut seen = |from: u64, to: u64| match present.last_mut() {
+        let mut add = |from: u64, to: u64| match present.last_mut() {
             Some(last) if last.1 == from * PAGE => last.1 = to * PAGE,
             _ => present.push((from * PAGE, to * PAGE)),
         };
         let (first, end) = (start / PAGE, end.div_ceil(PAGE));
         let walked = match keep {
-            None => self.pages.populated(first, end, &mut seen),
+            None => self.pages.populated(first, end, &mut add),
             Some(keep) => {
                 // Page by page only where there is something: a reservation may span terabytes.
                 let mut there = Vec::new();
                 self.pages.populated(first, end, &mut |from, to| there.push((from, to))).and_then(|()| {
                     let mut kept = |page: u64, entry: Entry| {
                         if keep(page * PAGE, entry.is_file()) {
-                            seen(page, page + 1);
+                            add(page, page + 1);
                         }
                     };
                     there.iter().try_for_each(|(from, to)| self.pages.each_present(*from, *to, &mut kept))
@@ -75,7 +75,18 @@ impl Held {
 /// Whether a page at this address is meant, by whether it is a file's (or shared memory).
 pub type Keep<'a> = dyn Fn(u64, bool) -> bool + 'a;
 
-/// What came of advice.
+/// Advice on ranges of a process' memory: on the pages in memory that `keep` chooses, or on all of them.
+#[derive(Clone, Copy)]
+pub struct AdviceRequest<'a> {
+    /// Ranges of addresses.
+    pub ranges: &'a [(u64, u64)],
+    /// What is advised.
+    pub advice: Advice,
+    /// Which pages; `None`: all.
+    pub keep: Option<&'a Keep<'a>>,
+}
+
+/// The result of advice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AdviceOutcome {
     /// Bytes in memory that the kernel was advised on.
@@ -137,9 +148,7 @@ impl Adviser {
     pub fn advise(
         &mut self,
         pid: u32,
-        ranges: &[(u64, u64)],
-        advice: Advice,
-        keep: Option<&Keep<'_>>,
+        &AdviceRequest { ranges, advice, keep }: &AdviceRequest<'_>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<AdviceOutcome> {
         // On absent pages too where they are what is meant.
@@ -163,7 +172,7 @@ impl Adviser {
         if !stopped && go_on() {
             held.batch(pid, &batch, advice, &mut outcome)?;
         }
-        // What was not come to stays as it was.
+        // Ranges that were not reached stay as they were.
         for (range, (_, after)) in ranges.iter().zip(&mut outcome.pages) {
             *after = pages(&held.present(*range, keep)?);
         }
@@ -232,16 +241,23 @@ mod tests {
         let here = range(&area, 0..64);
         assert_eq!(adviser.resident(own, here).unwrap(), 64);
         let ranges = [(1 << 30, (1 << 30) + PAGE), here];
-        let outcome = adviser.advise(own, &ranges, Advice::Cold, None, || true).unwrap();
+        let outcome =
+            adviser.advise(own, &AdviceRequest { ranges: &ranges, advice: Advice::Cold, keep: None }, || true).unwrap();
         assert_eq!((outcome.tried_bytes, outcome.refused_bytes), (64 * PAGE, 0), "nothing was there");
         assert_eq!(outcome.pages, [(0, 0), (64, 64)], "cold memory stays where it is");
-        // Absent pages are told to the kernel where they are what is meant; it stops at the range that is no mapping.
-        let outcome = adviser.advise(own, &ranges, Advice::Willneed, None, || true).unwrap();
+        // Absent pages are advised on where they are meant; the kernel stops at the range that is no mapping.
+        let outcome = adviser
+            .advise(own, &AdviceRequest { ranges: &ranges, advice: Advice::Willneed, keep: None }, || true)
+            .unwrap();
         assert_eq!((outcome.tried_bytes, outcome.refused_bytes), (65 * PAGE, PAGE));
-        let outcome = adviser.advise(own, &ranges, Advice::Cold, None, || false).unwrap();
+        let outcome = adviser
+            .advise(own, &AdviceRequest { ranges: &ranges, advice: Advice::Cold, keep: None }, || false)
+            .unwrap();
         assert_eq!(outcome.tried_bytes, 0, "stopped before the first batch");
         let anonymous = |at: u64, file: bool| !file && at < here.0 + 16 * PAGE;
-        let outcome = adviser.advise(own, &ranges, Advice::Cold, Some(&anonymous), || true).unwrap();
+        let outcome = adviser
+            .advise(own, &AdviceRequest { ranges: &ranges, advice: Advice::Cold, keep: Some(&anonymous) }, || true)
+            .unwrap();
         assert_eq!(outcome.tried_bytes, 16 * PAGE, "and only on what is meant");
         assert_eq!(area.touch(63), 63);
     }
@@ -265,7 +281,7 @@ mod tests {
                 .map(|(at, good)| if *good { range(&area, at as u64..at as u64 + 1) } else { (1 << 30, (1 << 30) + PAGE) })
                 .collect();
             let outcome = Adviser::new(&Kernel::default())
-                .advise(std::process::id(), &ranges, Advice::Willneed, None, || true)
+                .advise(std::process::id(), &AdviceRequest { ranges: &ranges, advice: Advice::Willneed, keep: None }, || true)
                 .unwrap();
             let bad = good.iter().filter(|good| !**good).count() as u64;
             proptest::prop_assert_eq!(outcome.refused_bytes, bad * PAGE);

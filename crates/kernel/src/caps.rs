@@ -1,6 +1,6 @@
-//! What this kernel offers lowtide: found out by looking at files and errno values, never at the kernel's version.
+//! What this kernel offers lowtide: found out from files and errno values, never at the kernel's version.
 //!
-//! A capability is one function and one line of a registry: [`FILES`] where the kernel's files tell, which also works on
+//! A capability is one function and one line of a registry: [`FILES`] where the kernel's files show it, which also works on
 //! a captured tree, and [`CALLS`] where only the running kernel itself can be asked. Everything is left as it was found.
 
 mod cgroups;
@@ -82,7 +82,7 @@ impl Absent {
     }
 }
 
-/// What a failure means: see [`Absent::failed`].
+/// Adds what a failure means.
 trait OrAbsent<T> {
     fn or_absent(self, enable: &str) -> std::result::Result<T, Absent>;
 }

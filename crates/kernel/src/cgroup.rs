@@ -1,6 +1,5 @@
 //! Memory cgroups, version 2 and version 1: where a process is, a child of one's own, what is charged.
 
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,7 +34,7 @@ pub struct Cgroup {
     pub version: Version,
     /// Its folder, mount point included.
     pub path: PathBuf,
-    /// Its inode: the identity, since paths are used again. It is also what `/proc/kpagecgroup` tells.
+    /// Its inode: the identity, since paths are used again. `/proc/kpagecgroup` holds it, too.
     pub inode: u64,
 }
 
@@ -48,14 +47,12 @@ pub(crate) struct Made {
     pub parent: PathBuf,
 }
 
-impl fmt::Display for Made {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the cgroup {}", self.path.display())
-    }
-}
-
 impl KernelChange for Made {
     const KIND: &'static str = "cgroup";
+
+    fn describe(&self) -> String {
+        format!("the cgroup {}", self.path.display())
+    }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         remove(kernel, &self.path, &self.parent)

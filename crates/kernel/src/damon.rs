@@ -2,7 +2,6 @@
 
 mod schemes;
 
-use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +37,7 @@ impl Operations {
     }
 }
 
-/// What one kdamond shall do.
+/// The configuration of one kdamond.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KdamondSetup {
     /// Which addresses.
@@ -66,7 +65,7 @@ pub struct KdamondSetup {
 /// What the kernel tunes the intervals for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TuningGoal {
-    /// Share of the possible accesses that shall be seen, in ten-thousandths.
+    /// Share of the possible accesses to be sampled, in ten-thousandths.
     pub access_bp: u32,
     /// Aggregations over which it is taken.
     pub aggregations: u32,
@@ -104,7 +103,7 @@ pub struct Damon {
     _lease: Lease,
     // After the lease: a module can only be on while no kdamond is.
     stat: Option<Lease>,
-    // Last: other lowtides may only look once it is given back.
+    // Last: other instances may only try once DAMON is given back.
     _lock: File,
 }
 
@@ -213,7 +212,7 @@ impl Damon {
     /// Thousands of files may be written here, so they are opened relative to an open folder.
     fn regions(&self, folder: PathBuf, ranges: &[(u64, u64)]) -> Result<()> {
         let count = folder.join("nr_regions");
-        if patiently(|| self.kernel.read_number(&count))? != ranges.len() as u64 {
+        if patiently(|| self.kernel.read_number(&count))? != u64::try_from(ranges.len()).unwrap_or(u64::MAX) {
             patiently(|| self.kernel.write(&count, &ranges.len().to_string()))?;
         }
         let dir = File::open(self.kernel.path(&folder)).map_err(|e| Error::new("open", &folder, e))?;
@@ -239,15 +238,13 @@ pub(crate) struct Taken {
     pub contexts: Vec<u64>,
 }
 
-impl fmt::Display for Taken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DAMON switched on (there were {} kdamonds)", self.kdamonds)
-    }
-}
-
 impl KernelChange for Taken {
     const KIND: &'static str = "damon";
     const IS_EXCLUSIVE: bool = true;
+
+    fn describe(&self) -> String {
+        format!("DAMON switched on (there were {} kdamonds)", self.kdamonds)
+    }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         restore(kernel, self.kdamonds, &self.contexts)
@@ -272,8 +269,8 @@ fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
     Ok(())
 }
 
-/// Tries again while DAMON's files are locked: whoever reads or writes one, or waits with a commit, keeps others out for
-/// as long as that takes, at most a sampling interval.
+/// Tries again while DAMON's files are locked: reading or writing one, or waiting for a commit, keeps others out for at
+/// most a sampling interval.
 fn patiently<T>(operation: impl Fn() -> Result<T>) -> Result<T> {
     while_busy(100, Duration::from_millis(100), operation)
 }

@@ -9,7 +9,7 @@ use crate::monitor::smaps::MappingUse;
 use crate::pagemap::{FrameFile, PageMap, flag};
 use crate::root::{Error, Kernel, Result};
 
-/// Pages that are looked at, at most. Looking marks the huge page that a page is part of as used, so it is seldom done,
+/// Pages that are read, at most. Reading marks the huge page that a page is part of as used, so it is seldom done,
 /// and to few.
 const SAMPLE: f64 = 32.0;
 
@@ -44,7 +44,7 @@ pub fn zero_share(kernel: &Kernel, pid: u32, mappings: &[MappingUse], seed: u64)
         if all >= SAMPLE {
             break;
         }
-        // A mapping by its huge pages, then any page of it that lies in a whole huge page.
+        // A mapping by its huge pages, then any page of it that lies entirely in a huge page.
         let mut rank = random.below(huge);
         let Some(mapping) = mappings.iter().find(|mapping| {
             let here = mapping.huge / HUGE;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use crate::root::{Error, Kernel, Result};
 
 const PATH: &str = "/sys/kernel/mm/page_idle/bitmap";
-/// Frames of one word; the kernel takes and gives whole words.
+/// Frames of one word; the kernel reads and writes entire words.
 const WORD: u64 = 64;
 
 /// The bitmap.

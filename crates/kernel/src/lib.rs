@@ -1,4 +1,15 @@
-//! How lowtide sees and acts: the only crate that knows a kernel path. One file per kernel interface.
+//! How lowtide reads and changes a Linux kernel.
+//!
+//! **Problem.** What a workload uses is spread over dozens of kernel files and system calls, which differ between kernels and
+//! cgroup versions, vanish while they are read, and outlive the process that changed them.
+//!
+//! **Approach.** One file per kernel interface, and no kernel path outside this crate. All files are opened by
+//! [`root::Kernel`], which may be a captured tree, never writes in a dry run, and names operation and path in every error.
+//! Every change is a lease in the journal ([`undo`]), taken back on exit, on a signal, or by the next start after a kill.
+//! [`monitor`] turns kernel interfaces into pictures of use; [`caps`] finds out what a kernel offers. `unsafe` is in [`sys`]
+//! alone.
+//!
+//! **Imports** `lowtide_model` only, never policy, engine or record: it measures and applies, and does not decide.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout))]
 

@@ -125,7 +125,7 @@ impl LruGen {
     /// without swap.
     ///
     /// That it succeeds means little: older kernels say so also where nothing was done, and where somebody else made a
-    /// generation first, it is refused. What there is now, [`LruGen::read`] tells. Returns the numbers of the cgroups that
+    /// generation first, it is refused. [`LruGen::read`] reports what there is now. Returns the numbers of the cgroups that
     /// are no longer: removed, while pages are still charged to them.
     pub fn age<'a>(&self, lruvecs: impl Iterator<Item = &'a Lruvec>) -> Result<Vec<u64>> {
         // can_swap (swappiness on newer kernels) and force_scan: 1 says yes to both in both dialects.

@@ -9,7 +9,6 @@ use lowtide_model::numa::NodeUse;
 use crate::cgroup::{Cgroup, Version};
 use crate::root::{Kernel, Result, keyed};
 
-/// Where nodes are told of.
 const NODES: &str = "/sys/devices/system/node";
 
 /// The nodes that have memory, in order; a single one where the kernel knows of none.
@@ -41,7 +40,7 @@ pub fn of_cgroup(kernel: &Kernel, cgroup: &Cgroup) -> Result<Vec<NodeUse>> {
     })
 }
 
-/// What the whole system has, by node.
+/// What the system has, by node.
 pub fn of_system(kernel: &Kernel) -> Result<Vec<NodeUse>> {
     let of = |node: u32| Ok(parse_meminfo(&kernel.read_text(format!("{NODES}/node{node}/meminfo"))?, node));
     with_memory(kernel).into_iter().map(of).collect()
@@ -70,57 +69,50 @@ fn on_node(word: &str) -> Option<(u32, u64)> {
     Some((node.parse().ok()?, number.parse().ok()?))
 }
 
-/// Lines `anon N0=4096 N1=0`, bytes.
-fn parse_v2(text: &str) -> Vec<NodeUse> {
-    let each = text.lines().flat_map(|line| {
-        let (key, rest) = line.split_once(' ').unwrap_or((line, ""));
-        rest.split(' ').filter_map(on_node).filter_map(move |(node, bytes)| {
-            let none = NodeUse { node, ..NodeUse::default() };
-            match key {
-                "anon" => Some(NodeUse { anon: bytes, ..none }),
-                "file" => Some(NodeUse { file: bytes, ..none }),
-                "kernel_stack" | "pagetables" | "sec_pagetables" | "slab_reclaimable" | "slab_unreclaimable" => {
-                    Some(NodeUse { kernel: Some(bytes), ..none })
-                }
-                _ => None,
-            }
-        })
-    });
-    sum(each)
+/// Lines of a key, `separator` and words `N0=4096`: each number of each line is turned into the use of a node.
+fn by_line(text: &str, separator: char, of: impl Fn(&str, u64) -> NodeUse) -> Vec<NodeUse> {
+    let lines = text.lines().filter_map(|line| line.split_once(separator));
+    let each = lines.flat_map(|(key, rest)| rest.split(' ').filter_map(on_node).map(move |(node, n)| (key, node, n)));
+    sum(each.map(|(key, node, number)| NodeUse { node, ..of(key, number) }))
 }
 
-/// Lines `hierarchical_anon=3 N0=1 N1=2`, pages; what is below counts only in those.
+/// Lines `anon N0=4096 N1=0`, bytes.
+fn parse_v2(text: &str) -> Vec<NodeUse> {
+    by_line(text, ' ', |key, bytes| match key {
+        "anon" => NodeUse { anon: bytes, ..NodeUse::default() },
+        "file" => NodeUse { file: bytes, ..NodeUse::default() },
+        "kernel_stack" | "pagetables" | "sec_pagetables" | "slab_reclaimable" | "slab_unreclaimable" => {
+            NodeUse { kernel: Some(bytes), ..NodeUse::default() }
+        }
+        _ => NodeUse::default(),
+    })
+}
+
+/// Lines `hierarchical_anon=3 N0=1 N1=2`, pages; only those count descendants.
 fn parse_v1(text: &str) -> Vec<NodeUse> {
-    let each = text.lines().flat_map(|line| {
-        let (key, rest) = line.split_once('=').unwrap_or((line, ""));
-        rest.split(' ').filter_map(on_node).filter_map(move |(node, pages)| {
-            let (none, bytes) = (NodeUse { node, ..NodeUse::default() }, pages.saturating_mul(PAGE));
-            match key {
-                "hierarchical_anon" => Some(NodeUse { anon: bytes, ..none }),
-                "hierarchical_file" => Some(NodeUse { file: bytes, ..none }),
-                _ => None,
-            }
-        })
-    });
-    sum(each)
+    by_line(text, '=', |key, pages| match key {
+        "hierarchical_anon" => NodeUse { anon: pages.saturating_mul(PAGE), ..NodeUse::default() },
+        "hierarchical_file" => NodeUse { file: pages.saturating_mul(PAGE), ..NodeUse::default() },
+        _ => NodeUse::default(),
+    })
 }
 
 /// Lines `Node 0 AnonPages:  12 kB`.
 fn parse_meminfo(text: &str, node: u32) -> NodeUse {
     let plain: String = text.lines().filter_map(|line| line.splitn(3, ' ').nth(2)).map(|l| format!("{l}\n")).collect();
-    let mut seen = NodeUse { node, kernel: Some(0), ..NodeUse::default() };
+    let mut found = NodeUse { node, kernel: Some(0), ..NodeUse::default() };
     for (key, bytes) in keyed(&plain) {
         match key {
-            "AnonPages" => seen.anon = bytes,
-            "FilePages" => seen.file = bytes,
-            "KernelStack" | "PageTables" | "Slab" => seen.kernel = seen.kernel.map(|sum| sum.saturating_add(bytes)),
+            "AnonPages" => found.anon = bytes,
+            "FilePages" => found.file = bytes,
+            "KernelStack" | "PageTables" | "Slab" => found.kernel = found.kernel.map(|sum| sum.saturating_add(bytes)),
             _ => {}
         }
     }
-    seen
+    found
 }
 
-/// Lines `7f.. default file=/x anon=2 N0=1 N1=4 kernelpagesize_kB=4`: what is anonymous of a mapping is not told by node, so it
+/// Lines `7f.. default file=/x anon=2 N0=1 N1=4 kernelpagesize_kB=4`: what is anonymous of a mapping is not reported by node, so it
 /// is shared out as its pages are.
 fn parse_maps(text: &str) -> Vec<NodeUse> {
     let each = text.lines().flat_map(|line| {

@@ -1,7 +1,7 @@
 //! `/proc/PID/pagemap`, `/proc/kpageflags`, `kpagecount`, `kpagecgroup`: which frame holds which page, and whose it is.
 //!
 //! A file opened here stays bound to the memory it was opened for: when the process is gone, reads give nothing, and a
-//! later process with the same pid is never seen through it.
+//! later process with the same pid is never read through it.
 
 use std::fs::File;
 use std::io;
@@ -69,29 +69,29 @@ impl PageMap {
         }
     }
 
-    /// Calls `seen(first, end)` with ranges of page numbers in `first..end` that hold present pages. Before 6.7, which
+    /// Calls `visit(first, end)` with ranges of page numbers in `first..end` that hold present pages. Before 6.7, which
     /// has no `PAGEMAP_SCAN`, entries are read one by one.
-    pub fn populated(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
-        self.ranges(first, end, sys::SCAN_PRESENT, seen)
+    pub fn populated(&self, first: u64, end: u64, visit: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+        self.ranges(first, end, sys::SCAN_PRESENT, visit)
     }
 
-    /// Calls `seen(page, entry)` for every page in `first..end` that is present or paged out. A range without either is
+    /// Calls `visit(page, entry)` for every page in `first..end` that is present or paged out. A range without either is
     /// skipped at once where the kernel has `PAGEMAP_SCAN`: a reservation may span terabytes.
-    pub fn each_held(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
+    pub fn each_held(&self, first: u64, end: u64, visit: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
         let mut held = Vec::new();
         self.ranges(first, end, sys::SCAN_PRESENT | sys::SCAN_SWAPPED, &mut |from, to| held.push((from, to)))?;
-        held.iter().try_for_each(|(from, to)| self.entries(*from, *to, seen))
+        held.iter().try_for_each(|(from, to)| self.entries(*from, *to, visit))
     }
 
     /// Ranges of page numbers in `first..end` of pages in any of the categories of `PAGEMAP_SCAN`.
-    fn ranges(&self, first: u64, end: u64, categories: u64, seen: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+    fn ranges(&self, first: u64, end: u64, categories: u64, visit: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
         let mut ranges = [PageRange::default(); 256];
         let (mut at, stop) = (first * PAGE, end * PAGE);
         while at < stop {
             match sys::scan_pages(&self.file, (at, stop), categories, &mut ranges) {
                 Ok((found, walked)) => {
                     for range in &ranges[..found] {
-                        seen(range.start / PAGE, range.end / PAGE);
+                        visit(range.start / PAGE, range.end / PAGE);
                     }
                     if walked <= at {
                         break;
@@ -102,7 +102,7 @@ impl PageMap {
                     let swapped = categories & sys::SCAN_SWAPPED != 0;
                     return self.entries(at / PAGE, end, &mut |page, entry| {
                         if swapped || entry.is_present() {
-                            seen(page, page + 1);
+                            visit(page, page + 1);
                         }
                     });
                 }
@@ -113,17 +113,17 @@ impl PageMap {
         Ok(())
     }
 
-    /// Calls `seen(page, entry)` for every present page in `first..end`.
-    pub fn each_present(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
+    /// Calls `visit(page, entry)` for every present page in `first..end`.
+    pub fn each_present(&self, first: u64, end: u64, visit: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
         self.entries(first, end, &mut |page, entry| {
             if entry.is_present() {
-                seen(page, entry);
+                visit(page, entry);
             }
         })
     }
 
-    /// Calls `seen(page, entry)` for every page in `first..end` that is present or paged out, reading all entries.
-    fn entries(&self, first: u64, end: u64, seen: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
+    /// Calls `visit(page, entry)` for every page in `first..end` that is present or paged out, reading all entries.
+    fn entries(&self, first: u64, end: u64, visit: &mut dyn FnMut(u64, Entry)) -> io::Result<()> {
         let mut bytes = [0; 8 * CHUNK_PAGES];
         let mut page = first;
         while page < end {
@@ -135,10 +135,10 @@ impl PageMap {
             for (at, chunk) in (page..).zip(bytes[..got].chunks_exact(8)) {
                 let entry = Entry(chunk.try_into().map_or(0, u64::from_ne_bytes));
                 if entry.is_present() || entry.is_swapped() {
-                    seen(at, entry);
+                    visit(at, entry);
                 }
             }
-            page += got as u64 / 8;
+            page += u64::try_from(got / 8).unwrap_or(u64::MAX);
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ pub mod flag {
     pub const MMAP: u64 = 1 << 11;
     /// Anonymous.
     pub const ANON: u64 = 1 << 12;
-    /// hugetlbfs: not on an LRU list, DAMON cannot see it.
+    /// hugetlbfs: not on an LRU list, DAMON cannot sample it.
     pub const HUGE: u64 = 1 << 17;
     /// No page here.
     pub const NOPAGE: u64 = 1 << 20;

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
+use lowtide_model::units::float;
 use rustix::event::PollFlags;
 
 use crate::root::{Error, Kernel, Result};
@@ -16,7 +17,7 @@ use crate::root::{Error, Kernel, Result};
 pub struct StallTotals {
     /// Some task stalled.
     pub some_s: f64,
-    /// All tasks stalled; `None` where the kernel does not tell.
+    /// All tasks stalled; `None` where the kernel does not report it.
     pub full_s: Option<f64>,
 }
 
@@ -25,8 +26,7 @@ pub fn parse(text: &str) -> Option<StallTotals> {
     let total = |kind: &str| {
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(kind))?;
         let us: u64 = line.split_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()?;
-        #[expect(clippy::cast_precision_loss, reason = "microseconds of an uptime are below 2^53")]
-        Some(us as f64 / 1e6)
+        Some(float(us) / 1e6)
     };
     Some(StallTotals { some_s: total("some")?, full_s: total("full") })
 }
@@ -57,7 +57,7 @@ impl Trigger {
     pub const EVENTS: PollFlags = PollFlags::PRI;
 
     /// Asks to be woken when some task was stalled for `stall` within `window`, at most once a window. Without
-    /// `CAP_SYS_RESOURCE` the kernel wants a window of whole multiples of 2 s.
+    /// `CAP_SYS_RESOURCE` the kernel wants a window that is a multiple of 2 s.
     pub fn open(kernel: &Kernel, path: &str, stall: Duration, window: Duration) -> Result<Self> {
         let mut open = OpenOptions::new();
         open.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);

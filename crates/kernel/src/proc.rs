@@ -1,11 +1,12 @@
 //! `/proc/PID`: what a process is, what it uses, where its memory is mapped.
 
+use lowtide_model::units::float;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::root::{Error, Kernel, Result, keyed};
 
-/// A process, told apart from later ones with the same pid by its start time.
+/// A process, distinguished by its start time from later ones with the same pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Process id.
@@ -79,25 +80,18 @@ pub fn stat(kernel: &Kernel, pid: u32) -> Result<Stat> {
 }
 
 /// Seconds that a process has spent in the kernel.
-#[expect(clippy::cast_precision_loss, reason = "clock ticks of one process")]
 pub fn system_s(kernel: &Kernel, pid: u32) -> Result<f64> {
-    Ok(stat(kernel, pid)?.system_ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    Ok(float(stat(kernel, pid)?.system_ticks) / float(rustix::param::clock_ticks_per_second()))
 }
 
-/// That a process is still the one it was.
-///
-/// # Errors
-/// If it has ended, whoever has its number by now.
+/// The fields of this very process; an error if it has ended, even if another has its pid by now.
 pub fn check(kernel: &Kernel, id: ProcessId) -> Result<Stat> {
     let stat = stat(kernel, id.pid)?;
     let gone = || Error::os("find", format!("/proc/{}", id.pid), libc::ESRCH);
     if stat.id == id { Ok(stat) } else { Err(gone()) }
 }
 
-/// Sends a signal to that very process: whoever has its number by now does not get it.
-///
-/// # Errors
-/// If it has ended, or is not ours to signal.
+/// Sends a signal to this very process, never to another that has its pid by now.
 pub fn signal(kernel: &Kernel, id: ProcessId, signal: Signal) -> Result<()> {
     let path = format!("/proc/{}", id.pid);
     let fail = |error: std::io::Error| Error::new("signal", &path, error);
@@ -121,10 +115,10 @@ pub fn state(kernel: &Kernel, pid: u32) -> Result<char> {
     letter.ok_or_else(|| Error::unexpected(path, "not the fields of proc(5)"))
 }
 
-/// The user whose a process is, as the kernel sees it for access (root's where it may not be looked into).
+/// The user that a process belongs to, as the kernel decides about access: root where it may not be inspected.
 pub fn owner(kernel: &Kernel, pid: u32) -> Result<u32> {
     let path = format!("/proc/{pid}");
-    let meta = std::fs::metadata(kernel.path(&path)).map_err(|error| Error::new("look at", path, error))?;
+    let meta = std::fs::metadata(kernel.path(&path)).map_err(|error| Error::new("inspect", path, error))?;
     Ok(std::os::unix::fs::MetadataExt::uid(&meta))
 }
 
@@ -191,8 +185,7 @@ pub fn cpu_seconds(kernel: &Kernel, pid: u32) -> Result<f64> {
         .next()
         .and_then(|word| word.parse().ok())
         .ok_or_else(|| Error::unexpected(path, "no run time"))?;
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of one record are below 2^53")]
-    Ok(ns as f64 / 1e9)
+    Ok(float(ns) / 1e9)
 }
 
 /// A mapping of `/proc/PID/maps`.

@@ -1,5 +1,5 @@
 //! `memory.reclaim` of cgroups, version 2 (Documentation/admin-guide/cgroup-v2.rst): bytes to be evicted now, in the
-//! writer's own time. Where it does not let itself be told which memory (before Linux 6.9), generations are evicted instead.
+//! writer's own time. Before Linux 6.9 it does not take which memory to evict; generations are evicted instead.
 
 use lowtide_model::PAGE;
 use lowtide_model::kind::Kind;
@@ -9,13 +9,12 @@ use crate::cgroup::{Cgroup, Version, is_below};
 use crate::lru_gen::{LruGen, Lruvec};
 use crate::root::{Error, Kernel, Result};
 
-/// The file.
 const FILE: &str = "memory.reclaim";
 
 /// Bytes that the kernel takes at once, however few it is asked for (mm/vmscan.c, `MAX_LRU_BATCH` pages).
 pub const BATCH: u64 = 64 * PAGE;
 
-/// How this kernel lets itself be told which memory.
+/// How this kernel takes which memory to evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Selects {
     /// `swappiness=max` is anonymous memory alone.
@@ -57,7 +56,7 @@ impl CgroupReclaimer {
         }
     }
 
-    /// Asks for so many bytes; false if the kernel found less. How much went is in the cgroup's counters alone. Where
+    /// Asks for so many bytes; false if the kernel found less. How much was evicted is in the cgroup's counters alone. Where
     /// generations are evicted, nothing goes that was not idle for `older_s`; else the kernel takes the coldest.
     ///
     /// The cgroup is the one whose inode is known: another that has its path by now is left alone.
@@ -84,7 +83,7 @@ impl CgroupReclaimer {
     fn evict(&mut self, cgroup: &Cgroup, bytes: u64, kind: Kind, older_s: f64) -> Result<bool> {
         if self.generations.is_none() {
             self.generations = Some(LruGen::open(&self.kernel).map_err(|error| {
-                let why = format!("this kernel cannot be told which memory (Linux 6.9 can); {error}");
+                let why = format!("this kernel does not take which memory to evict (Linux 6.9 does); {error}");
                 Error::missing("reclaim from", &cgroup.path, why)
             })?);
         }

@@ -3,7 +3,7 @@
 //!
 //! Pages of lowtide's own are evicted and touched again in random order, each touch timed by itself. Only touches that
 //! the kernel counted as a fault with I/O are kept, so a page that was still in memory, or came with a neighbour, does
-//! not make refaults look cheap.
+//! not make refaults seem cheap.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -13,6 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lowtide_model::random::Random;
+use lowtide_model::units::float;
 use lowtide_model::{PAGE, stats};
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
@@ -115,7 +116,7 @@ fn temporary_file(dir: &Path) -> std::io::Result<File> {
     let path = dir.join(format!(".lowtide-refault-{}", std::process::id()));
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
     std::fs::remove_file(&path)?;
-    // Random bytes: a file system that compresses must not make the disk look fast.
+    // Random bytes: a file system that compresses must not make the disk seem fast.
     let mut random = Random::new(SEED);
     let mut chunk = vec![0; 1 << 20];
     for _ in 0..FILE_PAGES / 256 {
@@ -142,7 +143,7 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     let first = area.first_page();
     let mut types = BTreeMap::new();
     for page in &evicted {
-        let entry = map.entry(first + *page as u64).map_err(fail)?;
+        let entry = map.entry(first + u64::try_from(*page).unwrap_or(0)).map_err(fail)?;
         types.insert(*page, swap_type(entry));
     }
     let after = swap::devices(kernel)?;
@@ -168,7 +169,8 @@ fn by_device(
     notes: &[String],
 ) -> Vec<Refault> {
     let grown = |index: usize| Some(after.get(index)?.used.saturating_sub(before.get(index)?.used));
-    let fits = |index: usize, pages: usize| grown(index).is_some_and(|bytes| bytes * 2 >= pages as u64 * PAGE);
+    let fits =
+        |index: usize, pages: usize| grown(index).is_some_and(|bytes| 2.0 * float(bytes) >= float(pages) * float(PAGE));
     let mut all = Vec::new();
     for (index, device) in before.iter().enumerate() {
         let only = before.len() == 1;
@@ -187,7 +189,7 @@ fn by_device(
     };
     for (area, seconds) in by_type.iter().filter(|(area, seconds)| !placed(**area, seconds.len())) {
         let name = area.map_or("some swap device".to_owned(), |number| format!("swap area {number}"));
-        let note = "which device this is the kernel does not tell (without CAP_SYS_ADMIN, or after swapoff)";
+        let note = "the kernel does not report which device this is (without CAP_SYS_ADMIN, or after swapoff)";
         all.push(Refault::of(Medium::Swap, name, seconds, note.into()));
     }
     all
@@ -219,9 +221,9 @@ fn note_on(kernel: &Kernel, device: &SwapDevice) -> String {
     notes.join("; ")
 }
 
-/// Pages out all of it, and says which pages are gone, and the seconds for each of those that went at once. A slow device takes time to write, and what is being written
-/// stays in the swap cache: once written, it is mapped and paged out again, which now takes no writing.
-#[expect(clippy::cast_precision_loss, reason = "thousands of pages")]
+/// Pages out all of it: the evicted pages, and the seconds for each that the first attempt evicted. A slow device takes
+/// time to write, and what is being written stays in the swap cache: once written, it is mapped and paged out again, which
+/// takes no writing.
 fn page_out(area: &Area) -> std::io::Result<(Vec<usize>, Option<f64>)> {
     const ATTEMPTS: u32 = 5;
     let mut out_s = None;
@@ -232,7 +234,7 @@ fn page_out(area: &Area) -> std::io::Result<(Vec<usize>, Option<f64>)> {
         let resident = area.resident()?;
         let evicted = evicted_pages(&resident);
         if attempt == 1 && evicted.len() >= FEWEST_PAGES {
-            out_s = Some(seconds / evicted.len() as f64);
+            out_s = Some(seconds / float(evicted.len()));
         }
         if evicted.len() * 10 >= resident.len() * 9 || attempt == ATTEMPTS {
             return Ok((evicted, out_s));
@@ -284,7 +286,7 @@ fn half_random(random: &mut Random, page: usize, bytes: &mut [u8]) {
     let (noise, plain) = bytes.split_at_mut(bytes.len() / 2);
     random.fill(noise);
     for (word, chunk) in plain.chunks_exact_mut(8).enumerate() {
-        chunk.copy_from_slice(&((page << 16 | word >> 4) as u64).to_ne_bytes());
+        chunk.copy_from_slice(&(page << 16 | word >> 4).to_ne_bytes());
     }
 }
 
@@ -302,32 +304,32 @@ mod tests {
         let before = [device("/dev/a", 0), device("/dev/b", 5)];
         let after = [device("/dev/a", 0), device("/dev/b", 7)];
         let notes = [String::new(), "slow".to_owned()];
-        let told = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
-        assert_eq!((told[0].samples, told[1].samples, told[1].median_s), (0, 2, Some(2.0)));
+        let devices = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
+        assert_eq!((devices[0].samples, devices[1].samples, devices[1].median_s), (0, 2, Some(2.0)));
         assert_eq!(
-            (told[0].note.as_str(), told[1].note.as_str()),
+            (devices[0].note.as_str(), devices[1].note.as_str()),
             ("devices of a higher priority are filled first", "slow")
         );
         // Area 0 was switched off once: now area 1 is the first line, and area 2 the second.
         let after = [device("/dev/a", 2), device("/dev/b", 5)];
-        let told = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
-        assert_eq!((told.len(), told[0].samples, told[1].samples, told[2].samples), (3, 0, 0, 2));
-        assert_eq!(told[2].device, "swap area 1");
+        let devices = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
+        assert_eq!((devices.len(), devices[0].samples, devices[1].samples, devices[2].samples), (3, 0, 0, 2));
+        assert_eq!(devices[2].device, "swap area 1");
     }
 
     #[test]
     fn one_device_needs_no_telling_apart() {
         let before = [device("/dev/a", 0)];
-        let told = by_device(&before, &before, &BTreeMap::from([(None, vec![1.0])]), &["n".to_owned()]);
-        assert_eq!((told.len(), told[0].samples, told[0].device.as_str()), (1, 1, "/dev/a"));
-        let told = by_device(&before, &before, &BTreeMap::new(), &["n".to_owned()]);
-        assert_eq!((told.len(), told[0].samples, told[0].median_s), (1, 0, None));
+        let devices = by_device(&before, &before, &BTreeMap::from([(None, vec![1.0])]), &["n".to_owned()]);
+        assert_eq!((devices.len(), devices[0].samples, devices[0].device.as_str()), (1, 1, "/dev/a"));
+        let devices = by_device(&before, &before, &BTreeMap::new(), &["n".to_owned()]);
+        assert_eq!((devices.len(), devices[0].samples, devices[0].median_s), (1, 0, None));
     }
 
     #[test]
     fn the_swap_area_is_in_the_page_table_entry() {
         assert_eq!(swap_type(Entry(1 << 62 | 9 << 5 | 3)), Some(3));
-        assert_eq!(swap_type(Entry(1 << 62)), None, "not told without CAP_SYS_ADMIN");
+        assert_eq!(swap_type(Entry(1 << 62)), None, "not reported without CAP_SYS_ADMIN");
         assert_eq!(swap_type(Entry(1 << 63 | 9 << 5 | 3)), None, "in memory");
     }
 

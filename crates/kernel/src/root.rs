@@ -142,7 +142,7 @@ impl Kernel {
         File::open(self.path(path)).map_err(|e| Error::new("open", path, e))
     }
 
-    /// Reads a whole file as bytes.
+    /// Reads a file.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let mut bytes = Vec::with_capacity(4096);
@@ -150,7 +150,7 @@ impl Kernel {
         Ok(bytes)
     }
 
-    /// Reads a whole file as text; bytes that are not UTF-8 (a process may name itself anything) become U+FFFD.
+    /// Reads a file as text; bytes that are not UTF-8 (a process may name itself anything) become U+FFFD.
     pub fn read_text(&self, path: impl AsRef<Path>) -> Result<String> {
         let bytes = self.read(path)?;
         Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
@@ -191,7 +191,7 @@ impl Kernel {
     }
 
     /// Writes a value to a file of the folder that has this inode. If another has taken the folder's path, it is gone
-    /// (`ENOENT`): between a look at the inode and the opening of a path it could still come.
+    /// (`ENOENT`): between reading the inode and opening a path it could still appear.
     pub fn write_in(&self, folder: &Path, inode: u64, name: &str, value: &str) -> Result<()> {
         let fail = |e: io::Error| Error::new(format!("write '{value}' to"), folder.join(name), e);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

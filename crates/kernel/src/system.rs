@@ -1,4 +1,6 @@
-//! The whole system's accounts: memory, CPU time, faults, pressure.
+//! System-wide accounts: memory, CPU time, faults, pressure.
+
+use std::time::Duration;
 
 use crate::root::{Error, Kernel, Result, keyed, value_of};
 
@@ -62,7 +64,7 @@ pub fn memory(kernel: &Kernel) -> Result<Memory> {
     Ok(parse_meminfo(&kernel.read_text("/proc/meminfo")?))
 }
 
-/// CPU time of the whole system since boot, clock ticks.
+/// CPU time of the system since boot, clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTicks {
     /// All states.
@@ -134,15 +136,13 @@ fn parse_ram(text: &str) -> Vec<(u64, u64)> {
 /// Nanoseconds on `CLOCK_MONOTONIC`, the clock of trace events.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+    Duration::try_from(now).ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or(0)
 }
 
 /// Seconds on `CLOCK_BOOTTIME`: since this machine was booted, sleep counted.
 pub fn since_boot_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    #[expect(clippy::cast_precision_loss, reason = "seconds since the boot")]
-    let seconds = now.tv_sec as f64 + now.tv_nsec as f64 / 1e9;
-    seconds
+    Duration::try_from(now).unwrap_or_default().as_secs_f64()
 }
 
 /// Which boot of the machine this is: another after every one.

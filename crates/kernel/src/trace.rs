@@ -3,7 +3,6 @@
 //! An instance keeps other users' trace buffers untouched. The raw ring-buffer pages are read: formatting a line per
 //! region in the kernel and parsing it here would cost more than the monitoring itself.
 
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -118,13 +117,13 @@ impl Format {
 /// Walks one page of the ring buffer (Documentation/trace/ring-buffer-design.rst; layout as in `events/header_page`
 /// and `header_event`): 8 bytes of time stamp, 8 of length and flags, then events with a 32-bit head of 5 bits type and
 /// 27 bits time since the event before. Stops at anything it does not understand.
-fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
+fn walk_page(page: &[u8], mut visit: impl FnMut(u64, &[u8])) -> Option<()> {
     const PADDING: u32 = 29;
     const TIME_EXTEND: u32 = 30;
     const TIME_STAMP: u32 = 31;
     let word = |at: usize| Some(u32::from_ne_bytes(page.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let mut time = u64::from_ne_bytes(page.get(..8)?.try_into().ok()?);
-    // The upper bits of the length are flags: see `lost_before`.
+    // The upper bits of the length are flags: `lost_before` reads them.
     let length = word(8)? & 0x000f_ffff;
     let end = 16usize.checked_add(length as usize)?.min(page.len());
     let mut at = 16;
@@ -151,7 +150,7 @@ fn walk_page(page: &[u8], mut seen: impl FnMut(u64, &[u8])) -> Option<()> {
                 let (data, size) =
                     if kind == 0 { (at + 8, word(at + 4)? as usize) } else { (at + 4, kind as usize * 4) };
                 let next = if kind == 0 { at + 4 + size } else { data + size };
-                seen(time, page.get(data..next)?);
+                visit(time, page.get(data..next)?);
                 at = next;
             }
         }
@@ -190,14 +189,12 @@ pub(crate) struct Instance {
     pub name: String,
 }
 
-impl fmt::Display for Instance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the trace instance {}", self.name)
-    }
-}
-
 impl KernelChange for Instance {
     const KIND: &'static str = "trace_instance";
+
+    fn describe(&self) -> String {
+        format!("the trace instance {}", self.name)
+    }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         let fs = tracefs(kernel)?;
@@ -320,9 +317,9 @@ mod tests {
         let page = page(&[event(1, &payload(0x1000)), extend, padding, event(4, &payload(0x2000)), long]);
         let mut events = Vec::new();
         walk_page(&page, |time, data| events.extend(format.event(time, data))).unwrap();
-        let seen: Vec<_> = events.iter().map(|e| (e.time_ns, e.start, e.kdamond)).collect();
+        let walked: Vec<_> = events.iter().map(|e| (e.time_ns, e.start, e.kdamond)).collect();
         let base = 1000 + 1 + (2 << 27) + 5 + 3 + 4;
-        assert_eq!(seen, [(1001, 0x1000, 77), (base, 0x2000, 77), (base + 1, 0x3000, 77)]);
+        assert_eq!(walked, [(1001, 0x1000, 77), (base, 0x2000, 77), (base + 1, 0x3000, 77)]);
     }
 
     #[test]

@@ -18,13 +18,15 @@ use serde_json::Value;
 
 use crate::root::{Error, Kernel, Result, UnlessGone, chosen};
 
-/// A kind of change to the kernel: what must be known to take it back. As text it says what was left, for people.
-pub trait KernelChange: Serialize + DeserializeOwned + Display {
+/// A kind of change to the kernel: what must be known to take it back.
+pub trait KernelChange: Serialize + DeserializeOwned {
     /// Its name in journals.
     const KIND: &'static str;
     /// Only one lowtide can have made it, who holds [`Journal::lock_damon`]: another that holds it by now has found nothing left.
     const IS_EXCLUSIVE: bool = false;
 
+    /// What was left in the kernel, for people.
+    fn describe(&self) -> String;
     /// Takes the change back. One that is not there any more counts as taken back.
     fn take_back(&self, kernel: &Kernel) -> Result<()>;
 }
@@ -80,7 +82,7 @@ impl Kind {
                 let change = C::deserialize(how).map_err(|error| Error::new("read", "journal", error))?;
                 change.take_back(kernel)
             },
-            describe: |how| Some(C::deserialize(how).ok()?.to_string()),
+            describe: |how| Some(C::deserialize(how).ok()?.describe()),
         }
     }
 }
@@ -92,14 +94,12 @@ struct Written {
     old: String,
 }
 
-impl Display for Written {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "another value in {} (it held '{}')", self.path.display(), self.old)
-    }
-}
-
 impl KernelChange for Written {
     const KIND: &'static str = "write";
+
+    fn describe(&self) -> String {
+        format!("another value in {} (it held '{}')", self.path.display(), self.old)
+    }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         // Files that list all values with the chosen one in brackets take that one alone.
@@ -176,8 +176,8 @@ impl Journal {
         file.write_all(text.as_bytes()).map_err(|e| Error::new("write", &self.0.path, e))
     }
 
-    /// Takes DAMON for this process, among lowtides: the kernel itself cannot tell whose kdamonds are, and between looking
-    /// and taking another could take them. Held as long as the file is open.
+    /// Takes DAMON for this process, among lowtides: the kernel does not know whose kdamonds are, and between a check
+    /// and taking them another could. Held as long as the file is open.
     pub(crate) fn lock_damon(&self) -> Result<File> {
         // The folder itself is locked: a lock file would be left behind.
         let path = self.0.path.parent().unwrap_or(Path::new("/"));
@@ -211,7 +211,7 @@ impl Drop for Inner {
 }
 
 impl Lease {
-    /// Takes the change back now, telling what went wrong.
+    /// Takes the change back now.
     pub fn give_back(mut self) -> Result<()> {
         self.undo_now()
     }
@@ -253,32 +253,38 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let mut found = Recovered { pid: 0, command: String::new(), undone: Vec::new() };
-        let mut open = Vec::new();
-        for line in BufReader::new(&file).lines().map_while(std::result::Result::ok) {
-            // A line cut short by the kill was written before its change was made.
-            match serde_json::from_str(&line) {
-                Ok(Line::Owner { pid, command }) => (found.pid, found.command) = (pid, command),
-                Ok(Line::Taken { id, undo }) => open.push((id, undo)),
-                Ok(Line::Given { id }) => open.retain(|(taken, _)| *taken != id),
-                Err(_) => {}
-            }
-        }
-        // Whoever has DAMON holds the folder's lock.
+        let (owner, open) = read(&file);
+        let (pid, command) = owner.unwrap_or_default();
+        // A live owner of DAMON holds the folder's lock.
         let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
         let undo = |undo: Undo| {
             let result = if live && undo.is_exclusive() { Ok(()) } else { undo.apply(kernel) };
             (undo, result)
         };
-        found.undone = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
-        if found.undone.iter().all(|(_, result)| result.is_ok()) {
+        let undone: Vec<_> = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
+        if undone.iter().all(|(_, result)| result.is_ok()) {
             let _ = std::fs::remove_file(&path);
         }
-        if !found.undone.is_empty() {
-            all.push(found);
+        if !undone.is_empty() {
+            all.push(Recovered { pid, command, undone });
         }
     }
     Ok(all)
+}
+
+/// The owner of a journal, as pid and command line, and its leases that were not given back.
+fn read(file: &File) -> (Option<(u32, String)>, Vec<(u64, Undo)>) {
+    let (mut owner, mut open) = (None, Vec::new());
+    for line in BufReader::new(file).lines().map_while(std::result::Result::ok) {
+        // A line cut short by a kill was written before its change was made.
+        match serde_json::from_str(&line) {
+            Ok(Line::Owner { pid, command }) => owner = Some((pid, command)),
+            Ok(Line::Taken { id, undo }) => open.push((id, undo)),
+            Ok(Line::Given { id }) => open.retain(|(taken, _)| *taken != id),
+            Err(_) => {}
+        }
+    }
+    (owner, open)
 }
 
 /// The live lowtide that holds a lease of DAMON, as pid and command line.
@@ -289,12 +295,9 @@ pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             continue;
         }
-        let lines = BufReader::new(&file).lines().map_while(std::result::Result::ok);
-        let lines: Vec<Line> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
-        let given = |id: &u64| lines.iter().any(|line| matches!(line, Line::Given { id: other } if other == id));
-        let holds = |line: &Line| matches!(line, Line::Taken { id, undo } if undo.is_exclusive() && !given(id));
-        if let (true, Some(Line::Owner { pid, command })) = (lines.iter().any(holds), lines.first()) {
-            return Some((*pid, command.clone()));
+        let (owner, open) = read(&file);
+        if open.iter().any(|(_, undo)| undo.is_exclusive()) {
+            return owner;
         }
     }
     None

@@ -2,7 +2,6 @@
 //!
 //! A device of lowtide's own is hot-added, used as swap and hot-removed again; devices that were there are left alone.
 
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
@@ -78,7 +77,7 @@ pub fn devices(kernel: &Kernel) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// The compressors that this kernel offers for a new device, as a device that is there tells them; none is known if there
+/// The compressors that this kernel offers for a new device, as an existing device lists them; none is known if there
 /// is none.
 pub fn algorithms(kernel: &Kernel) -> Vec<String> {
     let text = devices(kernel)
@@ -160,7 +159,7 @@ impl Zram {
         parse_mm_stat(&self.kernel.read_text(&path)?).ok_or_else(|| Error::unexpected(path, "not three numbers"))
     }
 
-    /// Takes it down now, telling what went wrong.
+    /// Takes it down now.
     pub fn take_down(self) -> Result<()> {
         self.lease.give_back()
     }
@@ -173,14 +172,12 @@ pub(crate) struct Device {
     pub device: u32,
 }
 
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "swap on /dev/zram{}", self.device)
-    }
-}
-
 impl KernelChange for Device {
     const KIND: &'static str = "zram";
+
+    fn describe(&self) -> String {
+        format!("swap on /dev/zram{}", self.device)
+    }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         remove(kernel, self.device)

@@ -11,7 +11,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lowtide_kernel::advise::Adviser;
+use lowtide_kernel::advise::{AdviceRequest, Adviser};
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::sys;
@@ -69,7 +69,9 @@ pub struct AddressReclaim {
 pub fn check(kernel: &Kernel) -> Result<()> {
     kernel.check_writable("/proc/1/clear_refs")?;
     let own = std::process::id();
-    Adviser::new(kernel).advise(own, &[], sys::Advice::Pageout, None, || true).map(|_| ())
+    Adviser::new(kernel)
+        .advise(own, &AdviceRequest { ranges: &[], advice: sys::Advice::Pageout, keep: None }, || true)
+        .map(|_| ())
 }
 
 impl AddressReclaim {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lowtide_kernel::advise::Adviser;
+use lowtide_kernel::advise::{AdviceRequest, Adviser};
 use lowtide_kernel::cgroup::{Cgroup, is_below};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::{Error, Kernel, Result};
@@ -246,10 +246,18 @@ impl Background {
     pub fn page_out(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut paged = Paged::default();
         paged.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
-            let paged_out = adviser.advise(pid, ranges, Advice::Pageout, Some(&|_, file| !file), reach.go_on)?;
+            let paged_out = adviser.advise(
+                pid,
+                &AdviceRequest { ranges, advice: Advice::Pageout, keep: Some(&|_, file| !file) },
+                reach.go_on,
+            )?;
             let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
             paged.bytes.anon += paged_out.pages.iter().map(gone).sum::<u64>();
-            let cooled = adviser.advise(pid, ranges, Advice::Cold, Some(&|_, file| file), reach.go_on)?;
+            let cooled = adviser.advise(
+                pid,
+                &AdviceRequest { ranges, advice: Advice::Cold, keep: Some(&|_, file| file) },
+                reach.go_on,
+            )?;
             paged.bytes.file += cooled.tried_bytes.saturating_sub(cooled.refused_bytes);
             Ok(())
         })?;
@@ -262,7 +270,7 @@ impl Background {
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
             if paged_out > 0 {
-                adviser.advise(pid, ranges, Advice::Willneed, None, reach.go_on)?;
+                adviser.advise(pid, &AdviceRequest { ranges, advice: Advice::Willneed, keep: None }, reach.go_on)?;
             }
             // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
             fetched.bytes.anon += paged_out;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use lowtide_kernel::advise::{Adviser, Keep};
+use lowtide_kernel::advise::{AdviceRequest, Adviser, Keep};
 use lowtide_kernel::pressure;
 use lowtide_kernel::root::{Error, Kernel};
 use lowtide_kernel::sys::Advice;
@@ -186,8 +186,11 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
         })
     };
     let keep: Option<&Keep<'_>> = if filters.is_empty() { None } else { Some(&keep) };
-    let result =
-        advice.map(|advice| adviser.advise(order.pid, &order.ranges, advice, keep, || brake.go_on())).transpose();
+    let result = advice
+        .map(|advice| {
+            adviser.advise(order.pid, &AdviceRequest { ranges: &order.ranges, advice, keep }, || brake.go_on())
+        })
+        .transpose();
     let (outcome, error) = match result {
         Ok(outcome) => (outcome.unwrap_or_default(), None),
         Err(error) => (lowtide_kernel::advise::AdviceOutcome::default(), Some(error)),

@@ -70,7 +70,7 @@ impl Source for Generations {
             "page cache used by read and write counts as idle: generations record the use of mapped pages alone"
                 .to_owned(),
         ];
-        let (asked, missing) = self.monitor.asked();
+        let (asked, missing) = (self.monitor.requested, self.monitor.missing);
         if missing * 10 > asked {
             notes.push(format!("{missing} of {asked} generations asked for were not made: windows are missing"));
         }

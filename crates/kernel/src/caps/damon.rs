@@ -1,4 +1,4 @@
-//! DAMON: whether it is there, what it can look at, and who holds it.
+//! DAMON: whether it is there, which operations it offers, and who holds it.
 
 use std::path::Path;
 
@@ -176,7 +176,7 @@ mod tests {
         assert!(found.state == State::Blocked && found.how.contains("kdamond 77"), "{found:?}");
         assert_eq!(vaddr(&kernel).unwrap_err().state, State::No, "not offered, whoever holds it");
 
-        // Its journal is where this process would look for it.
+        // Its journal is where this process searches for it.
         let folder = kernel.path(undo::folder());
         let journal = Journal::open(kernel.clone(), &folder).unwrap();
         let contexts = vec![1];

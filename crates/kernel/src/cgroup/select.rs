@@ -50,7 +50,7 @@ impl Selection {
         let absolute = format!("{}{}", Pattern::escape(&base.to_string_lossy()), self.pattern.as_str());
         let failed = |e: glob::PatternError| Error::new("search", &self.point, std::io::Error::other(e));
         let found = glob::glob_with(&absolute, OPTIONS).map_err(failed)?;
-        // A cgroup may go while the folders are walked; what cannot be read is as good as gone.
+        // A cgroup may go while the folders are walked; what cannot be read counts as gone.
         let mut folders: Vec<PathBuf> = found.flatten().filter(|path| path.is_dir()).collect();
         folders.sort();
         folders.dedup_by(|path, before| path.starts_with(before));

@@ -1,4 +1,4 @@
-//! The few figures of a cgroup that whoever reclaims from it must know, in as few reads as there can be.
+//! The figures of a cgroup that reclaim needs, in as few reads as possible.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -71,8 +71,8 @@ impl Cgroup {
 }
 
 impl Vitals {
-    /// Those of one process of a cgroup. Nobody tells what came back of it; faults that waited do, as far as it goes, and
-    /// are taken for anonymous memory.
+    /// Those of one process of a cgroup. The kernel does not report refaults of a process: its major faults stand for them,
+    /// as anonymous memory.
     pub fn of_process(kernel: &Kernel, process: ProcessId, cgroup: &Cgroup) -> Result<Self> {
         let status = proc::status(kernel, process.pid)?;
         let stat = proc::check(kernel, process)?;
@@ -110,7 +110,7 @@ impl Cgroup {
         (meta.ino() == self.inode).then(|| meta.uid())
     }
 
-    /// Whether it is frozen as a whole (version 2).
+    /// Whether it is frozen with all its descendants (version 2).
     pub fn is_frozen(&self, kernel: &Kernel) -> bool {
         let text = kernel.read_text(self.path.join("cgroup.events")).unwrap_or_default();
         value_of(&text, "frozen") == Some(1)
@@ -130,7 +130,7 @@ fn parse(text: &str) -> Vitals {
             "zswapped" => vitals.zswapped = number,
             "pgsteal" => vitals.stolen = number,
             "pgsteal_proactive" => vitals.stolen_on_demand = Some(number),
-            // Version 1 tells of itself first, and then of all that is below, too.
+            // Version 1 reports itself first, then itself with all descendants.
             "workingset_refault_anon" | "total_workingset_refault_anon" => vitals.refaults.anon = number,
             "workingset_refault_file" | "total_workingset_refault_file" => vitals.refaults.file = number,
             _ => {}

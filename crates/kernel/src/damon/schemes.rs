@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lowtide_model::scheme::{Bounds, Filter, FilterType, Goal, Scheme};
+use lowtide_model::units::integer;
 
 use super::{ADMIN, Damon};
 use crate::root::Result;
@@ -43,29 +44,28 @@ impl Counts {
 /// No bound, in DAMON's files: 0 would match nothing.
 const NO_BOUND: u64 = u64::MAX;
 
-/// Bounds in whole units: what lies in them lies in the bounds as meant.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, which is meant")]
-fn whole<T: Copy>(bounds: &Bounds<T>, units: impl Fn(T) -> f64) -> (u64, u64) {
-    // Shares like 5 % of 20 come out a hair above or below the whole number that is meant.
-    let hair = 1e-6;
-    let min = bounds.min.map_or(0, |min| (units(min) - hair).ceil() as u64);
-    let max = bounds.max.map_or(NO_BOUND, |max| (units(max) + hair).floor() as u64);
+/// Bounds in integer units: what lies in them lies in the bounds as meant.
+fn integer_bounds<T: Copy>(bounds: &Bounds<T>, units: impl Fn(T) -> f64) -> (u64, u64) {
+    // Shares like 5 % of 20 are a rounding error above or below the integer that is meant.
+    let rounding = 1e-6;
+    let min = bounds.min.map_or(0, |min| integer((units(min) - rounding).ceil()));
+    let max = bounds.max.map_or(NO_BOUND, |max| integer((units(max) + rounding).floor()));
     (min, max)
 }
 
-/// The files of one scheme, with what each shall hold, in the order of writing. `has` tells whether a file is there.
+/// The files of one scheme with their contents, in the order of writing. `has`: whether a file is there.
 fn files(scheme: &Scheme, counts: &Counts, has: impl Fn(&str) -> bool) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = vec![("action".to_owned(), scheme.action.name().to_owned())];
     let mut put = |file: &str, value: String| files.push((file.to_owned(), value));
     let (aggregation, samples) = (counts.aggregation.as_secs_f64(), counts.samples());
     let size = (scheme.size.min.map_or(0, |size| size.0), scheme.size.max.map_or(NO_BOUND, |size| size.0));
-    let access = whole(&scheme.access, |share| share.0 * samples);
-    let age = whole(&scheme.age, |age| age.0.as_secs_f64() / aggregation);
+    let access = integer_bounds(&scheme.access, |share| share.0 * samples);
+    let age = integer_bounds(&scheme.age, |age| age.0.as_secs_f64() / aggregation);
     for (name, (min, max)) in [("sz", size), ("nr_accesses", access), ("age", age)] {
         put(&format!("access_pattern/{name}/min"), min.to_string());
         put(&format!("access_pattern/{name}/max"), max.to_string());
     }
-    // Older kernels have none of these, and whoever needs them has asked before.
+    // Older kernels have none of these; schemes that need them were refused before.
     for (file, value) in [
         ("apply_interval_us", scheme.apply_interval.map_or(0, |interval| interval.0.as_micros()).to_string()),
         ("target_nid", scheme.target_node.map_or_else(|| "-1".to_owned(), |node| node.to_string())),
@@ -75,7 +75,7 @@ fn files(scheme: &Scheme, counts: &Counts, has: impl Fn(&str) -> bool) -> Vec<(S
         }
     }
     let quota = &scheme.quota;
-    // A shorter time than the kernel can be told would be none, which it takes for no limit.
+    // Less than a millisecond would be 0, which the kernel takes for no limit.
     put("quotas/ms", quota.time.map_or(0, |time| time.0.as_millis().max(1)).to_string());
     put("quotas/bytes", quota.size.map_or(0, |size| size.0).to_string());
     put("quotas/reset_interval_ms", quota.every.0.as_millis().max(1).to_string());
@@ -126,9 +126,9 @@ impl Damon {
     /// Gives a kdamond these schemes; they take effect when it is switched on, or with the next commit.
     pub(super) fn write_schemes(&self, kdamond: usize, schemes: &[Scheme], counts: &Counts) -> Result<()> {
         let folder = format!("{kdamond}/contexts/0/schemes");
-        // Making them anew would forget what the kernel has counted.
+        // Making them again would reset what the kernel has counted.
         let there = self.read_number(&format!("{folder}/nr_schemes"))?;
-        if there != schemes.len() as u64 {
+        if usize::try_from(there) != Ok(schemes.len()) {
             self.write(&format!("{folder}/nr_schemes"), &schemes.len().to_string())?;
         }
         for (index, scheme) in schemes.iter().enumerate() {
@@ -176,7 +176,7 @@ impl Damon {
         items: &[T],
         files: impl Fn(&str, &T) -> Vec<(&'static str, String)>,
     ) -> Result<()> {
-        // Kernels without the folder have no such thing; whoever needs it has asked before.
+        // Kernels without the folder have no such thing; schemes that need it were refused before.
         if !self.has(folder) {
             return Ok(());
         }
@@ -237,10 +237,10 @@ impl Damon {
         self.write(&format!("{kdamond}/contexts/nr_contexts"), "1")?;
         self.write(&format!("{context}/schemes/nr_schemes"), "1")?;
         let scheme = format!("{context}/schemes/0");
-        let mut tell = |takes: bool, what: String| known.extend(takes.then_some(what));
+        let mut note = |takes: bool, what: String| known.extend(takes.then_some(what));
         for action in Action::ALL {
             let takes = self.takes(&format!("{scheme}/action"), action.name())?;
-            tell(takes, format!("action {}", action.name()));
+            note(takes, format!("action {}", action.name()));
         }
         for (file, what) in [
             ("quotas/bytes", "quota"),
@@ -249,7 +249,7 @@ impl Damon {
             ("target_nid", "target_node"),
             ("dests/nr_dests", "destinations"),
         ] {
-            tell(self.has(&format!("{scheme}/{file}")), what.to_owned());
+            note(self.has(&format!("{scheme}/{file}")), what.to_owned());
         }
         if self.has(&format!("{scheme}/quotas/goals")) {
             self.write(&format!("{scheme}/quotas/goals/nr_goals"), "1")?;
@@ -258,7 +258,7 @@ impl Damon {
             let any = self.has(&file);
             for metric in GoalMetric::ALL {
                 let takes = if any { self.takes(&file, metric.name())? } else { metric == GoalMetric::UserInput };
-                tell(takes, format!("goal {}", metric.name()));
+                note(takes, format!("goal {}", metric.name()));
             }
         }
         for (folder, names) in [
@@ -274,10 +274,10 @@ impl Damon {
             self.write(&format!("{scheme}/{folder}/nr_filters"), "1")?;
             for name in names {
                 let takes = self.takes(&format!("{scheme}/{folder}/0/type"), name)?;
-                tell(takes, format!("filter {name}"));
+                note(takes, format!("filter {name}"));
             }
             let allows = folder != "ops_filters" && self.has(&format!("{scheme}/{folder}/0/allow"));
-            tell(allows, "filter that allows".to_owned());
+            note(allows, "filter that allows".to_owned());
         }
         self.write(&format!("{context}/schemes/nr_schemes"), "0")?;
         Ok(Features { known })

@@ -1,6 +1,5 @@
-//! Having processes wait: in a freezer, and where there is none for them, stopped (SIGSTOP, which their parents notice).
+//! Pausing processes: in a freezer, or where there is none for them, by SIGSTOP (which their parents notice).
 
-use std::fmt;
 use std::path::PathBuf;
 
 use rustix::process::Signal;
@@ -87,7 +86,8 @@ fn freeze(
     } else {
         let parent = shared_by(kernel, cgroup, &pids()?)?;
         let id = process.map_or(cgroup.inode, |process| u64::from(process.pid));
-        let (folder, lease) = gather(kernel, journal, parent, id, pids)?;
+        let path = parent.join(format!("lowtide-guard-{id}"));
+        let (folder, lease) = gather(kernel, journal, Made { path, parent }, pids)?;
         (folder, Some(lease))
     };
     let file = folder.join(name);
@@ -121,11 +121,9 @@ fn shared_by(kernel: &Kernel, cgroup: &Cgroup, pids: &[u32]) -> Result<PathBuf> 
 fn gather(
     kernel: &Kernel,
     journal: &Journal,
-    parent: PathBuf,
-    id: u64,
+    Made { path, parent }: Made,
     pids: &dyn Fn() -> Result<Vec<u32>>,
 ) -> Result<(PathBuf, Lease)> {
-    let path = parent.join(format!("lowtide-guard-{id}"));
     let lease = journal.lease(&Made { path: path.clone(), parent })?;
     kernel.make_dir(&path)?;
     // Twice: what was started meanwhile is there, too.
@@ -144,14 +142,12 @@ pub struct Stopped {
     pub process: ProcessId,
 }
 
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} stopped", self.process.pid)
-    }
-}
-
 impl KernelChange for Stopped {
     const KIND: &'static str = "stopped";
+
+    fn describe(&self) -> String {
+        format!("process {} stopped", self.process.pid)
+    }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         proc::signal(kernel, self.process, Signal::CONT).unless_gone().map(drop)

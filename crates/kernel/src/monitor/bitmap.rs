@@ -135,7 +135,7 @@ impl BitmapSampler {
         let event = |target: usize, nr_regions: usize, start, end| TraceEvent {
             time_ns: now_ns,
             kdamond: pid_of(at),
-            target: target as u64,
+            target: u64::try_from(target).unwrap_or(u64::MAX),
             nr_regions: u32::try_from(nr_regions).unwrap_or(u32::MAX),
             start,
             end,

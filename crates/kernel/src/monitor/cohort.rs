@@ -129,7 +129,7 @@ impl CohortMonitor {
 
     /// Walks over the target: which chosen pages are there now, and where.
     ///
-    /// `search_cache`: also search the whole machine for the target's page cache, which costs more.
+    /// `search_cache`: also search the entire machine for the target's page cache, which costs more.
     pub fn refresh(&mut self, target: &Target, now_s: f64, search_cache: bool) -> Result<()> {
         let mut found = Vec::new();
         let turn = integer(now_s / TURN_S);
@@ -165,7 +165,7 @@ impl CohortMonitor {
         for pid in &target.pids {
             self.frames.mapped(*pid, choice, found)?;
             // A target may grow while it is walked over, and shared pages are found once for each process.
-            while found.len() as u64 > limit.saturating_mul(2) {
+            while float(found.len()) > 2.0 * self.size.pages {
                 choice.level += 1;
                 found.retain(|page| choice.holds(page.key.page));
             }

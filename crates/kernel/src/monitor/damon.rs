@@ -209,7 +209,7 @@ impl DamonMonitor {
         self.cohort.refresh(target, now_s, search_cache)
     }
 
-    /// Walks over the target for the map. The whole system has one only for schemes: its frames mean nothing to a reader.
+    /// Walks over the target for the map. The system has one only for schemes: its frames mean nothing to a reader.
     pub fn refresh_map(&mut self, target: &Target) -> Result<()> {
         if target.system && self.map.schemes.is_empty() { Ok(()) } else { self.map.refresh(&self.kernel, target) }
     }

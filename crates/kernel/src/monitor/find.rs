@@ -78,7 +78,7 @@ impl Frames {
     }
 
     /// 1 / number of mappings of a frame; `None` for frames that are no ordinary memory: the zero page, device memory,
-    /// hugetlbfs (which DAMON cannot see).
+    /// hugetlbfs (which DAMON cannot sample).
     fn shared_weight(&self, frame: u64) -> Result<Option<f64>> {
         let Some(flags) = self.flags.value(frame)? else { return Ok(None) };
         if flags & (flag::ZERO_PAGE | flag::RESERVED | flag::HUGE | flag::NOPAGE) != 0 {
@@ -88,7 +88,7 @@ impl Frames {
     }
 
     /// The chosen frames that hold page cache charged to one of `cgroups` and mapped by no process. Reads one entry per
-    /// chosen frame of the whole machine.
+    /// chosen frame of the machine.
     pub fn cache(&self, cgroups: &[u64], choice: Choice, out: &mut Vec<Found>) -> Result<()> {
         for frame in self.chosen(choice) {
             out.extend(self.cache_frame(cgroups, frame)?);
@@ -106,7 +106,7 @@ impl Frames {
         Ok((kind_of(flags) == Some(PageKind::Cache)).then_some(frame_found(frame, PageKind::Cache)))
     }
 
-    /// The chosen frames of the whole machine that reclaim could take.
+    /// The chosen frames of the machine that reclaim could take.
     pub fn all(&self, choice: Choice, out: &mut Vec<Found>) -> Result<()> {
         for frame in self.chosen(choice) {
             let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
@@ -122,7 +122,7 @@ impl Frames {
 }
 
 /// With the multi-generational LRU, `read` and `write` count a use of the page cache in a way of its own
-/// (`folio_mark_accessed` returns before it clears the idle flag), and DAMON does not see it.
+/// (`folio_mark_accessed` returns before it clears the idle flag), and DAMON does not sample it.
 fn mglru_is_on(kernel: &Kernel) -> bool {
     lru_gen::switch(kernel).is_ok_and(|bits| bits & 1 == 1)
 }

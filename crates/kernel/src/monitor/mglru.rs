@@ -22,7 +22,7 @@ const SHORT: Windows = (1, 5);
 const MIDDLE: Windows = (10, 30);
 const LONG: Windows = (60, 120);
 
-/// The rounds in turn. Many programs live for a minute: a middle one comes early, after enough short ones to see past
+/// The rounds in turn. Many programs live for a minute: a middle one comes early, after enough short ones to get past
 /// the start.
 const ROUNDS: [Windows; 16] =
     [SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, SHORT, MIDDLE, SHORT, SHORT, SHORT, SHORT, LONG];
@@ -39,15 +39,15 @@ struct Schedule {
     second_half: bool,
 }
 
-/// The rounds that tell of these windows; all if none is chosen. One window alone is told as often as it is long.
+/// The rounds that measure one of these windows; all if none is chosen. One window alone is measured as often as it is long.
 fn rounds(windows_s: &[u32]) -> Vec<Windows> {
     if let [window] = windows_s
         && let Some(shorter) = WINDOWS_S.into_iter().rfind(|shorter| shorter < window)
     {
         return vec![(shorter, *window)];
     }
-    let told = |(short, long): &Windows| windows_s.contains(short) || windows_s.contains(long);
-    let chosen: Vec<Windows> = ROUNDS.into_iter().filter(told).collect();
+    let measured = |(short, long): &Windows| windows_s.contains(short) || windows_s.contains(long);
+    let chosen: Vec<Windows> = ROUNDS.into_iter().filter(measured).collect();
     if chosen.is_empty() { ROUNDS.to_vec() } else { chosen }
 }
 
@@ -92,7 +92,7 @@ impl Part {
 /// What a round found.
 #[derive(Debug, Clone, Default)]
 pub struct GenerationRound {
-    /// The whole target.
+    /// The entire target.
     pub picture: Picture,
     /// Its cgroups, each with its descendants; those without memory are left out.
     pub cgroups: Vec<CgroupUse>,
@@ -113,8 +113,10 @@ pub struct MglruMonitor {
     gone: HashSet<u64>,
     /// Where others have made generations since the round began, by the same numbers.
     disturbed: HashSet<(u64, u64)>,
-    /// New generations that were asked for, and those that were not made.
-    asked: (u64, u64),
+    /// New generations that were requested so far.
+    pub requested: usize,
+    /// Of them, those that were not made: births are not where they were wanted, and windows are missing.
+    pub missing: usize,
 }
 
 impl MglruMonitor {
@@ -145,16 +147,17 @@ impl MglruMonitor {
             promoted: HashMap::new(),
             gone: HashSet::new(),
             disturbed: HashSet::new(),
-            asked: (0, 0),
+            requested: 0,
+            missing: 0,
         })
     }
 
-    /// Looks at these cgroups and what is below them from now on, by their paths.
+    /// Measures these cgroups and their descendants from now on, by their paths.
     pub fn follow(&mut self, paths: Vec<String>) {
         self.part = Part::Below(paths.into_iter().collect());
     }
 
-    /// When there is something to do next, seconds; at once before the first look.
+    /// When there is something to do next, seconds; at once before the first read.
     pub fn due_s(&self) -> f64 {
         self.schedule.map_or(f64::NEG_INFINITY, |schedule| schedule.due_s(&self.rounds))
     }
@@ -178,9 +181,9 @@ impl MglruMonitor {
         self.note_promoted(&before);
         self.note_disturbed(&before);
         let young = |lruvec: &&Lruvec| lruvec.generations.last().is_some_and(|youngest| youngest.age_s < NOW_S);
-        let aged = || self.lruvecs.iter().filter(|lruvec| self.ages(lruvec));
-        let (asked, missing) = (aged().count() as u64, aged().filter(|lruvec| !young(lruvec)).count() as u64);
-        (self.asked.0, self.asked.1) = (self.asked.0 + asked, self.asked.1 + missing);
+        let aged: Vec<&Lruvec> = self.lruvecs.iter().filter(|lruvec| self.ages(lruvec)).collect();
+        let (requested, missing) = (aged.len(), aged.iter().filter(|lruvec| !young(lruvec)).count());
+        (self.requested, self.missing) = (self.requested + requested, self.missing + missing);
         let Some(schedule) = &mut self.schedule else {
             self.schedule = Some(Schedule { started_s: now_s, round: 0, second_half: false });
             self.disturbed.clear();
@@ -209,7 +212,7 @@ impl MglruMonitor {
         Ok(std::mem::replace(&mut self.lruvecs, all))
     }
 
-    /// Numbers are given again: one that means another cgroup by now, or whose generations are counted anew, is not gone.
+    /// Numbers are given again: one that means another cgroup by now, or whose generations are counted again from 0, is not gone.
     fn forget_reused(&mut self, before: &[Lruvec]) {
         // By the path, too: where removed cgroups have lost their number, they all have the same.
         let key = |of: &Lruvec| (of.memcg, of.node);
@@ -248,8 +251,8 @@ impl MglruMonitor {
         }
     }
 
-    /// Adds what one list tells.
-    fn tell(&self, lruvec: &Lruvec, tally: &mut Tally) {
+    /// Adds the generations of one cgroup on one node.
+    fn add(&self, lruvec: &Lruvec, tally: &mut Tally) {
         if self.disturbed.contains(&(lruvec.memcg, lruvec.node)) {
             tally.add_silent(&lruvec.generations);
         } else {
@@ -260,7 +263,7 @@ impl MglruMonitor {
     fn picture(&self, (short, long): Windows) -> Picture {
         let mut tally = Tally::default();
         for lruvec in &self.lruvecs {
-            self.tell(lruvec, &mut tally);
+            self.add(lruvec, &mut tally);
         }
         let mut picture = Picture { ages: tally.histogram(&[short, long]), ..Picture::default() };
         for (window, at) in WINDOWS_S.iter().zip(&mut picture.working_set) {
@@ -280,7 +283,7 @@ impl MglruMonitor {
             let above = path.match_indices('/').map(|(at, _)| if at == 0 { "/" } else { &path[..at] });
             for cgroup in above.chain((path != "/").then_some(path)).filter(|cgroup| self.part.holds(cgroup)) {
                 let (tally, sum) = sums.entry((cgroup, lruvec.node)).or_default();
-                self.tell(lruvec, tally);
+                self.add(lruvec, tally);
                 (0..2).for_each(|side| sum[side] += promoted[side]);
             }
         }
@@ -300,12 +303,6 @@ impl MglruMonitor {
             }
         }
         rows
-    }
-
-    /// New generations asked for, and how many of them were not made: births are not where they were wanted then, and
-    /// windows are missing.
-    pub fn asked(&self) -> (u64, u64) {
-        self.asked
     }
 }
 
@@ -362,7 +359,7 @@ mod tests {
         let GenerationRound { picture, cgroups } = monitor.step(5.0).unwrap().unwrap();
         assert_eq!(picture.working_set[0].unwrap().bytes, (15.0 + 4.0) * 4096.0);
         assert_eq!(picture.working_set[2], None);
-        assert_eq!(monitor.asked(), (6, 0));
+        assert_eq!((monitor.requested, monitor.missing), (6, 0));
         let used: Vec<_> =
             cgroups.iter().map(|row| (row.cgroup.as_str(), row.anon, row.used[0], row.used[2])).collect();
         let pages = |pages: f64| Some(pages * 4096.0);
@@ -374,10 +371,10 @@ mod tests {
         ];
         assert_eq!(used, expected, "each with what is below it");
         let system = Target { system: true, ..Target::default() };
-        let mut whole = MglruMonitor::new(&kernel, &system, &[]).unwrap();
-        whole.step(0.0).unwrap();
-        whole.step(4.0).unwrap();
-        let cgroups = whole.step(5.0).unwrap().unwrap().cgroups;
+        let mut entire = MglruMonitor::new(&kernel, &system, &[]).unwrap();
+        entire.step(0.0).unwrap();
+        entire.step(4.0).unwrap();
+        let cgroups = entire.step(5.0).unwrap().unwrap().cgroups;
         assert_eq!((cgroups[0].cgroup.as_str(), cgroups[0].used[0]), ("/", pages(23.0)));
         let selection = Some(Selection::new(&kernel, "job/*").unwrap());
         let some = MglruMonitor::new(&kernel, &Target { selection, ..Target::default() }, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Monitors: how the accesses of a target are seen. Each file is one way; `damon` joins cohort and map.
+//! Monitors: how the accesses of a target are sampled. Each file is one way; `damon` joins cohort and map.
 
 pub mod bitmap;
 pub mod cohort;
@@ -18,7 +18,7 @@ use crate::cgroup::{Cgroup, Selection};
 /// What is monitored, as it is now.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
-    /// Its processes; empty when the whole system is meant.
+    /// Its processes; empty for the entire system.
     pub pids: Vec<u32>,
     /// Its cgroups, none below another, if it has any of its own.
     pub cgroups: Vec<Cgroup>,
@@ -28,7 +28,7 @@ pub struct Target {
     pub system: bool,
     /// What its accounts say, by kind. The page cache is what no process maps.
     pub totals: Totals,
-    /// Which of them are the target's exact size; the others count shared pages more than once, and serve only to see
+    /// Which of them are the target's exact size; the others count shared pages more than once, and serve only to measure
     /// growth.
     pub exact: [bool; 3],
     /// File memory that is mapped, as charged to its cgroups: shared pages once. `None` without cgroups.

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
+use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::units::float;
 use lowtide_model::{AGE_EDGES_S, WINDOWS_S};
 
 use super::Target;
@@ -16,11 +18,7 @@ use crate::proc::parse_mapping;
 use crate::root::{Kernel, Result, UnlessGone, keyed};
 
 /// Bytes of both kinds.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Kinds {
-    anon: f64,
-    file: f64,
-}
+type Kinds = PerKind<f64>;
 
 /// The use of one mapping since the accessed bits were taken back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -110,9 +108,8 @@ fn counted_once(mappings: &[(u32, MappingUse)], get: fn(&MappingUse) -> u64) -> 
     }
     let mut kinds = Kinds::default();
     for ((file, _), of) in objects {
-        #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-        let bytes = of.sum.min(of.proportional.max(of.largest)) as f64;
-        *(if file { &mut kinds.file } else { &mut kinds.anon }) += bytes;
+        let bytes = float(of.sum.min(of.proportional.max(of.largest)));
+        kinds[if file { Kind::File } else { Kind::Anon }] += bytes;
     }
     kinds
 }
@@ -133,7 +130,7 @@ const FLAT: f64 = 0.01;
 const MOST_GROWING: u32 = 20;
 /// A walk over the target that is shorter than this is no longer than ticks are late; seconds.
 const SHORT_S: f64 = 0.05;
-/// The mappings of the target, when they were last read for whoever acts on them.
+/// The mappings of the target, when they were last read for schemes or reclaim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReferencedScan {
     /// Seconds that the accessed bits had been collecting.
@@ -166,10 +163,6 @@ struct Cycle {
 }
 
 impl Cycle {
-    fn size(&self) -> f64 {
-        self.sizes.anon + self.sizes.file
-    }
-
     /// What its readings hold, and when the last of them was made: what is read when a cycle ends early is none.
     fn histogram(&self) -> Option<(f64, Vec<AgeBin>)> {
         Some((self.start_s + self.readings.last()?.window_s, histogram(&self.readings)))
@@ -180,7 +173,7 @@ impl Cycle {
 #[derive(Debug)]
 pub struct SmapsMonitor {
     kernel: Kernel,
-    /// Seconds that every cycle reaches, at least, for whoever acts on memory of that idle age.
+    /// Seconds that every cycle reaches, at least, for schemes and reclaim of memory of that idle age.
     reach_s: Option<f64>,
     /// Windows that every cycle reads, with each mapping; empty: those of a record.
     windows: Vec<f64>,
@@ -188,16 +181,12 @@ pub struct SmapsMonitor {
     cycles: usize,
     /// How many cycles have been read second by second, while the target grows; it does when it starts.
     growing: Option<u32>,
-    look: Option<ReferencedScan>,
-}
-
-fn size(target: &Target) -> f64 {
-    target.totals[0] + target.totals[1]
+    scan: Option<ReferencedScan>,
 }
 
 /// Sizes by the accounts.
 fn sizes(target: &Target) -> Kinds {
-    Kinds { anon: target.totals[0], file: target.totals[1] }
+    PerKind { anon: target.totals[0], file: target.totals[1] }
 }
 
 impl SmapsMonitor {
@@ -207,7 +196,7 @@ impl SmapsMonitor {
             kernel.check_writable(format!("/proc/{pid}/clear_refs")).unless_gone()?;
         }
         let kernel = kernel.clone();
-        Ok(Self { kernel, reach_s: None, windows: Vec::new(), cycle: None, cycles: 0, growing: Some(0), look: None })
+        Ok(Self { kernel, reach_s: None, windows: Vec::new(), cycle: None, cycles: 0, growing: Some(0), scan: None })
     }
 
     /// Has every cycle reach that far, and read each mapping then.
@@ -233,9 +222,9 @@ impl SmapsMonitor {
         self.cycle.is_none()
     }
 
-    /// Takes the last look, if there was one since.
+    /// Takes the last scan, if there was one since.
     pub fn take_scan(&mut self) -> Option<ReferencedScan> {
-        self.look.take()
+        self.scan.take()
     }
 
     /// Whether there is something to do now: a cycle to begin, or a window that has passed.
@@ -247,16 +236,16 @@ impl SmapsMonitor {
     /// Follows the size of the target, at every tick. A cycle in which it begins to grow ends: what is used from then on is mostly
     /// used for the first time.
     pub fn follow(&mut self, now_s: f64, target: &Target) {
-        let (size, chosen) = (size(target), self.is_chosen());
+        let (size, chosen) = (sizes(target).total(), self.is_chosen());
         if let Some(cycle) = self.cycle.as_mut().filter(|_| self.growing.is_none() && !chosen)
-            && size - cycle.size() > GREW * size
+            && size - cycle.sizes.total() > GREW * size
         {
             cycle.due = vec![now_s - cycle.start_s];
             self.growing = Some(0);
         }
     }
 
-    /// Whether whoever acts has chosen what is read.
+    /// Whether the windows were chosen.
     fn is_chosen(&self) -> bool {
         !self.windows.is_empty() || self.reach_s.is_some()
     }
@@ -272,7 +261,7 @@ impl SmapsMonitor {
         let Some(age_s) = self.reach_s else {
             return if self.cycles % LONG_EVERY == LONG_EVERY - 1 { LONG_CYCLE_S.to_vec() } else { CYCLE_S.to_vec() };
         };
-        // Every reading costs a walk over the target, and a long cycle keeps waiting whoever acts.
+        // Every reading costs a walk over the target, and schemes wait for the end of a long cycle.
         let farther = self.cycles % LONG_EVERY == LONG_EVERY - 1;
         let shorter = CYCLE_S.iter().copied().filter(|window_s| farther && *window_s < age_s - 0.05);
         shorter.chain([age_s]).collect()
@@ -289,7 +278,8 @@ impl SmapsMonitor {
         let elapsed_s = now_s - cycle.start_s;
         cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
         let reading = read_out(elapsed_s, cycle.sizes, target, &mappings);
-        let grew = size(target) - cycle.size() > FLAT * size(target);
+        let size = sizes(target).total();
+        let grew = size - cycle.sizes.total() > FLAT * size;
         if self.growing.is_some_and(|count| !grew || count >= MOST_GROWING) {
             self.growing = None;
             // A cycle of a second in which it did not grow is the first second of a longer one.
@@ -297,7 +287,7 @@ impl SmapsMonitor {
         }
         let is_over = cycle.due.is_empty();
         if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| elapsed_s >= reach_s - 0.05) {
-            self.look = Some(ReferencedScan { window_s: elapsed_s, mappings });
+            self.scan = Some(ReferencedScan { window_s: elapsed_s, mappings });
         }
         let mut picture = Picture::default();
         if let Some(reading) = reading {
@@ -305,7 +295,7 @@ impl SmapsMonitor {
             if let Some(at) =
                 WINDOWS_S.iter().position(|window| f64::from(*window).total_cmp(&reading.window_s).is_eq())
             {
-                let bytes = reading.used.anon + reading.used.file;
+                let bytes = reading.used.total();
                 picture.working_set[at] = Some(Estimate { bytes, ci95: 0.0 });
             }
         }
@@ -370,10 +360,7 @@ fn read_out(elapsed_s: f64, then: Kinds, target: &Target, mappings: &[(u32, Mapp
     total.file = target.mapped.map_or(total.file, |mapped| total.file.min(mapped));
     (used.anon, used.file) = (used.anon.min(total.anon), used.file.min(total.file));
     let now = sizes(target);
-    let first_touched = Kinds {
-        anon: (now.anon - then.anon).clamp(0.0, used.anon),
-        file: (now.file - then.file).clamp(0.0, used.file),
-    };
+    let first_touched = PerKind::from_fn(|kind| (now[kind] - then[kind]).clamp(0.0, used[kind]));
     Some(Reading { window_s, used, first_touched, total })
 }
 
@@ -381,11 +368,11 @@ fn read_out(elapsed_s: f64, then: Kinds, target: &Target, mappings: &[(u32, Mapp
 fn histogram(readings: &[Reading]) -> Vec<AgeBin> {
     let Some(last) = readings.last() else { return Vec::new() };
     let mut bins = Vec::new();
-    for anon in [true, false] {
-        let side = |kinds: &Kinds| if anon { kinds.anon } else { kinds.file };
+    for kind in Kind::ALL {
+        let anon = kind == Kind::Anon;
         let (mut reached, mut new, mut min_s) = (0.0, 0.0, 0.0);
         for reading in readings {
-            let (used, first) = (side(&reading.used).max(reached), side(&reading.first_touched).max(new));
+            let (used, first) = (reading.used[kind].max(reached), reading.first_touched[kind].max(new));
             bins.push(AgeBin {
                 anon,
                 min_s,
@@ -395,7 +382,7 @@ fn histogram(readings: &[Reading]) -> Vec<AgeBin> {
             });
             (reached, new, min_s) = (used, first, reading.window_s);
         }
-        let size = Estimate { bytes: (side(&last.total) - reached).max(0.0), ci95: 0.0 };
+        let size = Estimate { bytes: (last.total[kind] - reached).max(0.0), ci95: 0.0 };
         bins.push(AgeBin { anon, min_s, max_s: None, size, first_touched: Some(0.0) });
     }
     bins
@@ -430,7 +417,7 @@ mod tests {
         let all =
             [mapping(1, 7, [10, 4, 8]), mapping(2, 7, [10, 3, 8]), mapping(3, 7, [10, 3, 8]), mapping(4, 9, [5, 5, 5])];
         let used = counted_once(&all, |mapping| mapping.referenced);
-        assert_eq!(used, Kinds { anon: 0.0, file: 15.0 }, "no more than is there, and not 29");
+        assert_eq!(used, PerKind { anon: 0.0, file: 15.0 }, "no more than is there, and not 29");
         assert_eq!(counted_once(&all[..1], |mapping| mapping.referenced).file, 8.0);
         // Two pairs that share different parts of a file.
         let pairs = [1, 2, 3, 4].map(|pid| mapping(pid, 7, [10, 5, 9]));
@@ -537,7 +524,7 @@ mod tests {
     fn what_the_target_grew_by_was_not_used_again() {
         let all = [(1, MappingUse { resident: 100, referenced: 80, ..MappingUse::default() })];
         let target = Target { totals: [100.0, 0.0, 0.0], exact: [true, false, true], ..Target::default() };
-        let reading = |then| read_out(5.2, Kinds { anon: then, file: 0.0 }, &target, &all).unwrap();
+        let reading = |then| read_out(5.2, PerKind { anon: then, file: 0.0 }, &target, &all).unwrap();
         assert_eq!((reading(70.0).window_s, reading(70.0).first_touched.anon), (5.0, 30.0));
         assert_eq!(reading(0.0).first_touched.anon, 80.0, "no more than was used");
         assert_eq!(reading(120.0).first_touched.anon, 0.0);
@@ -549,19 +536,19 @@ mod tests {
     fn cycles_of_chosen_windows_read_mappings_at_each() {
         let monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         let mut monitor = monitor.with_windows(&[10, 30, 7]);
-        let mut looks = Vec::new();
+        let mut scans = Vec::new();
         for now_s in [0.0, 9.0, 10.0, 30.0, 30.5] {
             if monitor.is_due(now_s) {
                 monitor.step(now_s, &Target::default()).unwrap();
             }
-            looks.push((monitor.take_scan().map(|look| look.window_s), monitor.is_between_rounds()));
+            scans.push((monitor.take_scan().map(|scan| scan.window_s), monitor.is_between_rounds()));
         }
-        assert_eq!(looks, [(None, false), (None, false), (Some(10.0), false), (Some(30.0), true), (None, false)]);
+        assert_eq!(scans, [(None, false), (None, false), (Some(10.0), false), (Some(30.0), true), (None, false)]);
         assert_eq!(monitor.due_s(), 40.5);
     }
 
     #[test]
-    fn cycles_reach_as_far_as_whoever_acts_needs() {
+    fn cycles_reach_as_far_as_schemes_need() {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         assert_eq!(monitor.plan(), GROWING_S);
         monitor.growing = None;
@@ -571,14 +558,14 @@ mod tests {
         assert_eq!(monitor.plan(), [2.0]);
         monitor.cycles = 2;
         assert_eq!(monitor.plan(), [1.0, 2.0]);
-        let mut looked = Vec::new();
+        let mut scanned = Vec::new();
         for now_s in [0.0, 1.0, 2.0, 2.1, 4.0] {
             if monitor.is_due(now_s) {
                 monitor.step(now_s, &Target::default()).unwrap();
             }
-            looked.push(monitor.take_scan().is_some());
+            scanned.push(monitor.take_scan().is_some());
         }
-        assert_eq!(looked, [false, false, true, false, true], "a cycle begins where the one before ends");
+        assert_eq!(scanned, [false, false, true, false, true], "a cycle begins where the one before ends");
     }
 
     proptest! {
@@ -593,9 +580,9 @@ mod tests {
         ) {
             let readings: Vec<Reading> = readings.iter().zip(CYCLE_S).map(|((used, first, total), window_s)| Reading {
                 window_s,
-                used: Kinds { anon: *used, file: 0.0 },
-                first_touched: Kinds { anon: *first, file: 0.0 },
-                total: Kinds { anon: *total, file: 0.0 },
+                used: PerKind { anon: *used, file: 0.0 },
+                first_touched: PerKind { anon: *first, file: 0.0 },
+                total: PerKind { anon: *total, file: 0.0 },
             }).collect();
             for bin in histogram(&readings) {
                 prop_assert!(bin.size.bytes >= 0.0);

@@ -1,4 +1,4 @@
-//! Telling the snapshots apart in a stream of events.
+//! Splits a stream of events into snapshots.
 
 use crate::trace::TraceEvent;
 
@@ -20,8 +20,9 @@ pub(super) fn split_snapshot(events: &[TraceEvent], gap_ns: u64) -> Option<(&[Tr
             })
             .count()
             + 1;
-        end += of_target.min((first.nr_regions as usize).max(1));
-        if end == events.len() && of_target < first.nr_regions as usize {
+        let regions = usize::try_from(first.nr_regions).unwrap_or(usize::MAX);
+        end += of_target.min(regions.max(1));
+        if end == events.len() && of_target < regions {
             return None;
         }
     }
