@@ -1,6 +1,6 @@
 //! Adaptive regions: where accesses are, at a cost that does not depend on the size of memory.
 //!
-//! One page of each region is looked at in turn and stands for all of it. Regions that look alike are merged, all are
+//! One page of each region is sampled in turn and stands for all of it. Regions that are alike are merged, all are
 //! split at random, and what differs stays apart: DAMON's idea (S. Park et al., Middleware'19), for kernels that have page
 //! idle tracking in its place.
 
@@ -17,7 +17,7 @@ const ALIKE: f64 = 0.1;
 struct Part {
     start: u64,
     end: u64,
-    /// Samples of this aggregation that saw an access.
+    /// Samples of this aggregation that found an access.
     seen: u32,
     /// The same of the aggregation before.
     before: u32,
@@ -49,7 +49,7 @@ impl Adaptive {
         Self { parts: Vec::new(), fewest: fewest.max(1), most: most.max(3), samples: 0, random: Random::new(seed) }
     }
 
-    /// What is to be watched: ranges of whole pages, ascending, not overlapping. Regions in ranges that stay keep what is
+    /// What is to be watched: ranges of pages, ascending, not overlapping. Regions in ranges that stay keep what is
     /// known of them.
     pub fn set_ranges(&mut self, ranges: &[(u64, u64)]) {
         let mut parts = Vec::new();
@@ -69,7 +69,7 @@ impl Adaptive {
             }
         }
         self.parts = parts;
-        // Few large regions would take many rounds to be told apart.
+        // Few large regions would take many rounds to differ.
         let total: u64 = self.parts.iter().map(Part::pages).sum();
         let largest = total.div_ceil(count(self.fewest)).max(1) * PAGE;
         let mut even = Vec::new();
@@ -96,7 +96,7 @@ impl Adaptive {
         self.parts.is_empty()
     }
 
-    /// One page of each region, by address, in their order: the next sample looks at these.
+    /// One page of each region, by address, in their order: the next sample reads these.
     pub fn choose(&mut self) -> Vec<u64> {
         let mut parts = std::mem::take(&mut self.parts);
         let chosen = parts.iter_mut().map(|part| part.start + self.random.below(part.pages()) * PAGE).collect();
@@ -104,7 +104,7 @@ impl Adaptive {
         chosen
     }
 
-    /// What a sample saw, in the order of [`Adaptive::choose`].
+    /// What a sample found, in the order of [`Adaptive::choose`].
     pub fn sample(&mut self, accessed: impl IntoIterator<Item = bool>) {
         self.samples += 1;
         for (part, accessed) in self.parts.iter_mut().zip(accessed) {
@@ -112,7 +112,7 @@ impl Adaptive {
         }
     }
 
-    /// Ends an aggregation of so many seconds: the regions as they were seen; then they are merged and split.
+    /// Ends an aggregation of so many seconds: the regions as they were sampled; then they are merged and split.
     pub fn aggregate(&mut self, aggregation_s: f64) -> Vec<Region> {
         let samples = f64::from(self.samples.max(1));
         let alike = u32::try_from(integer(samples * ALIKE)).unwrap_or(u32::MAX).max(1);

@@ -166,7 +166,7 @@ impl Readings {
         let mut before_s = None;
         let reading = |row: &Usage| {
             let (end_s, set) = row.t_s.zip(row.working_set(window_s))?;
-            // A page that was found used was so at any time since it was looked at before. Only sampled pages have a sampling error.
+            // A page that was found used was so at any time since the sample before. Only sampled pages have a sampling error.
             let gap_s = before_s.replace(end_s).map_or(2.0 * JITTER_S, |before_s| end_s - before_s);
             let reach_s = if set.ci95 > 0.0 { JITTER_S + gap_s } else { 0.0 };
             within(end_s - window - reach_s, end_s).then_some(Reading { end_s, bytes: set.bytes, half: set.ci95 })
@@ -183,7 +183,7 @@ impl Readings {
     /// Half-width of the interval of their mean.
     ///
     /// Readings that follow each other without gaps leave nothing of the run out, so that there is the sampling error, which does
-    /// not shrink with time, and how much a longer run would differ where the series is long enough to tell. Readings with gaps
+    /// not shrink with time, and how much a longer run would differ where the series is long enough to show it. Readings with gaps
     /// between them are a sample of the run.
     ///
     /// `a_second` is how much more a window holds that is a second longer: ages are known to a tick, so that a window of watched pages

@@ -27,7 +27,7 @@ const VPA_MARGIN: f64 = 0.15;
 const MIB: u64 = 1 << 20;
 
 named! {
-    /// How a budget was come to.
+    /// How a budget is calculated.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Mechanism {
@@ -61,7 +61,7 @@ pub enum Evidence {
 /// A budget.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Budget {
-    /// How it was come to.
+    /// How it was calculated.
     pub mechanism: Mechanism,
     /// Bytes.
     pub bytes: u64,
@@ -69,7 +69,7 @@ pub struct Budget {
     pub heap_bytes: Option<u64>,
     /// Of them file memory.
     pub file_bytes: Option<u64>,
-    /// The rest: the kernel's memory for it, and what nobody tells apart.
+    /// The rest: the kernel's memory for it, and what is not counted apart.
     pub other_bytes: Option<u64>,
     /// Its 95 % interval.
     pub interval_bytes: Option<[u64; 2]>,
@@ -79,7 +79,7 @@ pub struct Budget {
     pub set_at_s: Option<f64>,
     /// Whether runs under it stayed within the stated slowdown; what only was predicted may be wrong.
     pub verified: bool,
-    /// Counted on the machine as a whole: what ran beside it is in it too.
+    /// Counted on the entire machine: what ran beside it is in it too.
     pub machine_wide: bool,
     /// From what it was taken.
     pub basis: Evidence,
@@ -87,7 +87,7 @@ pub struct Budget {
     pub predicted_slowdown: Option<f64>,
 }
 
-/// The one of these that was come to so.
+/// The budget of this mechanism.
 #[must_use]
 pub fn by(mechanism: Mechanism, budgets: &[Budget]) -> Option<&Budget> {
     budgets.iter().find(|budget| budget.mechanism == mechanism)
@@ -106,7 +106,7 @@ pub struct Known<'a> {
     pub episodes: &'a [Episode],
     /// Its curve, where it has one.
     pub curve: Option<&'a Curve>,
-    /// Seconds between two looks at a page.
+    /// Seconds between two samples of a page.
     pub tick_s: f64,
     /// Bytes of swap where it will run; infinite for as much as it takes. Without any, anonymous memory stays, however idle it
     /// is.
@@ -149,7 +149,7 @@ pub fn budgets(known: &Known<'_>, own: &OwnBudgets) -> Vec<Budget> {
     let app = known.meta.end.as_ref().and_then(|end| end.app_max_rss_bytes).and_then(|bytes| {
         let (row, most) = highest(live, |row| row.rss_bytes)?;
         let bytes = float(bytes);
-        // Of all processes together, as nobody tells what a single one had.
+        // Of all processes together, as a single one is not counted.
         let file = row.mapped_file_bytes.map(|file| bytes * (file / most.max(1.0)).min(1.0));
         let parts = file.map(|file| [bytes - file, file, 0.0]);
         Some(budget(Mechanism::AppMaxrss, bytes, parts, row.t_s))

@@ -21,7 +21,7 @@ pub struct Capability {
     pub name: &'static str,
     /// Whether it is there.
     pub state: State,
-    /// What was looked at and what it said.
+    /// What was read, and its content.
     pub how: String,
     /// What lowtide does with it.
     pub gives: &'static str,

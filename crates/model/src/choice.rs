@@ -6,7 +6,7 @@
 //! more exactly than by a plain random sample of the same size.
 //!
 //! A fixed sample's error would be the same all through a record and never average out. So a quarter of the blocks
-//! choose anew at every *turn*; the rest keep their pages, and with them ages longer than a turn.
+//! choose again at every *turn*; the rest keep their pages, and with them ages longer than a turn.
 //!
 //! The choice is *nested*: at turn 0, and for the blocks that do not take turns, the page chosen at level `k + 1` is one of the two chosen at level `k`, so when memory grows
 //! and the sample must get sparser, the pages kept keep their history (as in SHARDS, Waldspurger et al., FAST'15).
@@ -20,7 +20,7 @@ pub struct Choice {
     pub level: u32,
     /// Fixes the choice; two cohorts with different seeds are independent samples.
     pub seed: u64,
-    /// How often the blocks that take turns have chosen anew.
+    /// How often the blocks that take turns have chosen again.
     pub turn: u64,
 }
 
@@ -35,7 +35,7 @@ impl Choice {
         })
     }
 
-    /// Whether a block is one of the quarter that choose anew.
+    /// Whether a block is one of the quarter that choose again.
     fn takes_turns(&self, block: u64) -> bool {
         mix(block ^ mix(!self.seed)) & 3 == 0
     }

@@ -50,7 +50,7 @@ pub struct Watched {
     pub weight: f64,
     /// Watched since (s); `NEG_INFINITY` if watched since it was allocated.
     since_s: f64,
-    /// Last seen touched (s); `None` if not yet.
+    /// Last sampled touched (s); `None` if not yet.
     last_touch_s: Option<f64>,
     /// The stretch of use that is going on: its start and its reuse time.
     run: Option<(f64, Option<f64>)>,
@@ -75,12 +75,12 @@ pub struct Cohort {
     grown: Vec<(f64, Totals)>,
     previous_tick_s: f64,
     tick_s: f64,
-    /// When the pages were looked at, ascending: as far back as the longest window reaches.
+    /// When the pages were sampled, ascending: as far back as the longest window reaches.
     looks: Vec<f64>,
 }
 
 impl Cohort {
-    /// An empty cohort; `tick_s` is the time between two looks at the pages.
+    /// An empty cohort; `tick_s` is the time between two samples.
     #[must_use]
     pub fn new(tick_s: f64) -> Self {
         Self { tick_s, pages_each: [1.0; 3], ..Self::default() }
@@ -109,7 +109,7 @@ impl Cohort {
         self.pages.get(&key).map(|page| page.frame)
     }
 
-    /// Changes the time between two looks.
+    /// Changes the time between two samples.
     pub fn set_tick(&mut self, tick_s: f64) {
         self.tick_s = tick_s;
     }
@@ -148,8 +148,8 @@ impl Cohort {
         self.grown.push((now_s, totals));
     }
 
-    /// One look at the pages: `touched(frame)` tells whether the frame was touched since the last look, `None` where
-    /// the monitor did not look at it.
+    /// One sample of the pages: `touched(frame)` is whether the frame was touched since the last one, `None` where
+    /// the monitor did not read it.
     pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
         let (previous, each) = (self.previous_tick_s, self.pages_each);
         for (key, page) in &mut self.pages {
@@ -177,7 +177,7 @@ impl Cohort {
         self.looks.drain(..old.saturating_sub(1));
     }
 
-    /// Cuts the stretches of use that are going on, so that everything seen so far is in the record.
+    /// Cuts the stretches of use that are going on, so that everything sampled so far is in the record.
     pub fn cut(&mut self, out: &mut Vec<Episode>) {
         let each = self.pages_each;
         for (key, page) in &mut self.pages {
@@ -230,7 +230,7 @@ impl Cohort {
     }
 
     /// Bytes the sample stands for, by kind: the Horvitz-Thompson estimate of the target's size, for where the
-    /// target's own accounts do not tell it.
+    /// target's own accounts do not have it.
     #[must_use]
     pub fn sampled_totals(&self) -> Totals {
         let mut totals = Totals::default();
@@ -265,7 +265,7 @@ impl Watched {
         self.last_touch_s.is_some_and(|last| last >= from_s)
     }
 
-    /// Whether it was watched since `from_s`. Of a page that joined and was not looked at since, only its allocation is
+    /// Whether it was watched since `from_s`. Of a page that joined and was not sampled since, only its allocation is
     /// known.
     fn is_known(&self, from_s: f64, touched: bool) -> bool {
         self.since_s <= from_s && (self.is_sampled || touched)

@@ -178,7 +178,7 @@ impl Point {
 }
 
 impl Curve {
-    /// The curve of a record: of its watched pages if there are any, else of its histograms. `None` where neither tells.
+    /// The curve of a record: of its watched pages if there are any, else of its histograms. `None` where neither is enough.
     #[must_use]
     pub fn of(ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Self> {
         Self::since(f64::NEG_INFINITY, ages, episodes, tick_s)

@@ -1,4 +1,4 @@
-//! What the cohort saw of one page: stretches of use and, where watching ended, the last stretch of idleness.
+//! What was sampled of one page: stretches of use and, where watching ended, the last stretch of idleness.
 
 use crate::named::named;
 use std::collections::BTreeMap;
@@ -54,14 +54,14 @@ pub struct Episode {
     /// Bytes this sampled page stands for.
     pub weight_bytes: f64,
     /// True: touched in every tick of `start_s..=end_s`. False: untouched during it, and watching ended then; or the touch
-    /// that follows is the first that was seen of the page.
+    /// that follows is the first that was sampled of the page.
     pub touched: bool,
-    /// Start, seconds since the start of the record (the end of the first tick in which it was seen touched).
+    /// Start, seconds since the start of the record (the end of the first tick in which it was sampled touched).
     pub start_s: f64,
     /// End, seconds since the start of the record.
     pub end_s: f64,
     /// Reuse time: seconds from the touch before to `start_s`; 0 where a stretch goes on, or idleness begins with a touch;
-    /// `None` where none was seen.
+    /// `None` where none was sampled.
     pub reuse_s: Option<f64>,
 }
 

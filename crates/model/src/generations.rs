@@ -41,18 +41,18 @@ pub fn used_within(generations: &[Generation], window_s: f64) -> Option<[f64; 2]
     Some(younger.fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]))
 }
 
-/// Lists of generations taken together: of a cgroup with its descendants, of several nodes, of a whole machine.
+/// Lists of generations taken together: of a cgroup with its descendants, of several nodes, of a machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
     /// All bytes, anonymous and file.
     pub total: [f64; 2],
-    /// Bytes used within each of [`WINDOWS_S`], as far as the lists tell.
+    /// Bytes used within each of [`WINDOWS_S`], as far as the lists show it.
     used: [[f64; 2]; WINDOWS_S.len()],
-    /// Bytes in lists that tell of the window.
+    /// Bytes in lists that show the window.
     telling: [[f64; 2]; WINDOWS_S.len()],
 }
 
-/// Share of the bytes that must lie in lists that tell of a window; the others are taken to be like these, and counted as
+/// Share of the bytes that must lie in lists that show a window; the others are taken to be like these, and counted as
 /// uncertain.
 const ENOUGH: f64 = 0.9;
 
@@ -71,14 +71,14 @@ impl Tally {
         }
     }
 
-    /// Adds a list that tells of no window.
+    /// Adds a list that shows no window.
     pub fn add_silent(&mut self, list: &[Generation]) {
         for generation in list {
             self.total = [self.total[0] + generation.anon, self.total[1] + generation.file];
         }
     }
 
-    /// Bytes used within a window, anonymous and file; `None` where too little of the memory tells.
+    /// Bytes used within a window, anonymous and file; `None` where too little of the memory is known.
     #[must_use]
     pub fn used(&self, window_s: u32) -> Option<[Estimate; 2]> {
         let at = WINDOWS_S.iter().position(|window| *window == window_s)?;
@@ -90,7 +90,7 @@ impl Tally {
         Some([side(0)?, side(1)?])
     }
 
-    /// The histogram with edges at these windows (ascending), as far as they are told of.
+    /// The histogram with edges at these windows (ascending), as far as they are known.
     #[must_use]
     pub fn histogram(&self, windows_s: &[u32]) -> Vec<AgeBin> {
         let known: Vec<_> = windows_s.iter().filter_map(|window| Some((*window, self.used(*window)?))).collect();

@@ -97,7 +97,7 @@ pub fn half_by_leaving_out(without_each: &[f64]) -> Option<f64> {
     mean_interval(without_each).map(|interval| interval.half * others)
 }
 
-/// A share of sums over independent parts, each given as what it has of something and of the whole, and its 95 % interval:
+/// A share of sums over independent parts, each given as what it has of something and of everything, and its 95 % interval:
 /// how much each part is off the share, added up (the ratio estimator of Cochran, *Sampling Techniques*, §6.3). Parts of unlike
 /// size say less than as many alike: Student's t has one degree of freedom less than there are parts by Kish's count (the
 /// square of the sum of sizes over the sum of their squares). `None` of fewer than [`FEWEST`] by that count.
@@ -142,14 +142,14 @@ impl Change {
     }
 }
 
-/// Values for each wave that is looked at. The shortest then last 40 to 60 values: bursts of up to 20 are short beside them.
+/// Values for each wave. The shortest then last 40 to 60 values: bursts of up to 20 are short beside them.
 const EACH_WAVE: usize = 30;
 /// More would make the interval hardly narrower, and bursts may be longer in a long record.
 const WAVES: usize = 8;
 
 /// The mean of values that were taken at equal steps of time and depend on those before, and its 95 % interval: between which
 /// ends the mean of a longer run of the same kind would lie. Where the values drift, of the mean over this run.
-/// `None` of fewer than 60: shorter series do not tell a burst from a program that is steady, and no interval would hold for both.
+/// `None` of fewer than 60: shorter series do not separate a burst from a steady program, and no interval would hold for both.
 ///
 /// How much the mean varies is how strong the longest waves in the series are, after a straight line through it has been taken
 /// away (equal-weighted cosines; Müller, *Journal of Econometrics* 2007; Lazarus, Lewis, Stock and Watson, *Journal of Business
@@ -180,7 +180,7 @@ pub fn series_interval(values: &[f64]) -> Option<Interval> {
     Some(Interval { at, half: t95(waves) * (power / length).sqrt() })
 }
 
-/// Errors, both sides together, that each of up to ten looks at growing data may allow for so that all of them together are
+/// Errors, both sides together, that each of up to ten tests of growing data may allow for so that all of them together are
 /// wrong once in twenty times (Pocock, *Biometrika* 1977, table 1).
 const EACH_LOOK: [f64; 10] = [0.05, 0.0294, 0.0221, 0.0182, 0.0158, 0.0142, 0.0130, 0.0120, 0.0112, 0.0106];
 

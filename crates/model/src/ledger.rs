@@ -45,7 +45,7 @@ pub fn ledger(schemes: &[SchemeUse], rows: &[Usage]) -> Option<Ledger> {
         Some((values.last()? - values.first()?).max(0.0))
     };
     let (anon, file) = (mean(|row| row.swap_bytes), mean(|row| row.taken_file_bytes));
-    // What zram held before is not this target's; zswap is told per cgroup.
+    // What zram held before is not this target's; zswap is reported per cgroup.
     let before = rows.iter().find_map(|row| row.zram_bytes).unwrap_or(0.0);
     let zram = mean(|row| row.zram_bytes).map(|bytes| (bytes - before).max(0.0));
     let kept = match (zram, mean(|row| row.zswap_bytes)) {

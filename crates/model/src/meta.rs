@@ -39,7 +39,7 @@ pub struct Refusal {
 pub struct Monitor {
     /// `damon-vaddr`, `damon-paddr`, `mglru`, `smaps` or `none`.
     pub backend: String,
-    /// Seconds between two looks at a page of the cohort at the end of the run.
+    /// Seconds between two samples of a page of the cohort at the end of the run.
     pub sampling_s: f64,
     /// Seconds over which the map counts accesses at the end of the run.
     pub aggregation_s: f64,
@@ -72,7 +72,7 @@ pub struct End {
     pub monitor_cpu_s: f64,
 }
 
-/// What came of one scheme.
+/// The result of one scheme.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SchemeUse {
     /// The scheme.
@@ -85,9 +85,9 @@ pub struct SchemeUse {
     pub tried_bytes: u64,
     /// Bytes that something was done to.
     pub applied_bytes: u64,
-    /// Bytes that the kernel would not touch: locked, shared, gone. `None` where the kernel does not tell.
+    /// Bytes that the kernel would not touch: locked, shared, gone. `None` where the kernel does not report it.
     pub refused_bytes: Option<u64>,
-    /// Bytes that came back within the age that they had been idle for: they were in use. `None` where not seen.
+    /// Bytes that came back within the age that they had been idle for: they were in use. `None` where not measured.
     pub returned_bytes: Option<u64>,
     /// How often its quota kept it from going on. `None` where not counted.
     pub quota_exceeded: Option<u64>,
@@ -128,7 +128,7 @@ pub struct Meta {
     /// What a page costs that comes back, as measured on the machine before.
     #[serde(default)]
     pub refault_costs: MeasuredCosts,
-    /// What could not be seen and why; one sentence each.
+    /// What could not be measured and why; one sentence each.
     pub notes: Vec<String>,
     /// `None` while recording, and for ever if the recorder was killed.
     pub end: Option<End>,

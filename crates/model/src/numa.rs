@@ -16,7 +16,7 @@ pub struct NodeUse {
     pub anon: u64,
     /// File memory.
     pub file: u64,
-    /// Kernel memory: slab, page tables, stacks. `None` where the kernel does not tell by node.
+    /// Kernel memory: slab, page tables, stacks. `None` where the kernel does not report it by node.
     pub kernel: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// Fills whole words of 8 bytes; what is left over stays as it was.
+    /// Fills words of 8 bytes; what is left over stays as it was.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_exact_mut(8) {
             chunk.copy_from_slice(&self.number().to_ne_bytes());

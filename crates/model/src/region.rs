@@ -9,7 +9,7 @@ pub struct Region {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Share of the samples that saw an access, 0..=1.
+    /// Share of the samples that found an access, 0..=1.
     pub access_rate: f64,
     /// Seconds for which the rate has been like this.
     pub age_s: f64,

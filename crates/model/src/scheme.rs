@@ -127,7 +127,7 @@ pub struct Scheme {
     /// Bytes of a region.
     #[serde(default, skip_serializing_if = "Bounds::is_open")]
     pub size: Bounds<Size>,
-    /// Share of the looks that saw an access.
+    /// Share of the samples that found an access.
     #[serde(default, skip_serializing_if = "Bounds::is_open")]
     pub access: Bounds<Share>,
     /// For how long the access rate has been like this.
@@ -239,7 +239,7 @@ pub struct Destination {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields, expecting = "a table with every, high, mid and low")]
 pub struct Watermarks {
-    /// How often that is looked at.
+    /// How often that is read.
     pub every: Span,
     /// Inactive above.
     pub high: Share,

@@ -34,7 +34,7 @@ impl Level {
 pub struct MonitorSummary {
     /// `damon-vaddr`, `damon-paddr`, `mglru`, `smaps` or `none`.
     pub backend: String,
-    /// Seconds between two looks at a page.
+    /// Seconds between two samples of a page.
     pub sampling_s: Option<f64>,
     /// Seconds over which the map counts accesses.
     pub aggregation_s: Option<f64>,

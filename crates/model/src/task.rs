@@ -13,18 +13,18 @@ pub struct Task {
     pub ranks: u32,
     /// Name of the node.
     pub node: String,
-    /// The partition of the cluster, where the launcher tells one.
+    /// The partition of the cluster, where the launcher reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
 }
 
-/// Variables in which launchers tell a process its rank and how many there are (Open MPI; MPICH, Intel MPI and `srun
+/// Variables in which launchers pass a process its rank and how many there are (Open MPI; MPICH, Intel MPI and `srun
 /// --mpi=pmi2`; `srun`, in whose steps another launcher may have started it, so it is asked last).
 const RANKS: [[&str; 2]; 3] =
     [["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"], ["PMI_RANK", "PMI_SIZE"], ["SLURM_PROCID", "SLURM_NTASKS"]];
 
 impl Task {
-    /// The rank that an environment tells of, on the node of this name. `None` outside of any launcher.
+    /// The rank in an environment, on the node of this name. `None` outside of any launcher.
     #[must_use]
     pub fn of(variable: impl Fn(&str) -> Option<String>, host: &str) -> Option<Self> {
         let number = |name: &str| variable(name).and_then(|text| text.parse::<u32>().ok());
@@ -32,11 +32,11 @@ impl Task {
         // A batch script has a rank too, but it is the only one that runs it.
         let step = variable("SLURM_STEP_ID");
         let asked = RANKS.iter().filter(|[rank, _]| *rank != "SLURM_PROCID" || step.is_some());
-        let told = asked.filter_map(|[rank, ranks]| Some((number(rank)?, number(ranks)?))).next();
-        if job.is_none() && told.is_none() {
+        let given = asked.filter_map(|[rank, ranks]| Some((number(rank)?, number(ranks)?))).next();
+        if job.is_none() && given.is_none() {
             return None;
         }
-        let (rank, ranks) = told.filter(|(rank, ranks)| rank < ranks).unwrap_or((0, 1));
+        let (rank, ranks) = given.filter(|(rank, ranks)| rank < ranks).unwrap_or((0, 1));
         let run = match (job, step) {
             (Some(job), Some(step)) => format!("slurm-{job}.{step}"),
             (Some(job), None) => format!("slurm-{job}.batch"),

@@ -34,7 +34,7 @@ fn split(text: &str) -> Option<(&str, String)> {
     (end > 0).then(|| (&text[..end], text[end..].trim().to_ascii_lowercase()))
 }
 
-/// Rounds a non-negative product to whole units, refusing what does not fit.
+/// Rounds a non-negative product to an integer, refusing what does not fit.
 fn whole(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| rounded(value))
 }
@@ -144,7 +144,7 @@ fn minutes(number: &str, minutes: u64) -> Option<u64> {
     scale(number, minutes * 60_000_000_000)
 }
 
-/// `number` times `unit`: exact where the number is whole, which `f64` is not beyond 2^53.
+/// `number` times `unit`: exact where the number is an integer, which `f64` is not beyond 2^53.
 fn scale(number: &str, unit: u64) -> Option<u64> {
     if let Ok(exact) = number.parse::<u64>() {
         return exact.checked_mul(unit);

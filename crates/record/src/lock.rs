@@ -51,7 +51,7 @@ impl Lock {
             return Ok(Try::Recording);
         }
         let mut lock = Self { file };
-        // The word only tells other readers to wait; without it they report a record in progress.
+        // The word only makes other readers wait; without it they report a record in progress.
         let _ = lock
             .file
             .set_len(0)

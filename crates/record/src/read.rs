@@ -137,7 +137,7 @@ impl Record {
         summarise(&known, &cold_rows(ages), &self.rows())
     }
 
-    /// The tide curve, from these idle-age histograms if it has them, or else from what the map tells of them. `None` where
+    /// The tide curve, from these idle-age histograms if it has them, or else from the map. `None` where
     /// the record has not the measurements for it.
     #[must_use]
     pub fn curve(&self, rows: &[Usage], ages: &[AgeRow]) -> Option<Curve> {
@@ -158,7 +158,7 @@ impl Record {
         phases(rows, self.meta.starts_late())
     }
 
-    /// Everything seen of the sampled pages, with stretches whole that were cut.
+    /// The episodes of the sampled pages, with stretches joined that were cut.
     #[must_use]
     pub fn lives(&self) -> Vec<Episode> {
         let mut lives = Lives::default();
@@ -166,7 +166,7 @@ impl Record {
         lives.rows()
     }
 
-    /// Seconds between two looks at a page; at least one.
+    /// Seconds between two samples of a page; at least one.
     #[must_use]
     pub fn tick_s(&self) -> f64 {
         self.meta.monitor.sampling_s.max(1.0)
@@ -270,7 +270,7 @@ impl<T: Table> Iterator for Batches<'_, T> {
     }
 }
 
-/// Parts are read whole: they are small, and one read leaves nothing half seen. Main files are read in place.
+/// Parts are read at once: they are small, and their file may go meanwhile. Main files are read in place.
 fn open(path: &Path) -> std::io::Result<std::result::Result<Reader, String>> {
     if path.parent().is_some_and(|parent| parent.ends_with(PARTS)) {
         Ok(Reader::open(Bytes::from(fs::read(path)?)))

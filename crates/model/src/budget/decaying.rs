@@ -25,10 +25,10 @@ const NEAR: f64 = 0.98;
 /// Rescaled before weights grow beyond this power of two.
 const POWERS: f64 = 100.0;
 
-/// One look at a workload.
+/// One reading of a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Need {
-    /// Bytes with which it would stay within the stated slowdown, as far as can be seen.
+    /// Bytes with which it would stay within the stated slowdown, as far as is known.
     pub bytes: f64,
     /// Bytes that it has.
     pub held: f64,
@@ -41,7 +41,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// Bytes that count. What a limit kept from being seen must not make the next limit smaller still: a workload that is
+    /// Bytes that count. What a limit kept from being measured must not make the next limit smaller still: a workload that is
     /// slow at its limit, or was killed there, counts as in need of more than that.
     #[must_use]
     pub fn counted(&self) -> f64 {
@@ -64,12 +64,12 @@ pub struct Decaying {
     since_s: f64,
     /// By step.
     weights: BTreeMap<u32, f64>,
-    /// Looks so far.
+    /// Readings so far.
     pub looks: u64,
 }
 
 impl Decaying {
-    /// Nothing was seen yet.
+    /// Without a reading yet.
     #[must_use]
     pub fn new(half_life_s: f64) -> Self {
         Self { half_life_s, since_s: f64::NAN, weights: BTreeMap::new(), looks: 0 }
@@ -93,7 +93,7 @@ impl Decaying {
         self.looks += 1;
     }
 
-    /// The least that was enough for most of the time; `None` before anything was seen.
+    /// The least that was enough for most of the time; `None` before the first reading.
     #[must_use]
     pub fn recommended(&self) -> Option<f64> {
         let all: f64 = self.weights.values().sum();

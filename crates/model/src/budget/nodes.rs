@@ -41,7 +41,7 @@ pub struct Node {
 }
 
 /// Node by node what is needed: the sum over those that ran on it at a time, as each has a limit of its own in it and would else
-/// take from the others. What was counted on the machine as a whole is not added up: each of its ranks has counted all.
+/// take from the others. What was counted on the entire machine is not added up: each of its ranks has counted all.
 #[must_use]
 pub fn nodes(ranks: &[Rank<'_>]) -> Vec<Node> {
     let mut members: BTreeMap<(String, String, usize), Vec<usize>> = BTreeMap::new();
@@ -65,7 +65,7 @@ fn of(ranks: &[Rank<'_>], run: String, node: String, members: Vec<usize>) -> Nod
     let mut budgets: Vec<Budget> = Mechanism::ALL
         .into_iter()
         .filter_map(|kind| {
-            // Where one does not tell, nothing is known of all.
+            // Where one of them is unknown, so is the sum.
             let sums = times.iter().map(|at| sum(kind, at)).collect::<Option<Vec<Budget>>>()?;
             sums.into_iter().max_by_key(|budget| budget.bytes)
         })

@@ -14,7 +14,7 @@ use crate::units::{float, rounded};
 use crate::usage::Usage;
 use crate::{PAGE, WINDOWS_S};
 
-/// Groups of pages of which one at a time is left out, to see how much the budget hangs on who was watched (the delete-a-group
+/// Groups of pages of which one at a time is left out, to find how much the budget depends on which pages were watched (the delete-a-group
 /// jackknife; Kott, Journal of Official Statistics 2001).
 const GROUPS: u64 = 10;
 
@@ -28,7 +28,7 @@ const RUNS_DIFFER: f64 = 0.03;
 const MOST_RUNS_DIFFER: f64 = 0.15;
 
 /// Seconds of a run from which it shows that less than it had would be enough: every monitor has reported by then, unless the price
-/// had it wait. Of a shorter one the last second is too much of the whole: a program that frees its memory one by one before it
+/// had it wait. Of a shorter one the last second is too large a part: a program that frees its memory one by one before it
 /// ends uses all of it once more, and was killed under what its first seconds used.
 pub(crate) const LONG_ENOUGH_S: f64 = 20.0;
 
@@ -36,7 +36,7 @@ pub(crate) const LONG_ENOUGH_S: f64 = 20.0;
 /// (`folio_check_references`, mm/vmscan.c). Measured on Linux 6.18: 64 ms for 512 MiB beside what paging out took.
 const SCAN_S: f64 = 0.5e-6;
 
-/// The least within the slowdown, in whole MiB. Never less than what cannot be reclaimed in this run or the next, and else never
+/// The least within the slowdown, in MiB. Never less than what cannot be reclaimed in this run or the next, and else never
 /// more than the run ever had.
 pub(super) fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     let live = known.live();
@@ -352,7 +352,7 @@ fn of_highest(known: &Known<'_>, bytes: f64) -> Budget {
     row.map_or_else(|| budget(Mechanism::Lowtide, bytes, None, None), |row| of_row(Mechanism::Lowtide, row, bytes))
 }
 
-/// Rounded up to whole MiB: what is pasted is what was computed.
+/// Rounded up to MiB: what is pasted is what was calculated.
 pub(super) fn whole_mib(value: f64) -> u64 {
     rounded(value).div_ceil(MIB) * MIB
 }

@@ -41,7 +41,7 @@ pub struct AgeBin {
     /// Bytes.
     pub size: Estimate,
     /// Of them, bytes that came into being within the bin's time, as far as the growth of the target shows it: used for
-    /// the first time, not again. `None` where the monitor does not tell; of windows that share their start only.
+    /// the first time, not again. `None` where the monitor does not report it; of windows that share their start only.
     pub first_touched: Option<f64>,
 }
 
@@ -141,7 +141,7 @@ impl Cohort {
         };
         let window = |at: usize| {
             let next = earlier.get(at + 1).copied().unwrap_or(now_s);
-            // Touches are dated by the look that saw them.
+            // Touches are dated by the sample that found them.
             Window { from_s: 0.5 * (earlier[at] + next), length_s: now_s - earlier[at] }
         };
         let nearest = window(at);
@@ -177,7 +177,7 @@ impl Cohort {
     }
 }
 
-/// Share of the sample that may be not looked at yet before nothing is said.
+/// Share of the sample that may be unread yet where there is an estimate.
 const UNLOOKED_MAX: f64 = 0.3;
 
 /// Counts of one kind in address order.
@@ -189,7 +189,7 @@ struct Tally {
     neighbours_differ: f64,
     last: Option<bool>,
     unknown: usize,
-    /// Weight of pages that joined and were not looked at yet. They are no random part of the sample: new pages are.
+    /// Weight of pages that joined and were not sampled yet. They are no random part of the sample: new pages are.
     unlooked: f64,
 }
 
@@ -214,10 +214,10 @@ impl Tally {
         }
         let share = self.touched / self.weight;
         // Half the mean squared difference of neighbours estimates the variance within strata. One more difference is
-        // assumed than was seen: zero of n seen does not prove zero (Agresti-Coull adds trials for the same reason).
+        // assumed than was sampled: zero of n does not prove zero (Agresti-Coull adds trials for the same reason).
         let within = ((self.neighbours_differ + 1.0) / (2.0 * self.count)).min(0.25);
         let not_sampled = 1.0 - 1.0 / pages_each.max(1.0);
-        // What was not looked at may be anything.
+        // What was not sampled may be anything.
         let ci95 = Z95 * (within / self.count * not_sampled).sqrt() + unlooked / 2.0;
         Some(Estimate { bytes: share, ci95 })
     }

@@ -1,8 +1,8 @@
 //! The curve from watched pages: how long each lay idle, and whether it was used again.
 //!
-//! A page speaks for an age from when it has been watched for that long, or from its allocation if that was seen: when
-//! that is depends on the hash that chose it and never on how it behaves. More pages speak at some times than at others, so
-//! shares are taken slice by slice of the run, each multiplied by the size that the target's accounts tell of it (a separate
+//! A page counts for an age from when it has been watched for that long, or from its allocation if that was observed: when
+//! that is depends on the hash that chose it and never on how it behaves. More pages count at some times than at others, so
+//! shares are taken slice by slice of the run, each multiplied by the size that the target's accounts have (a separate
 //! ratio estimator). Its error follows from the differences between neighbours in address order, page by page, as in
 //! [`crate::cohort`]: one page's uses over the run are one sample, not many.
 
@@ -61,7 +61,7 @@ struct Span {
     idle: bool,
     /// It was used at its end.
     to_use: bool,
-    /// Since when the page has been watched; an allocation that was seen is as good as watching from ever.
+    /// Since when the page has been watched; an allocation that was observed is as good as watching from ever.
     since_s: f64,
     weight: f64,
 }
@@ -259,7 +259,7 @@ fn spans(page: &[&Episode]) -> Vec<Span> {
         };
         let follows = before.is_some_and(|before| (before.end_s - from_s).abs() < JOINT_S);
         if !follows {
-            // A reuse time, or idleness after a touch, without a row before: it was seen to be allocated.
+            // A reuse time, or idleness after a touch, without a row before: its allocation was observed.
             since_s = if row.reuse_s.is_some() { f64::NEG_INFINITY } else { from_s };
         }
         let span =

@@ -5,9 +5,9 @@ use crate::cohort::{AgeBin, AgeRow, Estimate};
 use crate::region::Region;
 use crate::units::float;
 
-/// The histogram of one snapshot. A region that was seen in use is in use as a whole, and one that was not has been idle for
+/// The histogram of one snapshot. A region that was sampled in use is in use entirely, and one that was not has been idle for
 /// as long as it has been like this; `true` beside a region is a file's. Where memory is only reserved it counts as well, as
-/// regions do not tell.
+/// regions do not show it.
 #[must_use]
 pub fn histogram(t_s: f64, regions: impl Iterator<Item = (Region, bool)>) -> Vec<AgeRow> {
     let mut bytes = [[0.0; AGE_EDGES_S.len()]; 2];

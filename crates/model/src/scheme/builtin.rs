@@ -15,7 +15,7 @@ pub struct Builtin {
 /// All of them. `ethp` and `prcl` are the two of the evaluation of DAMON v6 (linux-mm, 9 March 2020), to the letter.
 ///
 /// The tuned ones differ in the ages: programs that run for less than a minute use nothing for 5 s only once they are half
-/// over. `prcl-tuned` takes what no look has seen in use (one of twenty, which 5 % allows, is a page in use), in regions
+/// over. `prcl-tuned` takes what no sample found in use (one of twenty, which 5 % allows, is a page in use), in regions
 /// large enough that a page out is worth a second look. `ethp-tuned` makes huge pages at once of what a quarter of the
 /// looks saw in use, and never where most of one would be empty, so there are none to take back.
 pub const ALL: [Builtin; 4] = [

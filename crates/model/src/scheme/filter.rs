@@ -17,7 +17,7 @@ pub struct Filter {
     pub allow: bool,
 }
 
-/// What a filter looks at.
+/// What a filter matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FilterType {
     /// Anonymous pages.
@@ -45,7 +45,7 @@ impl FilterType {
         self.word().name()
     }
 
-    /// Whether it is decided for a whole region, without looking at pages.
+    /// Whether it is decided for a region, without reading its pages.
     #[must_use]
     pub fn is_core(&self) -> bool {
         matches!(self, Self::Addr(..) | Self::Target(_))

@@ -33,7 +33,7 @@ fn too_large(most: impl std::fmt::Display, what: &str) -> String {
 pub(super) struct Bounded<R, F> {
     from: R,
     left: u64,
-    /// Looks at every byte, and tells what there is too much of.
+    /// Reads every byte, and returns what there is too much of.
     check: F,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn text<R: Read>(from: R) -> impl Read {
     Bounded { from, left: TEXT, check: |_| Ok(()) }
 }
 
-/// Text in lines that are read as a whole.
+/// Text that is read line by line.
 pub(super) fn lines<R: Read>(from: R) -> impl Read {
     let mut length = 0;
     let check = move |byte| {
@@ -68,7 +68,7 @@ pub(super) fn lines<R: Read>(from: R) -> impl Read {
 /// damo's JSON: `[{snapshots: [{regions: [{}]}]}]`.
 pub(super) fn json<R: Read>(from: R) -> impl Read {
     let mut nesting = Nesting::default();
-    Bounded { from, left: TEXT, check: move |byte| nesting.see(byte) }
+    Bounded { from, left: TEXT, check: move |byte| nesting.take(byte) }
 }
 
 /// Where in a JSON text a reader is. What is no JSON is left to the parser, which stops there.
@@ -82,7 +82,7 @@ struct Nesting {
 }
 
 impl Nesting {
-    fn see(&mut self, byte: u8) -> Result<(), String> {
+    fn take(&mut self, byte: u8) -> Result<(), String> {
         self.word += 1;
         if self.quoted {
             self.quoted = self.escaped || byte != b'"';

@@ -25,7 +25,7 @@ pub struct Counted {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
-    /// Samples that saw an access.
+    /// Samples that found an access.
     pub nr_accesses: u64,
     /// Aggregations for which it has been like this.
     pub age: u64,
@@ -55,11 +55,11 @@ impl Intervals {
     }
 
     /// Those of a record. The sampling interval in `meta.json` can be the cohort's; the map takes ten samples an
-    /// aggregation then, as imports tell.
+    /// aggregation then, as imports show.
     #[must_use]
     pub fn of(monitor: &Monitor) -> Self {
-        let told = monitor.sampling_s < monitor.aggregation_s;
-        let sampling_s = if told { monitor.sampling_s } else { monitor.aggregation_s / 10.0 };
+        let given = monitor.sampling_s < monitor.aggregation_s;
+        let sampling_s = if given { monitor.sampling_s } else { monitor.aggregation_s / 10.0 };
         Self::new(sampling_s, monitor.aggregation_s)
     }
 
@@ -73,8 +73,8 @@ impl Intervals {
     }
 }
 
-/// The snapshots that rows make up. A record tells when each ended. It began where the one before ended: aggregations
-/// follow each other, late by what the timer takes. Where that is two aggregations ago or more, some were not looked at,
+/// The snapshots that rows make up. A record has when each ended. It began where the one before ended: aggregations
+/// follow each other, late by what the timer takes. Where that is two aggregations ago or more, some were not read,
 /// and it began one aggregation before its end.
 pub fn aggregations<R>(rows: R, intervals: Intervals) -> impl Iterator<Item = Aggregation>
 where

@@ -95,20 +95,20 @@ fn broken(error: serde_json::Error) -> RecordingError {
 pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
     let records: Vec<InRecord> = serde_json::from_reader(bounds::json(from)).map_err(broken)?;
     let shots = || records.iter().flat_map(|record| &record.snapshots);
-    // Nanoseconds since 1970 need more digits than a fraction has: the difference is taken between whole numbers.
+    // Nanoseconds since 1970 need more digits than a fraction has: the difference is taken between integers.
     let start_ns = shots().filter_map(|shot| shot.start_time.u64()).min();
     let start_ns = start_ns.ok_or_else(|| RecordingError::Broken("it holds no snapshot".to_owned()))?;
     let mut recording = Recording { source: "damo", ..Recording::default() };
     let intervals = records.iter().find_map(|record| record.intervals.as_ref());
-    let told = |get: fn(&InIntervals) -> Number| {
+    let given = |get: fn(&InIntervals) -> Number| {
         intervals.and_then(|i| get(i).value).filter(|us| *us > 0.0).map(|us| us / 1e6)
     };
     let highest = shots().flat_map(|shot| &shot.regions).map(|r| r.nr_accesses).fold(0.0, f64::max);
     let lengths: Vec<f64> =
         shots().filter_map(|shot| Some(seconds(shot.start_time.u64()?, shot.end_time.u64()?))).collect();
     let length = lowtide_model::stats::quantile(&lengths, 0.5).filter(|length| *length > 0.0).unwrap_or(0.1);
-    recording.aggregation_s = told(|i| i.aggr_us).unwrap_or(length);
-    recording.sampling_s = told(|i| i.sample_us).unwrap_or_else(|| {
+    recording.aggregation_s = given(|i| i.aggr_us).unwrap_or(length);
+    recording.sampling_s = given(|i| i.sample_us).unwrap_or_else(|| {
         recording
             .notes
             .push("the file does not tell the sampling interval: a twentieth of the aggregation is assumed".into());
@@ -232,7 +232,7 @@ pub fn write(
     intervals: Intervals,
     out: impl Write,
 ) -> Result<usize, RecordingError> {
-    let told = OutIntervals {
+    let given = OutIntervals {
         sample_us: intervals.sampling_us.to_string(),
         aggr_us: intervals.aggregation_us.to_string(),
         ops_update_us: "1000000".to_owned(),
@@ -244,7 +244,7 @@ pub fn write(
             records.push(OutRecord {
                 kdamond_idx: 0,
                 context_idx: 0,
-                intervals: told.clone(),
+                intervals: given.clone(),
                 scheme_idx: None,
                 target_id: snapshot.pid,
                 scheme_filters: [],

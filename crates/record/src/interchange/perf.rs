@@ -16,7 +16,7 @@ struct Line {
     start: u64,
     end: u64,
     nr_accesses: f64,
-    /// Aggregations; kernels before 5.16 do not tell.
+    /// Aggregations; kernels before 5.16 do not report it.
     age: f64,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
     let starts: Vec<f64> = groups.iter().filter(|g| g[0].target == groups[0][0].target).map(|g| g[0].t_s).collect();
     let apart: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0).collect();
     let aggregation_s = quantile(&apart, 0.5).unwrap_or(0.1);
-    // The text tells when aggregations ended, not when the first began.
+    // The text has when aggregations ended, not when the first began.
     let start_s = lines.iter().map(|line| line.t_s).fold(f64::INFINITY, f64::min) - aggregation_s;
     let samples = samples_for(lines.iter().map(|line| line.nr_accesses).fold(0.0, f64::max));
     let mut recording = Recording {
