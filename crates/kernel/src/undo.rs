@@ -253,7 +253,7 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let (owner, open) = read(&file);
+        let Contents { owner, open } = read(&file);
         let (pid, command) = owner.unwrap_or_default();
         // A live owner of DAMON holds the folder's lock.
         let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
@@ -272,9 +272,17 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
     Ok(all)
 }
 
-/// The owner of a journal, as pid and command line, and its leases that were not given back.
-fn read(file: &File) -> (Option<(u32, String)>, Vec<(u64, Undo)>) {
-    let (mut owner, mut open) = (None, Vec::new());
+/// What a journal holds.
+#[derive(Default)]
+struct Contents {
+    /// Pid and command line.
+    owner: Option<(u32, String)>,
+    /// Leases that were not given back, by number.
+    open: Vec<(u64, Undo)>,
+}
+
+fn read(file: &File) -> Contents {
+    let Contents { mut owner, mut open } = Contents::default();
     for line in BufReader::new(file).lines().map_while(std::result::Result::ok) {
         // A line cut short by a kill was written before its change was made.
         match serde_json::from_str(&line) {
@@ -284,7 +292,7 @@ fn read(file: &File) -> (Option<(u32, String)>, Vec<(u64, Undo)>) {
             Err(_) => {}
         }
     }
-    (owner, open)
+    Contents { owner, open }
 }
 
 /// The live lowtide that holds a lease of DAMON, as pid and command line.
@@ -295,7 +303,7 @@ pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
         if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
             continue;
         }
-        let (owner, open) = read(&file);
+        let Contents { owner, open } = read(&file);
         if open.iter().any(|(_, undo)| undo.is_exclusive()) {
             return owner;
         }
