@@ -147,7 +147,7 @@ fn close(hosts: u32) -> FleetPlan {
         workloads: 10,
         duration_s: 6.0 * 3600.0,
         step_s: 2.0,
-        look_s: 5.0,
+        sampling_s: 5.0,
         sample: 0,
         ..FleetPlan::default()
     }

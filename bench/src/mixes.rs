@@ -106,7 +106,7 @@ fn finish(setup: Setup, means: Option<Means>) -> MixEnd {
     while machine.loads().iter().any(|load| load.done_s.is_none() && !load.gone) && machine.step() {
         if let Some(guard) = guard.as_mut().filter(|_| machine.is_due()) {
             machine.workload_turn(guard);
-            granted |= guard.whole().is_some();
+            granted |= guard.holder().is_some();
         }
         if machine.now_s() >= minute_s {
             let now = clocks(&machine);

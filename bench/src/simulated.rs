@@ -168,7 +168,7 @@ fn one(seed: u64) -> (Option<Curve>, [[Truth; 2]; AGES_S.len()], f64) {
             }
             last[at] = group.last_s;
         }
-        watch.look(load, now_s);
+        watch.sample(load, now_s);
     }
     watch.finish();
     // Sampling begins after the first step, in which all memory is first touched.
@@ -187,7 +187,7 @@ fn growth(days: u32) {
                 rows.push(vec![
                     name.to_owned(),
                     ((hour + 1) / 24).to_string(),
-                    stand.seen.to_string(),
+                    stand.observed.to_string(),
                     stand.remembered.to_string(),
                     format!("{} B", stand.bytes),
                     counted_size(own_status().map(|status| status.rss_anon)),

@@ -242,7 +242,7 @@ impl Search {
     /// What came of them on each host.
     fn tell(&mut self, hosts: Vec<String>) -> PyResult<()> {
         let of = combined(&hosts, self.asked.len())?;
-        self.search.tell(std::mem::take(&mut self.asked), &of.tallies);
+        self.search.report(std::mem::take(&mut self.asked), &of.tallies);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Looks at workloads become rows: means over a minute, and what would have come back in it.
+//! Looks at workloads become rows: means over a minute, and what would have been refaulted in it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::telemetry::TelemetryRow;
 
 /// Seconds of a row.
 pub const SLICE_S: f64 = 60.0;
-/// Where nobody tells of ages, a row is written after so many seconds without.
+/// Where that is not known of ages, a row is written after so many seconds without.
 const UNTOLD_S: f64 = 300.0;
 /// What a workload did that was not there for so long is not worth a row.
 const SHORTEST_S: f64 = 1.0;
@@ -60,8 +60,8 @@ struct Burst {
 }
 
 impl Burst {
-    /// Takes in a look: by how much more is in use than at the last one, but for what is new.
-    fn see(&mut self, used: f64, all: f64, back: f64) {
+    /// Takes in a reading: by how much more is in use than at the last one, but for what is new.
+    fn observe(&mut self, used: f64, all: f64, back: f64) {
         let Some([used_before, all_before]) = self.last.replace([used, all]) else { return };
         let new = (all - all_before - back).max(0.0);
         let rise = (used - used_before - new).max(0.0);
@@ -92,11 +92,11 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Takes in a look at all workloads there are: rows that are complete by now, by workload. Their names, labels and
+    /// Takes in a reading of all workloads there are: rows that are complete by now, by workload. Their names, labels and
     /// policies are for the caller to fill in, as is Unix time for the seconds in which the looks are counted.
-    pub fn see(&mut self, seen: &Observation) -> Vec<(TargetId, TelemetryRow)> {
-        let (now_s, mut rows) = (seen.now_s, Vec::new());
-        for target in &seen.targets {
+    pub fn observe(&mut self, frame: &Observation) -> Vec<(TargetId, TelemetryRow)> {
+        let (now_s, mut rows) = (frame.now_s, Vec::new());
+        for target in &frame.targets {
             let fresh = || State {
                 returns: Returns::default(),
                 bursts: PerKind::default(),
@@ -105,8 +105,8 @@ impl Collector {
                 sums: Sums::default(),
             };
             let state = self.states.entry(target.id).or_insert_with(fresh);
-            let went = seen.evicted(target.id).file;
-            rows.extend(state.see(now_s, target, went).map(|row| (target.id, row)));
+            let evicted = frame.evicted(target.id).file;
+            rows.extend(state.observe(now_s, target, evicted).map(|row| (target.id, row)));
         }
         // Who is not there any more: what is known of the time since its last row.
         let gone = |state: &State| now_s - state.last_s >= SLICE_S || now_s < state.last_s;
@@ -133,7 +133,7 @@ impl Collector {
 }
 
 impl State {
-    fn see(&mut self, now_s: f64, target: &WorkloadState, went: f64) -> Option<TelemetryRow> {
+    fn observe(&mut self, now_s: f64, target: &WorkloadState, evicted: f64) -> Option<TelemetryRow> {
         if now_s < self.last_s {
             // The clock was set back: how long anything lasted is not known.
             (self.from_s, self.sums) = (now_s, Sums::default());
@@ -149,18 +149,18 @@ impl State {
             for (burst, age_s) in self.bursts[kind].iter_mut().zip(BURSTS) {
                 let bins = target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
                 if let Some(used) = used_within(bins, f64::from(age_s)) {
-                    burst.see(used, all, back);
+                    burst.observe(used, all, back);
                 }
             }
         }
-        let told = self.returns.see(SLICE_S, target, went, now_s);
+        let returned = self.returns.observe(SLICE_S, target, evicted, now_s);
         let lasts_s = now_s - self.from_s;
-        if told.is_none() && lasts_s < UNTOLD_S {
+        if returned.is_none() && lasts_s < UNTOLD_S {
             return None;
         }
         let mut row = self.row(now_s);
-        if let Some((told, _)) = told {
-            row.minute.told = told;
+        if let Some((returned, _)) = returned {
+            row.minute.returned = returned;
         }
         row.minute.burst = PerKind::from_fn(|kind| self.bursts[kind].each_mut().map(Burst::take));
         (self.from_s, self.sums) = (now_s, Sums::default());
@@ -181,7 +181,7 @@ impl State {
             ..Minute::default()
         };
         for kind in Kind::ALL {
-            minute.told[kind].came = sums.refaults[kind] * PAGE_BYTES / lasts_s.max(1e-9);
+            minute.returned[kind].refaulted = sums.refaults[kind] * PAGE_BYTES / lasts_s.max(1e-9);
         }
         TelemetryRow { minute, stored: sums.stored.get(), stalled: sums.stalled.get(), ..TelemetryRow::default() }
     }

@@ -36,8 +36,8 @@ pub struct FleetPlan {
     pub seed: u64,
     /// Seconds of a step of the simulated machines: shorter times between two uses do not happen.
     pub step_s: f64,
-    /// Seconds between two looks.
-    pub look_s: f64,
+    /// Seconds between two readings.
+    pub sampling_s: f64,
     /// Pages that a look rests on; 0 = all.
     pub sample: u32,
     /// When it begins, Unix time.
@@ -53,7 +53,7 @@ impl Default for FleetPlan {
             duration_s: DAY_S,
             seed: 1,
             step_s: 5.0,
-            look_s: 20.0,
+            sampling_s: 20.0,
             sample: Monitors::default().sample,
             from_unix_s: 1_767_225_600.0,
         }
@@ -155,7 +155,7 @@ pub fn setup(plan: &FleetPlan, host: u32) -> Setup {
         cpus: 1e6,
         memory: Memory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: EVICT_S },
         loads,
-        turn_s: plan.look_s,
+        turn_s: plan.sampling_s,
         monitors: Monitors { sample: plan.sample, ..Monitors::default() },
         faults: InjectedFaults::default(),
         spare: 0.0,
@@ -180,11 +180,11 @@ pub fn host(
         if !machine.is_due() {
             continue;
         }
-        let Some(seen) = machine.observe() else { continue };
-        for (id, row) in collector.see(&seen) {
+        let Some(frame) = machine.observe() else { continue };
+        for (id, row) in collector.observe(&frame) {
             rows.push(named(&machine, id, row, plan.from_unix_s));
         }
-        if seen.now_s >= until_s {
+        if frame.now_s >= until_s {
             count += rows.len();
             each_day(&std::mem::take(&mut rows))?;
             until_s += DAY_S;

@@ -33,7 +33,7 @@ pub fn rows(record: &Record) -> (String, Vec<TelemetryRow>) {
             bins = look.iter().map(|row| row.bin).collect();
         }
         let targets = vec![target(now, &before, bins)];
-        rows.extend(collector.see(&Observation { now_s, targets, ..Observation::default() }));
+        rows.extend(collector.observe(&Observation { now_s, targets, ..Observation::default() }));
         before = now.clone();
     }
     rows.extend(collector.end());

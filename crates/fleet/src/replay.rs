@@ -226,7 +226,7 @@ impl<'a> HostReplay<'a> {
         }
     }
 
-    /// What came of it.
+    /// The result of it.
     pub fn end(self, host: &str) -> OfHost {
         let mut runs: Vec<Option<WorkloadReplay>> = self.runs.into_iter().map(Some).collect();
         let mut names: Vec<(String, usize)> = self.names.into_iter().collect();
@@ -252,11 +252,11 @@ fn joined(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
 pub struct OfFleet {
     /// By policy.
     pub tallies: Vec<PolicyTally>,
-    /// By host and policy: what it had, what was gone of it, milliseconds of rows, bytes that came back.
+    /// By host and policy: what it had, what was gone of it, milliseconds of rows, bytes that were refaulted.
     pub hosts: Vec<Vec<HostShare>>,
     /// Workloads.
     pub workloads: u64,
-    /// By what the label says that was asked for: how many workloads, and what became of them by policy.
+    /// By what the label says that was asked for: how many workloads, and the result of them by policy.
     pub labels: BTreeMap<String, (u64, Vec<PolicyTally>)>,
     /// Files that were read.
     pub files: u64,
@@ -311,7 +311,7 @@ impl From<&PolicyTally> for HostShare {
     }
 }
 
-/// Hosts that are replayed before what came of them is passed on, for each thread: enough to keep all busy.
+/// Hosts that are replayed before the result of them is passed on, for each thread: enough to keep all busy.
 const AT_A_TIME: usize = 16;
 
 /// Replays policies over those hosts of a fleet that `wanted` picks, on all CPUs, and tells workloads apart by a label if one is

@@ -139,14 +139,14 @@ pub fn bound(dir: &Path, host: &str, bytes: u64) -> Result<u64, TelemetryError> 
         }
     }
     let mut all: u64 = files.iter().map(|(_, size)| size).sum();
-    let mut went = 0;
+    let mut evicted = 0;
     let newest = files.len().saturating_sub(1);
     for (path, size) in files.into_iter().take(newest) {
         if all <= bytes {
             break;
         }
         fs::remove_file(&path).map_err(at(&path))?;
-        (all, went) = (all - size, went + size);
+        (all, evicted) = (all - size, evicted + size);
         // Folders that are empty now go too; others stay.
         if let Some(folder) = path.parent()
             && fs::remove_dir(folder).is_ok()
@@ -155,7 +155,7 @@ pub fn bound(dir: &Path, host: &str, bytes: u64) -> Result<u64, TelemetryError> 
             let _ = fs::remove_dir(day);
         }
     }
-    Ok(went)
+    Ok(evicted)
 }
 
 /// Files of one host and day, in the order of their times.
@@ -256,8 +256,8 @@ impl Reader {
         survive(|| {
             let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
             let metadata = builder.metadata().file_metadata();
-            let told = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
-            let version = told.and_then(|pair| pair.value.as_ref()?.parse::<u32>().ok());
+            let returned = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
+            let version = returned.and_then(|pair| pair.value.as_ref()?.parse::<u32>().ok());
             if let Some(newer) = version.filter(|version| *version > VERSION) {
                 return Err(format!("schema {newer}, and this lowtide knows {VERSION}: read it with a newer one"));
             }

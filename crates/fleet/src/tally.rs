@@ -7,7 +7,7 @@ use lowtide_model::units::{float, integer, rounded};
 use lowtide_policy::replay::{Effect, Minute};
 use serde::{Deserialize, Serialize};
 
-/// How often which value was seen, to within [`Quantiles::ERROR`].
+/// How often which value was observed, to within [`Quantiles::ERROR`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     counts: BTreeMap<u16, u64>,
@@ -17,7 +17,7 @@ pub struct Quantiles {
 const KEPT_BITS: u32 = 16;
 
 impl Quantiles {
-    /// How far a quantile may be above the value that was seen, as a share of it.
+    /// How far a quantile may be above the value that was observed, as a share of it.
     pub const ERROR: f64 = 1.0 / 32.0;
 
     /// Counts a value, which is not negative.
@@ -93,7 +93,7 @@ pub struct PolicyTally {
     pub back: PerKind<u64>,
     /// Nanoseconds that workloads would have waited for it.
     pub lost_ns: u128,
-    /// Share of what was used that came back in a minute, by row in which something was gone (the normalised promotion rate).
+    /// Share of what was used that were refaulted in a minute, by row in which something was gone (the normalised promotion rate).
     pub rates: Quantiles,
     /// Share of the time lost, by the same rows.
     pub losses: Quantiles,
@@ -115,7 +115,7 @@ impl PolicyTally {
         self.lost_ns += u128::from(rounded(1e9 * lost_s * minute.lasts_s));
         if effect.gone.total() > 0.0 {
             self.active += 1;
-            let used = minute.told.map(|told| told.used).total();
+            let used = minute.returned.map(|returned| returned.used).total();
             let back = effect.back.total();
             self.rates.add(if back > 0.0 { 60.0 * back / used.max(1.0) } else { 0.0 });
             self.losses.add(lost_s);
@@ -166,14 +166,14 @@ mod tests {
     proptest! {
         #[test]
         fn a_quantile_is_the_value_rounded_up_a_little(mut values in prop::collection::vec(0.0..1e12f64, 1..200), share in 0.0..=1.0f64) {
-            let mut seen = Quantiles::default();
-            values.iter().for_each(|value| seen.add(*value));
+            let mut counted = Quantiles::default();
+            values.iter().for_each(|value| counted.add(*value));
             values.sort_by(f64::total_cmp);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
             let rank = ((values.len() as f64 * share).ceil() as usize).max(1) - 1;
-            let told = seen.at(share).unwrap();
-            prop_assert!(told >= values[rank] && told <= values[rank] * (1.0 + Quantiles::ERROR), "{} {told}", values[rank]);
-            prop_assert_eq!(Quantiles::from_counts(seen.counts()), seen);
+            let returned = counted.at(share).unwrap();
+            prop_assert!(returned >= values[rank] && returned <= values[rank] * (1.0 + Quantiles::ERROR), "{} {returned}", values[rank]);
+            prop_assert_eq!(Quantiles::from_counts(counted.counts()), counted);
         }
     }
 

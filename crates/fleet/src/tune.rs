@@ -1,4 +1,4 @@
-//! The settings with which a policy would have saved most, as long as little enough would have come back.
+//! The settings with which a policy would have saved most, as long as little enough would have been refaulted.
 //!
 //! The search is that of a library (a tree-structured Parzen estimator, Bergstra et al., NIPS'11), a few candidates at a
 //! time, so that each pass over the telemetry serves them all. Once it has seen some, five times of six it is asked for what lies
@@ -72,9 +72,9 @@ pub fn space(policy: &str) -> &'static [Setting] {
 /// What is wanted of settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TuneGoal {
-    /// HostShare of what is used that may come back in a minute, at the 98th percentile of rows.
+    /// HostShare of what is used that may be refaulted in a minute, at the 98th percentile of rows.
     pub rate: f64,
-    /// What a page that comes back costs.
+    /// What a page that is refaulted costs.
     pub costs: RefaultCosts,
 }
 
@@ -82,7 +82,7 @@ pub struct TuneGoal {
 const AT_RANDOM: usize = 24;
 /// How far around the best is looked first: a standard deviation, of the range's logarithm.
 const FIRST_STEP: f64 = 0.15;
-/// What becomes of that where something better was found, and where not.
+/// The result of that where something better was found, and where not.
 const STEPS: (f64, f64) = (1.5, 0.7);
 /// Where that has become so narrow, what there is to be found there has been: how narrow, and how far is looked then.
 const NARROW: (f64, f64) = (0.02, 0.4);
@@ -183,7 +183,7 @@ impl Search {
         self.passes += 1;
         self.near = self.tried.len() >= AT_RANDOM && !self.passes.is_multiple_of(GLOBAL);
         if self.near {
-            self.look_around(count);
+            self.search_around(count);
         }
         let mut candidates = Vec::new();
         for _ in 0..count {
@@ -200,7 +200,7 @@ impl Search {
     }
 
     /// Has the library ask for so many that are like the best so far.
-    fn look_around(&mut self, count: usize) {
+    fn search_around(&mut self, count: usize) {
         let Some((_, best)) = &self.best else { return };
         for _ in 0..count {
             let one = self.random.index(best.len());
@@ -217,7 +217,7 @@ impl Search {
     }
 
     /// Tells what the candidates did that were asked for last, in their order.
-    pub fn tell(&mut self, candidates: Vec<String>, tallies: &[PolicyTally]) {
+    pub fn report(&mut self, candidates: Vec<String>, tallies: &[PolicyTally]) {
         let before = self.best.as_ref().map(|(score, _)| *score);
         for (((trial, values), toml), tally) in self.asked.drain(..).zip(candidates).zip(tallies) {
             let tried = TriedSettings { toml, saved: tally.saved().unwrap_or(0.0), rate: rate(tally) };
@@ -321,7 +321,7 @@ pub fn run<E: From<TuneError>>(
     while search.tried.len() < tries {
         let candidates = search.ask(AT_A_TIME.min(tries - search.tried.len()))?;
         let tallies = replay(&candidates)?;
-        search.tell(candidates, &tallies);
+        search.report(candidates, &tallies);
         done(search.tried.len());
     }
     Ok(())

@@ -19,7 +19,7 @@ fn plan() -> FleetPlan {
         workloads: 8,
         duration_s: 4.0 * 3600.0,
         step_s: 2.0,
-        look_s: 5.0,
+        sampling_s: 5.0,
         sample: 0,
         ..FleetPlan::default()
     }
@@ -63,9 +63,9 @@ fn a_replay_says_what_the_machine_does() {
         ("[x.age]\nanon = '30s'\nfile = '30s'\nevery = '10s'".to_owned(), [0.1, 0.2]),
     ] {
         let spec = spec(&toml);
-        let told = replayed(&fleet, &named(&spec));
-        let gone = float(told.tallies[0].gone.total()) / 1e3;
-        let back = float(u128::from(told.tallies[0].back.total()));
+        let returned = replayed(&fleet, &named(&spec));
+        let gone = float(returned.tallies[0].gone.total()) / 1e3;
+        let back = float(u128::from(returned.tallies[0].back.total()));
         let (mut truly_gone, mut truly_back) = (0.0, 0.0);
         for host in 0..plan.hosts {
             let machine = Simulated::new(generate::setup(&plan, host));
@@ -73,7 +73,7 @@ fn a_replay_says_what_the_machine_does() {
             truly_gone += outcome.out_bytes.total() * outcome.duration_s;
             truly_back += float(u128::from(outcome.refaults.total())) * 4096.0;
         }
-        let off = |told: f64, truly: f64| told / truly - 1.0;
+        let off = |returned: f64, truly: f64| returned / truly - 1.0;
         eprintln!("{toml}: gone {:+.3}, back {:+.3}", off(gone, truly_gone), off(back, truly_back));
         assert!(
             off(gone, truly_gone).abs() < most[0] && off(back, truly_back).abs() < most[1],
@@ -100,7 +100,7 @@ fn a_search_comes_close_to_trying_everything_and_finds_the_same_again() {
         while search.tried.len() < 64 {
             let candidates = search.ask(8).unwrap();
             let of = replayed(&fleet, &tune::policies(&candidates, COSTS).unwrap());
-            search.tell(candidates, &of.tallies);
+            search.report(candidates, &of.tallies);
         }
         search
     };

@@ -222,7 +222,8 @@ fn minutes() -> impl Strategy<Value = Minute> {
     (bytes(), bytes(), bytes(), edges(), edges(), [bursts(), bursts()], prop::option::of(0.0..=1.0f64), 1u32..3600)
         .prop_map(|(anon, file, swapped, idle, back, burst, pressure, lasts)| {
             let lasts_s = f64::from(lasts);
-            let told = Returned { back: back.map(|back| back.map(|back| back / lasts_s)), used: anon, came: 0.0 };
+            let returned =
+                Returned { back: back.map(|back| back.map(|back| back / lasts_s)), used: anon, refaulted: 0.0 };
             let mut with_all = [Some(anon); AGE_EDGES_S.len()];
             with_all[1..].copy_from_slice(&idle);
             let mut of_file = [None; AGE_EDGES_S.len()];
@@ -233,7 +234,7 @@ fn minutes() -> impl Strategy<Value = Minute> {
                 resident: PerKind { anon, file },
                 swapped,
                 idle: [with_all, of_file].into(),
-                told: [told, Returned::default()].into(),
+                returned: [returned, Returned::default()].into(),
                 burst: burst.into(),
                 pressure,
                 floor: 0.0,
@@ -251,7 +252,7 @@ fn what_comes_into_use_at_once_is_told() {
         workloads: 1,
         duration_s: 1800.0,
         step_s: 1.0,
-        look_s: 5.0,
+        sampling_s: 5.0,
         sample: 0,
         ..FleetPlan::default()
     };
@@ -259,8 +260,8 @@ fn what_comes_into_use_at_once_is_told() {
     let (mut collector, mut bursts) = (Collector::default(), Vec::new());
     while machine.step() {
         if machine.is_due() {
-            let seen = machine.observe().unwrap();
-            bursts.extend(collector.see(&seen).into_iter().map(|(_, row)| row.minute.burst));
+            let frame = machine.observe().unwrap();
+            bursts.extend(collector.observe(&frame).into_iter().map(|(_, row)| row.minute.burst));
         }
     }
     let of = |at: usize| bursts.iter().filter_map(|burst| burst.anon[at]).fold(0.0, f64::max);
@@ -279,9 +280,9 @@ proptest! {
         prop_assert_eq!(batch.workloads().collect::<Vec<_>>(), ["w"]);
         for (at, expected) in minutes.iter().enumerate() {
             let read = batch.minute(at).unwrap();
-            let rates = |minute: &Minute| minute.told.map(|told| told.back.map(|back| back.map(|rate| (rate * minute.lasts_s).round())));
+            let rates = |minute: &Minute| minute.returned.map(|returned| returned.back.map(|back| back.map(|rate| (rate * minute.lasts_s).round())));
             prop_assert_eq!(rates(&read), rates(expected));
-            prop_assert_eq!(Minute { told: expected.told, ..read }, *expected);
+            prop_assert_eq!(Minute { returned: expected.returned, ..read }, *expected);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The price cap of monitoring: how much may be looked at, and how often, so that it costs at most a stated share of
 //! one CPU, lowtide's own work and its kernel threads together.
 //!
-//! Problem: the cost of one look at a page differs by an order of magnitude between machines and workloads, so no
+//! Problem: the cost of one sample of a page differs by an order of magnitude between machines and workloads, so no
 //! fixed setting keeps to a cap. Approach: measure what each part cost per page and second in the last period and
 //! scale it to its share of the cap; when fewer pages would make the answer useless, look less often instead. Slow
 //! work that has no fixed rhythm (walking page tables, proportional set sizes) is paid from what the rhythm leaves.
@@ -29,11 +29,11 @@ const ADVANCE_S: f64 = 10.0;
 pub struct Plan {
     /// Pages of the cohort, at most.
     pub cohort_pages: f64,
-    /// Seconds between two looks at a page.
+    /// Seconds between two readings at a page.
     pub cohort_sampling_s: f64,
     /// Regions of the map, at most; 0 = no map.
     pub map_regions: f64,
-    /// Seconds between two looks at a region.
+    /// Seconds between two readings at a region.
     pub map_sampling_s: f64,
 }
 
@@ -48,7 +48,7 @@ impl Plan {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PartCost {
     /// Looks per second: pages or regions over the sampling interval.
-    pub looks_per_s: f64,
+    pub samples_per_s: f64,
     /// CPU seconds per second.
     pub cpu_per_s: f64,
 }
@@ -76,16 +76,16 @@ pub struct Governor {
 }
 
 impl Governor {
-    /// `cap`: share of one CPU; `sampling_s`: the wished time between two looks at a page (`--interval`).
+    /// `cap`: share of one CPU; `sampling_s`: the wished time between two samples of a page (`--interval`).
     pub fn new(cap: f64, sampling_s: f64) -> Self {
         // What one look costs on the machines lowtide was tried on is 1.5 to 3 microseconds; the first plan assumes 2
         // and the first period corrects it.
-        let looks_per_s = |share: f64| share * cap / 2e-6;
+        let samples_per_s = |share: f64| share * cap / 2e-6;
         let map_sampling_s = 0.2;
         let plan = Plan {
-            cohort_pages: (looks_per_s(COHORT_SHARE) * sampling_s).clamp(COHORT_PAGES.0, COHORT_PAGES.1),
+            cohort_pages: (samples_per_s(COHORT_SHARE) * sampling_s).clamp(COHORT_PAGES.0, COHORT_PAGES.1),
             cohort_sampling_s: sampling_s,
-            map_regions: (looks_per_s(MAP_SHARE) * map_sampling_s).clamp(MAP_REGIONS.0, MAP_REGIONS.1),
+            map_regions: (samples_per_s(MAP_SHARE) * map_sampling_s).clamp(MAP_REGIONS.0, MAP_REGIONS.1),
             map_sampling_s,
         };
         Self { cap, base_sampling_s: sampling_s, slow_share: SLOW_SHARE, plan }
@@ -102,17 +102,17 @@ impl Governor {
     }
 
     /// A new plan, if the one in force is off by more than a fifth (a change costs too).
-    pub fn adapt(&mut self, seen: &MonitoringCost) -> Option<Plan> {
+    pub fn adapt(&mut self, frame: &MonitoringCost) -> Option<Plan> {
         // Over the cap so far: everything is scaled down until it is paid back.
-        let allowed = self.cap * seen.elapsed_s.max(ADVANCE_S);
-        let brake = if seen.spent_s > allowed { (allowed / seen.spent_s).max(0.25) } else { 1.0 };
+        let allowed = self.cap * frame.elapsed_s.max(ADVANCE_S);
+        let brake = if frame.spent_s > allowed { (allowed / frame.spent_s).max(0.25) } else { 1.0 };
         let mut next = self.plan;
-        if let Some(looks) = affordable(&seen.cohort, self.cap * COHORT_SHARE * brake) {
+        if let Some(looks) = affordable(&frame.cohort, self.cap * COHORT_SHARE * brake) {
             let (pages, sampling) =
                 fit(looks, self.base_sampling_s, COHORT_SAMPLING_MAX_S.max(self.base_sampling_s), COHORT_PAGES);
             (next.cohort_pages, next.cohort_sampling_s) = (pages, sampling);
         }
-        if let Some(looks) = affordable(&seen.map, self.cap * MAP_SHARE * brake) {
+        if let Some(looks) = affordable(&frame.map, self.cap * MAP_SHARE * brake) {
             let (regions, sampling) = fit(looks, 0.2, MAP_SAMPLING_MAX_S, MAP_REGIONS);
             (next.map_regions, next.map_sampling_s) = (regions, sampling);
         }
@@ -135,7 +135,7 @@ impl Governor {
 
 /// Looks per second that a part may do for `cpu_per_s`, at what a look cost in the last period.
 fn affordable(part: &PartCost, cpu_per_s: f64) -> Option<f64> {
-    (part.looks_per_s > 0.0 && part.cpu_per_s > 0.0).then(|| cpu_per_s * part.looks_per_s / part.cpu_per_s)
+    (part.samples_per_s > 0.0 && part.cpu_per_s > 0.0).then(|| cpu_per_s * part.samples_per_s / part.cpu_per_s)
 }
 
 /// As many pages as `looks` allows at the base interval; too few for a useful answer: the interval doubles instead.
@@ -160,7 +160,7 @@ mod tests {
         for period in 0..periods {
             let plan = governor.plan();
             let part = |count: f64, every: f64, cost: f64| PartCost {
-                looks_per_s: count / every,
+                samples_per_s: count / every,
                 cpu_per_s: count / every * cost,
             };
             let cohort = part(plan.cohort_pages, plan.cohort_sampling_s, cohort_look_s);

@@ -12,7 +12,7 @@ use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
-use self::detect::{Detector, Fared};
+use self::detect::{Detector, Progress};
 use self::round::Round;
 use crate::machine::{Observation, Policy, WorkloadAction};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
@@ -89,9 +89,9 @@ impl Default for GuardSettings {
 
 impl GuardSettings {
     /// Whether one is protected, rather than the others paused.
-    fn protects(&self, seen: &Observation) -> bool {
+    fn protects(&self, frame: &Observation) -> bool {
         match self.means {
-            Means::Auto => seen.can_protect,
+            Means::Auto => frame.can_protect,
             Means::Protect => true,
             Means::Pause => false,
         }
@@ -123,35 +123,34 @@ impl Guard {
     }
 
     /// Who has all that it needs now, if somebody is protected or others are paused.
-    pub fn whole(&self) -> Option<TargetId> {
-        self.round.as_ref().map(Round::whole)
+    pub fn holder(&self) -> Option<TargetId> {
+        self.round.as_ref().map(Round::holder)
     }
 
-    fn begin(&mut self, fared: &[Fared], seen: &Observation) -> Vec<WorkloadAction> {
-        let Some(why) = self.detector.begins(fared, seen) else { return Vec::new() };
-        let thrashing: Vec<&Fared> = fared.iter().filter(|of| self.detector.thrashes(of)).collect();
-        let protects = self.settings.protects(seen);
+    fn begin(&mut self, progress: &[Progress], frame: &Observation) -> Vec<WorkloadAction> {
+        let Some(why) = self.detector.begins(progress, frame) else { return Vec::new() };
+        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.detector.thrashes(of)).collect();
         // A clock that was set back must not make it believe that it was long ago.
         self.strikes =
-            if (0.0..AGAIN_S).contains(&(seen.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };
-        let Some(round) = Round::new(&thrashing, protects, self.strikes, seen, &self.settings) else {
+            if (0.0..AGAIN_S).contains(&(frame.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };
+        let Some(round) = Round::new(&thrashing, self.strikes, frame, &self.settings) else {
             return Vec::new();
         };
         let round = self.round.insert(round);
-        round.turn(seen.now_s, &why)
+        round.turn(frame.now_s, &why)
     }
 
-    fn go_on(&mut self, fared: &[Fared], seen: &Observation) -> Vec<WorkloadAction> {
+    fn go_on(&mut self, progress: &[Progress], frame: &Observation) -> Vec<WorkloadAction> {
         let Some(round) = &mut self.round else { return Vec::new() };
-        round.see(fared, seen.now_s);
-        let over = round.over(seen.now_s).or_else(|| self.detector.ends(round.whole(), fared, seen));
+        round.observe(progress, frame.now_s);
+        let over = round.over(frame.now_s).or_else(|| self.detector.ends(round.holder(), progress, frame));
         if let Some(why) = over {
             let actions = round.end(&why);
-            (self.round, self.ended_s) = (None, seen.now_s);
+            (self.round, self.ended_s) = (None, frame.now_s);
             self.detector.forget();
             return actions;
         }
-        round.go_on(seen.now_s)
+        round.go_on(frame.now_s)
     }
 }
 
@@ -159,9 +158,9 @@ impl Policy for Guard {
     type Frame = Observation;
     type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
-        let Some(fared) = self.detector.see(seen) else { return Vec::new() };
-        if self.round.is_some() { self.go_on(&fared, seen) } else { self.begin(&fared, seen) }
+    fn decide(&mut self, frame: &Observation) -> Vec<WorkloadAction> {
+        let Some(progress) = self.detector.observe(frame) else { return Vec::new() };
+        if self.round.is_some() { self.go_on(&progress, frame) } else { self.begin(&progress, frame) }
     }
 }
 

@@ -47,7 +47,7 @@ impl Default for LifecycleSettings {
     }
 }
 
-/// A workload that was not seen for so many seconds is forgotten.
+/// A workload that was not observed for so many seconds is forgotten.
 const FORGET_S: f64 = 600.0;
 
 /// Where little went, the next time is at most so many times later.
@@ -64,7 +64,7 @@ struct State {
     left: Option<f64>,
     /// Ages of `every` to wait for the next time: more after each that did little.
     waits: f64,
-    seen_s: f64,
+    observed_s: f64,
     #[serde(skip)]
     held: Option<Brake>,
 }
@@ -73,7 +73,7 @@ impl Resume for State {
     fn resume(&mut self, now_s: f64) -> bool {
         let past = |at_s: f64| is_past(at_s, now_s);
         self.taken_s.is_none_or(past)
-            && past(self.seen_s)
+            && past(self.observed_s)
             && (0.0..=LONGEST).contains(&self.waits)
             && self.asked >= 0.0
             && self.left.is_none_or(|left| left >= 0.0)
@@ -96,11 +96,11 @@ impl Lifecycle {
         Self { settings, states: BTreeMap::new(), swap_left: 0.0, now_s: 0.0 }
     }
 
-    fn one(&mut self, target: &WorkloadState, seen: &Observation) -> Option<WorkloadAction> {
+    fn one(&mut self, target: &WorkloadState, frame: &Observation) -> Option<WorkloadAction> {
         let settings = &self.settings;
         let state = self.states.entry(target.id).or_default();
         let anon = target.resident.anon;
-        state.seen_s = seen.now_s;
+        state.observed_s = frame.now_s;
         state.held = None;
         let was = std::mem::replace(&mut state.background, target.background);
         if !target.background {
@@ -123,14 +123,14 @@ impl Lifecycle {
         };
         let every_s = settings.every.0.as_secs_f64() * state.waits;
         // A clock that was set back must not stop it for ever.
-        let waits = state.taken_s.is_some_and(|taken_s| (taken_s..taken_s + every_s).contains(&seen.now_s));
+        let waits = state.taken_s.is_some_and(|taken_s| (taken_s..taken_s + every_s).contains(&frame.now_s));
         let worth = anon >= bytes(settings.floor);
         let grown = state.left.is_none_or(|left| anon - left >= bytes(settings.delta));
         if waits || !worth || !grown {
             return None;
         }
         let pressed = |pressure: Option<f64>| pressure.is_some_and(|pressure| pressure > settings.pressure.0);
-        state.held = if pressed(seen.pressure) || pressed(target.pressure) {
+        state.held = if pressed(frame.pressure) || pressed(target.pressure) {
             Some(Brake::Pressure)
         } else if target.resident.file < target.floor {
             // All anonymous memory goes, so the floor must be kept by the rest.
@@ -142,7 +142,7 @@ impl Lifecycle {
             return None;
         }
         self.swap_left -= anon;
-        (state.taken_s, state.asked, state.left) = (Some(seen.now_s), anon, None);
+        (state.taken_s, state.asked, state.left) = (Some(frame.now_s), anon, None);
         Some(WorkloadAction::PageOut { target: target.id, reason: "it is in the background".to_owned() })
     }
 }
@@ -151,16 +151,16 @@ impl Policy for Lifecycle {
     type Frame = Observation;
     type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
-        let free = seen.swap_free.unwrap_or(0).saturating_sub(self.settings.swap_free.0);
-        (self.swap_left, self.now_s) = (bytes(Size(free)), seen.now_s);
-        let actions = seen.targets.iter().filter_map(|target| self.one(target, seen)).collect();
-        self.states.retain(|_, state| (seen.now_s - state.seen_s).abs() < FORGET_S);
+    fn decide(&mut self, frame: &Observation) -> Vec<WorkloadAction> {
+        let free = frame.swap_free.unwrap_or(0).saturating_sub(self.settings.swap_free.0);
+        (self.swap_left, self.now_s) = (bytes(Size(free)), frame.now_s);
+        let actions = frame.targets.iter().filter_map(|target| self.one(target, frame)).collect();
+        self.states.retain(|_, state| (frame.now_s - state.observed_s).abs() < FORGET_S);
         actions
     }
 
     fn held(&self) -> Vec<(Option<TargetId>, Brake)> {
-        let there = self.states.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
+        let there = self.states.iter().filter(|(_, state)| state.observed_s.total_cmp(&self.now_s).is_eq());
         there.filter_map(|(id, state)| Some((Some(*id), state.held?))).collect()
     }
 
@@ -207,7 +207,7 @@ mod tests {
     const ONE: TargetId = TargetId::Cgroup(1);
     const TWO: TargetId = TargetId::Cgroup(2);
 
-    fn seen(now_s: f64, background: bool, anon: f64) -> Observation {
+    fn frame(now_s: f64, background: bool, anon: f64) -> Observation {
         let target = WorkloadState {
             id: ONE,
             resident: [anon * MIB, 50.0 * MIB].into(),
@@ -218,45 +218,45 @@ mod tests {
         Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
     }
 
-    fn pages_out(policy: &mut Lifecycle, seen: &Observation) -> bool {
-        matches!(policy.decide(seen).as_slice(), [WorkloadAction::PageOut { target: ONE, .. }])
+    fn pages_out(policy: &mut Lifecycle, frame: &Observation) -> bool {
+        matches!(policy.decide(frame).as_slice(), [WorkloadAction::PageOut { target: ONE, .. }])
     }
 
     #[test]
     fn what_goes_to_the_background_is_paged_out_once_until_it_has_grown() {
         let mut policy = Lifecycle::new(LifecycleSettings::default());
-        assert!(!pages_out(&mut policy, &seen(0.0, false, 300.0)));
-        assert!(pages_out(&mut policy, &seen(1.0, true, 300.0)));
-        assert!(!pages_out(&mut policy, &seen(2.0, true, 10.0)));
-        assert!(!pages_out(&mut policy, &seen(20.0, true, 17.0)), "7 MiB more");
-        assert!(pages_out(&mut policy, &seen(21.0, true, 18.0)), "8 MiB more");
+        assert!(!pages_out(&mut policy, &frame(0.0, false, 300.0)));
+        assert!(pages_out(&mut policy, &frame(1.0, true, 300.0)));
+        assert!(!pages_out(&mut policy, &frame(2.0, true, 10.0)));
+        assert!(!pages_out(&mut policy, &frame(20.0, true, 17.0)), "7 MiB more");
+        assert!(pages_out(&mut policy, &frame(21.0, true, 18.0)), "8 MiB more");
         // Back in the foreground, and in the background again too soon.
-        assert!(!pages_out(&mut policy, &seen(22.0, false, 90.0)));
-        assert!(!pages_out(&mut policy, &seen(30.0, true, 300.0)));
-        assert!(pages_out(&mut policy, &seen(31.0, true, 300.0)));
+        assert!(!pages_out(&mut policy, &frame(22.0, false, 90.0)));
+        assert!(!pages_out(&mut policy, &frame(30.0, true, 300.0)));
+        assert!(pages_out(&mut policy, &frame(31.0, true, 300.0)));
         // The clock was set back.
-        assert!((3..50).any(|now_s| pages_out(&mut policy, &seen(f64::from(now_s), true, 300.0))));
+        assert!((3..50).any(|now_s| pages_out(&mut policy, &frame(f64::from(now_s), true, 300.0))));
     }
 
     #[test]
     fn what_did_not_go_is_tried_again_later_each_time() {
         let mut policy = Lifecycle::new(LifecycleSettings::default());
         let times: Vec<u32> =
-            (0..100).filter(|now_s| pages_out(&mut policy, &seen(f64::from(*now_s), true, 300.0))).collect();
+            (0..100).filter(|now_s| pages_out(&mut policy, &frame(f64::from(*now_s), true, 300.0))).collect();
         assert_eq!(times, [0, 20, 60]);
         // Where half of it went each time, it goes on.
         let mut policy = Lifecycle::new(LifecycleSettings::default());
         let mut anon = 300.0;
         let mut times = Vec::new();
         for now_s in 0..100 {
-            if pages_out(&mut policy, &seen(f64::from(now_s), true, anon)) {
+            if pages_out(&mut policy, &frame(f64::from(now_s), true, anon)) {
                 (anon, _) = (0.5 * anon, times.push(now_s));
             }
         }
         assert_eq!(times, [0, 10, 20, 30, 40]);
         // Several share the swap that there is.
         let mut policy = Lifecycle::new(LifecycleSettings::default());
-        let mut two = seen(0.0, true, 300.0);
+        let mut two = frame(0.0, true, 300.0);
         two.targets.push(WorkloadState { id: TWO, ..two.targets[0].clone() });
         two.swap_free = Some(400 << 20);
         assert!(matches!(policy.decide(&two).as_slice(), [WorkloadAction::PageOut { target: ONE, .. }]));
@@ -266,13 +266,13 @@ mod tests {
     #[test]
     fn little_memory_pressure_and_full_swap_hold_it_back() {
         let fresh = || Lifecycle::new(LifecycleSettings::default());
-        assert!(!pages_out(&mut fresh(), &seen(0.0, true, 11.0)));
+        assert!(!pages_out(&mut fresh(), &frame(0.0, true, 11.0)));
         let mut policy = fresh();
-        assert!(!pages_out(&mut policy, &Observation { pressure: Some(0.2), ..seen(0.0, true, 300.0) }));
+        assert!(!pages_out(&mut policy, &Observation { pressure: Some(0.2), ..frame(0.0, true, 300.0) }));
         assert_eq!(policy.held(), [(Some(ONE), Brake::Pressure)]);
-        assert!(pages_out(&mut policy, &seen(1.0, true, 300.0)), "it is made up for");
-        assert!(!pages_out(&mut fresh(), &Observation { swap_free: Some(0), ..seen(0.0, true, 300.0) }));
-        let mut protected = seen(0.0, true, 300.0);
+        assert!(pages_out(&mut policy, &frame(1.0, true, 300.0)), "it is made up for");
+        assert!(!pages_out(&mut fresh(), &Observation { swap_free: Some(0), ..frame(0.0, true, 300.0) }));
+        let mut protected = frame(0.0, true, 300.0);
         protected.targets[0].floor = 400.0 * MIB;
         assert!(!pages_out(&mut fresh(), &protected));
     }
@@ -280,13 +280,13 @@ mod tests {
     #[test]
     fn what_was_paged_out_is_fetched_if_that_is_wanted() {
         let mut policy = Lifecycle::new(LifecycleSettings { prefetch: true, ..LifecycleSettings::default() });
-        assert!(pages_out(&mut policy, &seen(0.0, true, 300.0)));
+        assert!(pages_out(&mut policy, &frame(0.0, true, 300.0)));
         assert!(matches!(
-            policy.decide(&seen(9.0, false, 20.0)).as_slice(),
+            policy.decide(&frame(9.0, false, 20.0)).as_slice(),
             [WorkloadAction::Fetch { target: ONE, .. }]
         ));
-        assert!(policy.decide(&seen(10.0, false, 20.0)).is_empty());
+        assert!(policy.decide(&frame(10.0, false, 20.0)).is_empty());
         let mut not = Lifecycle::new(LifecycleSettings::default());
-        assert!(pages_out(&mut not, &seen(0.0, true, 300.0)) && not.decide(&seen(9.0, false, 20.0)).is_empty());
+        assert!(pages_out(&mut not, &frame(0.0, true, 300.0)) && not.decide(&frame(9.0, false, 20.0)).is_empty());
     }
 }

@@ -28,22 +28,22 @@ pub struct WorkloadState {
     pub pressure: Option<f64>,
     /// The same on I/O.
     pub io_pressure: Option<f64>,
-    /// Share of that time in which it did not get on, for whatever reason of memory's: all of its tasks that could have run
+    /// Share of that time in which it did not make progress, for whatever reason of memory's: all of its tasks that could have run
     /// stalled, or were busy in the kernel.
     pub stalled: Option<f64>,
     /// Pages refaulted since the last observation.
     pub refaults: PerKind<f64>,
     /// Bytes that what is paged out takes where it is kept in memory; `None` = not known, or not in memory.
     pub stored: Option<f64>,
-    /// It is in the background: nobody waits for it.
+    /// It is in the background: nothing stalls.
     pub background: bool,
-    /// How it fares by a measure of its own, as it was told last; higher is worse.
+    /// Its performance by its own metric, as it was reported last; higher is worse.
     pub metric: Option<f64>,
     /// The higher, the sooner it is protected from others.
     pub priority: i32,
 }
 
-/// What became of one request to reclaim.
+/// The result of one request to reclaim.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reclaimed {
     /// From which target.
@@ -69,7 +69,7 @@ pub struct Observation {
     pub now_s: f64,
     /// Workloads, where they are known by their histograms.
     pub targets: Vec<WorkloadState>,
-    /// What became of requests to reclaim.
+    /// The result of requests to reclaim.
     pub reclaimed: Vec<Reclaimed>,
     /// Share of the time since the last observation that some task stalled on memory.
     pub pressure: Option<f64>,
@@ -79,7 +79,7 @@ pub struct Observation {
     pub swap_free: Option<u64>,
     /// What is paged out is written to a disk.
     pub swap_on_disk: bool,
-    /// What a page costs that comes back.
+    /// What a page costs that is refaulted.
     pub costs: RefaultCosts,
     /// CPUs.
     pub cpus: Option<f64>,
@@ -160,9 +160,9 @@ pub enum WorkloadAction {
 pub enum Brake {
     /// Tasks stall on memory.
     Pressure,
-    /// What comes back costs too much time.
+    /// What is refaulted costs too much time.
     Slowdown,
-    /// It fares worse by a measure of its own than while nothing was taken.
+    /// It performs worse by its own metric than while nothing was taken.
     Metric,
     /// What is left shall stay.
     Floor,
@@ -226,7 +226,7 @@ pub type RegionPolicy = dyn Policy<Frame = RegionObservation, Action = RegionAct
 
 /// Carries out actions of one kind: on a real machine, or on the simulated one.
 pub trait Actuator<A> {
-    /// Carries them out. What came of it is in a frame to come.
+    /// Carries them out. The result of it is in a frame to come.
     fn carry_out(&mut self, actions: Vec<A>);
 }
 

@@ -1,4 +1,4 @@
-//! Reclaim from workloads as a whole: a rule says what of a workload may go, and brakes say whether it may go now.
+//! Reclaim from workloads as a common: a rule says what of a workload may go, and brakes say whether it may go now.
 //!
 //! A new rule is a file in this folder and a line in [`crate::policies`].
 
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::{Brake, Observation, Policy, Reclaim, WorkloadAction, WorkloadState};
 use crate::saved::{self, Resume, Saved};
-use brakes::{Brakes, Held, Whole};
+use brakes::{Brakes, Common, Held};
 pub use threshold::Terms;
 
 /// What a rule wants of one target.
@@ -40,12 +40,12 @@ pub trait Rule {
     /// What it remembers of one target.
     type Past: Resume;
 
-    /// Looks at a target of what is seen, as it does at every turn, and says what of it shall go.
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want>;
+    /// Looks at a target of what is observed, as it does at every turn, and says what of it shall go.
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want>;
 }
 
-/// A rule whose ages follow from what would come back.
-pub trait Chooses {
+/// A rule whose ages follow from what would be refaulted.
+pub trait ChoosesAge {
     /// How ages are chosen.
     fn terms(&self) -> Terms;
 
@@ -53,7 +53,7 @@ pub trait Chooses {
     fn allowed(&self, kind: Kind, used: f64, costs: &RefaultCosts) -> f64;
 }
 
-/// A target that was not seen for so many seconds is forgotten.
+/// A target that was not observed for so many seconds is forgotten.
 const FORGET_S: f64 = 60.0;
 
 /// What is known of one target.
@@ -61,12 +61,12 @@ const FORGET_S: f64 = 60.0;
 struct State<P> {
     past: P,
     held: Held,
-    seen_s: f64,
+    observed_s: f64,
 }
 
 impl<P: Resume> Resume for State<P> {
     fn resume(&mut self, now_s: f64) -> bool {
-        self.past.resume(now_s) && self.held.resume(now_s) && saved::is_past(self.seen_s, now_s)
+        self.past.resume(now_s) && self.held.resume(now_s) && saved::is_past(self.observed_s, now_s)
     }
 }
 
@@ -75,7 +75,7 @@ impl<P: Resume> Resume for State<P> {
 pub struct Reclaimer<R: Rule> {
     rule: R,
     brakes: Brakes,
-    whole: Whole,
+    common: Common,
     targets: BTreeMap<TargetId, State<R::Past>>,
     now_s: f64,
 }
@@ -83,23 +83,23 @@ pub struct Reclaimer<R: Rule> {
 impl<R: Rule> Reclaimer<R> {
     /// A policy that holds this rule under these brakes.
     pub fn new(rule: R, brakes: Brakes) -> Self {
-        Self { rule, brakes, whole: Whole::default(), targets: BTreeMap::new(), now_s: 0.0 }
+        Self { rule, brakes, common: Common::default(), targets: BTreeMap::new(), now_s: 0.0 }
     }
 
-    fn reclaim(&mut self, target: &WorkloadState, seen: &Observation) -> Option<Reclaim> {
+    fn reclaim(&mut self, target: &WorkloadState, frame: &Observation) -> Option<Reclaim> {
         let state = self.targets.entry(target.id).or_default();
-        state.seen_s = seen.now_s;
-        let want = self.rule.want(&mut state.past, target, seen);
-        let most = state.held.most(&self.brakes, target, seen);
+        state.observed_s = frame.now_s;
+        let want = self.rule.want(&mut state.past, target, frame);
+        let most = state.held.most(&self.brakes, target, frame);
         // What holds everything holds this one, and nothing is counted as taken.
-        let want = want.filter(|_| self.whole.by.is_none())?;
+        let want = want.filter(|_| self.common.by.is_none())?;
         // Files first: to drop them needs no room in swap.
         let file = want.bytes.file.min(most.file).min(most.both);
-        let anon = want.bytes.anon.min(most.anon).min(most.both - file).min(self.whole.anon_left());
+        let anon = want.bytes.anon.min(most.anon).min(most.both - file).min(self.common.anon_left());
         if file + anon <= 0.0 {
             return None;
         }
-        self.whole.takes(anon);
+        self.common.takes(anon);
         Some(Reclaim { target: target.id, bytes: PerKind { anon, file }, older_s: want.older_s, reason: want.reason })
     }
 }
@@ -108,30 +108,30 @@ impl<R: Rule> Policy for Reclaimer<R> {
     type Frame = Observation;
     type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
-        self.whole.begin(&self.brakes, seen);
-        self.now_s = seen.now_s;
-        let orders = seen.targets.iter().filter_map(|target| self.reclaim(target, seen));
+    fn decide(&mut self, frame: &Observation) -> Vec<WorkloadAction> {
+        self.common.begin(&self.brakes, frame);
+        self.now_s = frame.now_s;
+        let orders = frame.targets.iter().filter_map(|target| self.reclaim(target, frame));
         let actions = orders.map(WorkloadAction::Reclaim).collect();
         // A clock that was set back must not keep what is gone.
-        self.targets.retain(|_, state| (seen.now_s - state.seen_s).abs() < FORGET_S);
+        self.targets.retain(|_, state| (frame.now_s - state.observed_s).abs() < FORGET_S);
         actions
     }
 
     fn held(&self) -> Vec<(Option<TargetId>, Brake)> {
         // One that was not there at the last turn is held by nothing.
-        let there = self.targets.iter().filter(|(_, state)| state.seen_s.total_cmp(&self.now_s).is_eq());
+        let there = self.targets.iter().filter(|(_, state)| state.observed_s.total_cmp(&self.now_s).is_eq());
         let each = there.filter_map(|(id, state)| Some((Some(*id), state.held.by?)));
-        self.whole.by.or(self.whole.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
+        self.common.by.or(self.common.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
     }
 
     fn save(&self) -> Saved {
         let targets = self.targets.iter().map(|(id, state)| (*id, saved::save(state)));
-        Saved { whole: saved::save(&self.whole), targets: targets.collect() }
+        Saved { common: saved::save(&self.common), targets: targets.collect() }
     }
 
     fn restore(&mut self, saved: &Saved, now_s: f64) -> usize {
-        self.whole = saved::restore(&saved.whole, now_s).unwrap_or_default();
+        self.common = saved::restore(&saved.common, now_s).unwrap_or_default();
         let each = saved.targets.iter();
         self.targets = each.filter_map(|(id, state)| Some((*id, saved::restore(state, now_s)?))).collect();
         self.targets.len()

@@ -21,14 +21,14 @@ pub struct Candidate {
     pub idle: f64,
 }
 
-/// What became of one order.
+/// The result of one order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
     /// Which scheme's.
     pub scheme: usize,
     /// CPU seconds that it took.
     pub cpu_s: f64,
-    /// For each block of the order: where it begins, and how many of its pages went.
+    /// For each block of the order: where it begins, and how many of its pages were evicted.
     pub blocks: Vec<(u32, u64, u32)>,
 }
 
@@ -61,11 +61,11 @@ pub struct RegionObservation {
     pub candidates: Vec<Candidate>,
     /// Pages in memory, of each block that was to be counted, by its process and where it begins.
     pub back: Vec<(u32, u64, u32)>,
-    /// What became of the orders before.
+    /// The result of the orders before.
     pub done: Vec<Done>,
     /// Share of the time since the last observation that some task stalled on memory.
     pub pressure: Option<f64>,
-    /// Anonymous pages that came back since the last observation, whoever took them.
+    /// Anonymous pages that were refaulted since the last observation, whoever took them.
     pub refaults: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,

@@ -1,9 +1,9 @@
 //! Policies over recordings: what a policy would have done to a workload, minute by minute, told from what was idle and
-//! what would have come back, with the same rule and the same brakes that act on a machine.
+//! what would have been refaulted, with the same rule and the same brakes that act on a machine.
 //!
 //! What has gone is what has been idle for longer than the age in use: at once for a rule that acts at every turn, on
-//! average over the time between two rounds for one that acts now and then. What comes back of it is what was recorded to
-//! be used again after having been idle for so long. Where the age in use grows, or a brake holds, what went before stays
+//! average over the time between two rounds for one that acts now and then. What is refaulted of it is what was recorded to
+//! be used again after having been idle for so long. Where the age in use grows, or a brake holds, what was evicted before stays
 //! gone until it is used. It comes back in bursts as large as those that were recorded, as brakes hold for a burst that
 //! would not for the mean.
 //!
@@ -17,7 +17,7 @@ use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::policies::{PolicyError, Spec};
-use crate::reclaim::Chooses;
+use crate::reclaim::ChoosesAge;
 use crate::reclaim::age::AgeSettings;
 use crate::reclaim::brakes::{Brakes, Held};
 use crate::reclaim::returns::Returned;
@@ -42,8 +42,8 @@ pub struct Minute {
     pub swapped: f64,
     /// Bytes that had been idle for at least as long as each edge, mean; `None` = not known.
     pub idle: PerKind<[Option<f64>; EDGES]>,
-    /// What would have come back, and what was used.
-    pub told: PerKind<Returned>,
+    /// What would have been refaulted, and what was used.
+    pub returned: PerKind<Returned>,
     /// What came into use again at once after having been idle for each of [`BURSTS`], mean over its bytes; `None` = not known.
     pub burst: PerKind<[Option<f64>; BURSTS.len()]>,
     /// Share of the time that some task stalled on memory.
@@ -55,8 +55,8 @@ pub struct Minute {
 impl Minute {
     /// What came at once of memory that had been idle for so long.
     fn burst(&self, kind: Kind, age_s: f64) -> f64 {
-        let told = BURSTS.iter().zip(self.burst[kind]).filter_map(|(edge, burst)| Some((f64::from(*edge), burst?)));
-        let (first, older) = told.fold((None, None), |(first, older), (edge, burst)| {
+        let returned = BURSTS.iter().zip(self.burst[kind]).filter_map(|(edge, burst)| Some((f64::from(*edge), burst?)));
+        let (first, older) = returned.fold((None, None), |(first, older), (edge, burst)| {
             (first.or(Some(burst)), if edge <= age_s { Some(burst) } else { older })
         });
         older.or(first).unwrap_or(0.0)
@@ -88,7 +88,7 @@ pub struct ReplayState {
     back: PerKind<f64>,
 }
 
-/// What comes back of one side, kept until there is as much as comes at once.
+/// What is refaulted of one side, kept until there is as much as comes at once.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bursts {
     /// Of minutes with bursts, each half as much after [`BURSTS_S`] of them: bytes, and their squares.
@@ -99,7 +99,7 @@ struct Bursts {
 
 impl Bursts {
     /// Takes in how large bursts were in a minute; one without any says nothing of their size.
-    fn see(&mut self, burst: f64, lasts_s: f64) {
+    fn observe(&mut self, burst: f64, lasts_s: f64) {
         if burst > 0.0 {
             let left = 0.5f64.powf(lasts_s / BURSTS_S);
             self.sums = [self.sums[0] * left + burst, self.sums[1] * left + burst * burst];
@@ -129,7 +129,7 @@ struct Gone {
     age_s: f64,
 }
 
-/// Seconds between two turns of the agent, where what comes back may make a brake hold; else a minute is taken at once.
+/// Seconds between two turns of the agent, where what is refaulted may make a brake hold; else a minute is taken at once.
 const TURN_S: f64 = 5.0;
 /// How large bursts are is forgotten by half in so long, seconds: a minute's are few, and an hour's are of another load.
 const BURSTS_S: f64 = 300.0;
@@ -142,7 +142,7 @@ pub enum ReplayRule {
     /// As given.
     Age(AgeSettings),
     /// From refaults.
-    Chooses(Box<dyn Chooses + Send + Sync>),
+    ChoosesAge(Box<dyn ChoosesAge + Send + Sync>),
 }
 
 /// What of a policy is replayed.
@@ -167,7 +167,7 @@ impl std::fmt::Debug for Replay {
 }
 
 impl Replay {
-    /// A policy where a page that comes back costs so much.
+    /// A policy where a page that is refaulted costs so much.
     ///
     /// # Errors
     /// What makes no sense in its settings, or that it cannot be replayed and why.
@@ -178,7 +178,7 @@ impl Replay {
         Ok(Self { rule, brakes: Brakes { quota: None, ..brakes }, costs })
     }
 
-    /// Seconds of the time lost for what comes back.
+    /// Seconds of the time lost for what is refaulted.
     pub fn lost_s(&self, back: PerKind<f64>) -> f64 {
         back.zip(per_kind(&self.costs)).map(|(bytes, cost_s)| bytes / PAGE_BYTES * cost_s).total()
     }
@@ -191,12 +191,13 @@ impl Replay {
                 PerKind { anon: settings.anon, file: settings.file }.map(|age| age.map(seconds)),
                 seconds(settings.every),
             ),
-            ReplayRule::Chooses(_) => (past.chosen.in_use(), 0.0),
+            ReplayRule::ChoosesAge(_) => (past.chosen.in_use(), 0.0),
         };
         // What is paged out already has been idle for long.
         let swapped = PerKind { anon: minute.swapped, file: 0.0 };
-        let rates: PerKind<[Option<f64>; EDGES]> =
-            minute.told.map(|told| std::array::from_fn(|at| at.checked_sub(1).and_then(|at| told.back[at])));
+        let rates: PerKind<[Option<f64>; EDGES]> = minute
+            .returned
+            .map(|returned| std::array::from_fn(|at| at.checked_sub(1).and_then(|at| returned.back[at])));
         let all = PerKind::from_fn(|kind| older_s[kind].map_or(0.0, |age_s| mean(&rates[kind], age_s, every_s)));
         // Who waits uses nothing meanwhile.
         let slower = 1.0 + self.lost_s(all);
@@ -205,7 +206,7 @@ impl Replay {
             rate: all[kind] / slower,
         });
         for kind in Kind::ALL {
-            past.bursts[kind].see(older_s[kind].map_or(0.0, |age_s| minute.burst(kind, age_s)), minute.lasts_s);
+            past.bursts[kind].observe(older_s[kind].map_or(0.0, |age_s| minute.burst(kind, age_s)), minute.lasts_s);
         }
         // In the turn in which most comes.
         let at_once = PerKind::from_fn(|kind| {
@@ -238,19 +239,22 @@ impl Replay {
                 back[kind] += step / minute.lasts_s;
             }
         }
-        if let ReplayRule::Chooses(rule) = &self.rule
+        if let ReplayRule::ChoosesAge(rule) = &self.rule
             && minute.now_s - from_s > rule.terms().warm_up_s + 0.05
-            && minute.told.iter().any(|(_, told)| told.back.iter().any(Option::is_some))
+            && minute.returned.iter().any(|(_, returned)| returned.back.iter().any(Option::is_some))
         {
-            let told = minute.told.zip(back).map(|(told, back)| Returned { came: told.came.max(back), ..told });
-            past.chosen.add(rule.as_ref(), &told, minute.now_s, &self.costs);
+            let returned = minute
+                .returned
+                .zip(back)
+                .map(|(returned, back)| Returned { refaulted: returned.refaulted.max(back), ..returned });
+            past.chosen.add(rule.as_ref(), &returned, minute.now_s, &self.costs);
         }
         Effect { older_s, gone, back, held: past.held.by }
     }
 
     /// Bytes that may be gone at most after a step that ended now; `None` = no more than are.
     fn most(&self, past: &mut ReplayState, minute: &Minute, (now_s, step_s): (f64, f64)) -> Option<f64> {
-        // Nobody recorded the pressure of what comes back.
+        // Nobody recorded the pressure of what is refaulted.
         let rates = past.back.map(|pages| pages * PAGE_BYTES / step_s);
         let target = WorkloadState {
             resident: minute.resident,
@@ -259,8 +263,8 @@ impl Replay {
             refaults: past.back,
             ..WorkloadState::default()
         };
-        let seen = Observation { now_s, costs: self.costs, ..Observation::default() };
-        let most = past.held.most(&self.brakes, &target, &seen);
+        let frame = Observation { now_s, costs: self.costs, ..Observation::default() };
+        let most = past.held.most(&self.brakes, &target, &frame);
         let holds = past.held.by.is_some_and(|by| by != Brake::Floor);
         (!holds).then_some(most.both + minute.swapped)
     }
@@ -271,12 +275,12 @@ impl Replay {
 struct Wanted {
     /// Bytes that are older.
     bytes: f64,
-    /// Bytes a second that come back of them.
+    /// Bytes a second that are refaulted of them.
     rate: f64,
 }
 
 impl Gone {
-    /// So many seconds pass: what of it is used comes back, and what is to go goes. Bytes that came back.
+    /// So many seconds pass: what of it is used comes back, and what is to go goes. Bytes that were refaulted.
     fn step(
         &mut self,
         (idle, swapped, rates): (&[Option<f64>; EDGES], f64, &[Option<f64>; EDGES]),

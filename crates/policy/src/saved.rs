@@ -1,7 +1,7 @@
 //! What a policy remembers, as it stands in a file: one that was killed is followed by one that knows as much.
 //!
 //! Times are seconds since the boot, so they mean the same to whoever comes next. What was done since the policy saved is not
-//! known, so what may be done every so often is waited for anew, and what may be spent counts as spent: however often a
+//! known, so what may be done every so often is waited for again, and what may be spent counts as spent: however often a
 //! policy is killed, it takes no more than one that lives.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use serde_json::Value;
 pub struct Saved {
     /// Of all targets together.
     #[serde(default)]
-    pub whole: Value,
+    pub common: Value,
     /// Of each target.
     #[serde(default)]
     pub targets: BTreeMap<TargetId, Value>,

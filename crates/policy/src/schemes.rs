@@ -1,8 +1,8 @@
 //! Operation schemes carried out from user space: which ranges of which process, when, and how much.
 //!
 //! A region that has been idle on the whole may hold pages in use, and a mapping of which half is idle does not say which
-//! half. So memory is taken in blocks, few at first, and what comes back tells: a block that does was in use and is left
-//! alone for longer each time, and the bite grows as long as what comes back costs less than it may.
+//! half. So memory is taken in blocks, few at first, and what is refaulted tells: a block that does was in use and is left
+//! alone for longer each time, and the bite grows as long as what is refaulted costs less than it may.
 
 mod blocks;
 pub mod settings;
@@ -16,7 +16,7 @@ use crate::machine::{Block, Candidate, Order, Policy, RegionAction, RegionObserv
 /// Bounds that hold for all schemes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SchemeLimits {
-    /// Share of the time that the target may lose to pages that come back.
+    /// Share of the time that the target may lose to pages that are refaulted.
     pub slowdown: f64,
     /// Seconds that one page takes to come back.
     pub refault_s: f64,
@@ -47,15 +47,15 @@ struct State {
     scheme: Scheme,
     blocks: Blocks,
     bite: f64,
-    /// Something was taken since the bite was last changed: only then does what comes back say anything.
+    /// Something was taken since the bite was last changed: only then does what is refaulted say anything.
     took: bool,
     applied_s: Option<f64>,
     /// Start of the quota's interval, bytes and CPU seconds spent in it.
     spent: (f64, f64, f64),
     /// Watermarks: whether it is active, and when they were looked at.
     active: bool,
-    looked_s: Option<f64>,
-    /// Pages that came back so far.
+    checked_s: Option<f64>,
+    /// Pages that were refaulted so far.
     returned: u64,
 }
 
@@ -78,7 +78,7 @@ impl Operator {
             applied_s: None,
             spent: (f64::NEG_INFINITY, 0.0, 0.0),
             active: scheme.watermarks.is_none(),
-            looked_s: None,
+            checked_s: None,
             returned: 0,
         };
         Self { limits, states: (0..).zip(schemes).map(state).collect(), last_s: 0.0 }
@@ -91,40 +91,40 @@ impl Operator {
         }
     }
 
-    /// Pages that came back so far, by scheme.
+    /// Pages that were refaulted so far, by scheme.
     pub fn returned(&self) -> Vec<u64> {
         self.states.iter().map(|state| state.returned).collect()
     }
 
-    /// Blocks whose pages may come back.
+    /// Blocks whose pages may be refaulted.
     fn watched(&self) -> Vec<Block> {
         self.states.iter().flat_map(|state| state.blocks.watched()).collect()
     }
 
     /// What shall be done now.
-    pub fn orders(&mut self, seen: &RegionObservation) -> Vec<Order> {
-        let elapsed_s = (seen.now_s - self.last_s).max(0.0);
-        self.last_s = seen.now_s;
+    pub fn orders(&mut self, frame: &RegionObservation) -> Vec<Order> {
+        let elapsed_s = (frame.now_s - self.last_s).max(0.0);
+        self.last_s = frame.now_s;
         let mut orders = Vec::new();
-        // Blocks are watched only until it shows whether they were idle; what comes back later costs as much.
+        // Blocks are watched only until it shows whether they were idle; what is refaulted later costs as much.
         let takers = self.states.iter().filter(|state| state.scheme.action == Action::Pageout).count();
-        let refaults = seen.refaults.map(|refaults| refaults / float(takers.max(1)));
+        let refaults = frame.refaults.map(|refaults| refaults / float(takers.max(1)));
         for (index, state) in self.states.iter_mut().enumerate() {
             let age_s = age_s(&state.scheme);
-            for done in seen.done.iter().filter(|done| done.scheme == index) {
+            for done in frame.done.iter().filter(|done| done.scheme == index) {
                 state.spent.2 += done.cpu_s;
                 state.took = true;
                 // Nothing else makes pages go.
                 if state.scheme.action == Action::Pageout {
-                    state.blocks.went(seen.now_s, age_s, &done.blocks);
+                    state.blocks.evicted(frame.now_s, age_s, &done.blocks);
                 }
             }
-            let back = state.blocks.came_back(seen.now_s, age_s, &seen.back);
+            let back = state.blocks.refaulted(frame.now_s, age_s, &frame.back);
             state.returned += back;
             let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
-            if state.may_act(seen, &self.limits) {
-                orders.extend(state.orders(index, seen));
+            if state.may_act(frame, &self.limits) {
+                orders.extend(state.orders(index, frame));
             }
         }
         orders
@@ -153,7 +153,7 @@ fn age_s(scheme: &Scheme) -> f64 {
 }
 
 impl State {
-    /// Bites grow as long as what comes back costs less than it may, and shrink when it costs more.
+    /// Bites grow as long as what is refaulted costs less than it may, and shrink when it costs more.
     fn adapt(&mut self, back: f64, elapsed_s: f64, limits: &SchemeLimits) {
         if elapsed_s <= 0.0 {
             return;
@@ -165,20 +165,20 @@ impl State {
     }
 
     /// Whether the scheme is active at all, by its interval, its watermarks and the limits.
-    fn may_act(&mut self, seen: &RegionObservation, limits: &SchemeLimits) -> bool {
-        let now_s = seen.now_s;
-        if let (Some(marks), Some(free)) = (self.scheme.watermarks, seen.free)
-            && self.looked_s.is_none_or(|looked| now_s - looked >= marks.every.0.as_secs_f64())
+    fn may_act(&mut self, frame: &RegionObservation, limits: &SchemeLimits) -> bool {
+        let now_s = frame.now_s;
+        if let (Some(marks), Some(free)) = (self.scheme.watermarks, frame.free)
+            && self.checked_s.is_none_or(|looked| now_s - looked >= marks.every.0.as_secs_f64())
         {
-            self.looked_s = Some(now_s);
+            self.checked_s = Some(now_s);
             let between = free >= marks.low.0 && free <= marks.high.0;
             self.active = between && (self.active || free < marks.mid.0);
         }
         let interval_s = self.scheme.apply_interval.map_or(0.0, |interval| interval.0.as_secs_f64());
         let due = self.applied_s.is_none_or(|applied| now_s - applied >= interval_s - 0.05);
         let takes = matches!(self.scheme.action, Action::Pageout | Action::Cold);
-        let pressed = takes && seen.pressure.is_some_and(|pressure| pressure > limits.pressure);
-        let full = self.scheme.action == Action::Pageout && seen.swap_free.is_some_and(|free| free < limits.swap_free);
+        let pressed = takes && frame.pressure.is_some_and(|pressure| pressure > limits.pressure);
+        let full = self.scheme.action == Action::Pageout && frame.swap_free.is_some_and(|free| free < limits.swap_free);
         self.active && due && !pressed && !full
     }
 
@@ -217,10 +217,10 @@ impl State {
             + f64::from(weights.age) * part(candidate.age_s, most.1)
     }
 
-    fn orders(&mut self, number: usize, seen: &RegionObservation) -> Vec<Order> {
-        let mut left = self.quota_left(seen.now_s).min(self.bite);
+    fn orders(&mut self, number: usize, frame: &RegionObservation) -> Vec<Order> {
+        let mut left = self.quota_left(frame.now_s).min(self.bite);
         let mut wanted: Vec<(Candidate, f64)> =
-            seen.candidates.iter().map(|candidate| (*candidate, self.wanted(candidate))).collect();
+            frame.candidates.iter().map(|candidate| (*candidate, self.wanted(candidate))).collect();
         wanted.retain(|(_, bytes)| *bytes > 0.0);
         let most = wanted.iter().fold((0.0f64, 0.0f64), |most, (candidate, _)| {
             (most.0.max(candidate.resident), most.1.max(candidate.age_s))
@@ -230,7 +230,7 @@ impl State {
         for (candidate, bytes) in wanted {
             let block = float(self.blocks.bytes);
             let blocks = index(left.min(bytes) / block);
-            let ranges = self.blocks.choose(&candidate, blocks, seen.now_s, self.again_s());
+            let ranges = self.blocks.choose(&candidate, blocks, frame.now_s, self.again_s());
             let taken = float(ranges.len()) * block;
             if ranges.is_empty() {
                 continue;
@@ -248,12 +248,12 @@ impl State {
             }
         }
         if !orders.is_empty() {
-            self.applied_s = Some(seen.now_s);
+            self.applied_s = Some(frame.now_s);
         }
         orders
     }
 
-    /// Seconds until a block is taken again for the same reason: its age begins anew.
+    /// Seconds until a block is taken again for the same reason: its age begins again.
     fn again_s(&self) -> f64 {
         if self.scheme.action == Action::Pageout { age_s(&self.scheme) } else { 10.0 * age_s(&self.scheme) }
     }

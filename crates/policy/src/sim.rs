@@ -16,6 +16,7 @@ pub mod load;
 pub mod memory;
 pub mod monitor;
 pub mod outcome;
+mod part;
 pub mod replay;
 pub mod scenario;
 pub mod simulated;

@@ -190,7 +190,7 @@ mod tests {
 
     fn state() -> SavedState {
         let saved =
-            Saved { whole: json!({"cpu_debt_s": 0.2}), targets: [(TargetId::Cgroup(7), json!({"past": null}))].into() };
+            Saved { common: json!({"cpu_debt_s": 0.2}), targets: [(TargetId::Cgroup(7), json!({"past": null}))].into() };
         let workload = SavedWorkload {
             path: "/a b".to_owned(),
             totals: Totals { reclaimed: [1.0, 2.5].into(), ..Totals::default() },

@@ -164,7 +164,7 @@ impl DamonSource {
         price.kernel_s += cost.cohort_s + map_s - cost.own_s;
         self.schemes_cpu_s += cost.map_s - map_s;
         self.adapted_s = now_s;
-        let part = |looks_per_s, cpu_s: f64| PartCost { looks_per_s, cpu_per_s: cpu_s / period_s };
+        let part = |samples_per_s, cpu_s: f64| PartCost { samples_per_s, cpu_per_s: cpu_s / period_s };
         if let Some(plan) = price.adapt(now_s, part(cohort_looks, cost.cohort_s), part(map_looks, map_s)) {
             self.plan = plan;
             self.monitor.set_rhythm(&rhythm(&plan, &self.settings));

@@ -8,20 +8,20 @@ use lowtide_model::units::float;
 use super::{Detect, GuardSettings};
 use crate::machine::{Observation, WorkloadState, per_kind};
 
-/// How a workload fared since the last observation.
+/// The progress of a workload since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fared {
+pub struct Progress {
     /// Which.
     pub id: TargetId,
     /// Bytes in memory.
     pub resident: f64,
     /// Bytes that it asked for and that are somewhere: in memory or paged out.
     pub demand: f64,
-    /// Bytes in memory that it was seen to use lately; all of them where nobody tells.
+    /// Bytes in memory that it was observed to use lately; all of them where that is not known.
     pub used: f64,
     /// Bytes that are protected anyway.
     pub floor: f64,
-    /// Pages a second that came back.
+    /// Pages a second that were refaulted.
     pub faults: f64,
     /// Share of the time that it lost to memory.
     pub lost: f64,
@@ -47,7 +47,7 @@ pub struct Detector {
     /// Since when it looks as if it began; as if it was over.
     begins_s: Option<f64>,
     ends_s: Option<f64>,
-    /// Of each, smoothed: share of the time that it stalled, share that what came back explains.
+    /// Of each, smoothed: share of the time that it stalled, share that what was refaulted explains.
     rates: BTreeMap<TargetId, [f64; 2]>,
 }
 
@@ -63,31 +63,31 @@ impl Detector {
         self.rates.clear();
     }
 
-    /// How all fared since the last observation; `None` if that cannot be told.
-    pub fn see(&mut self, seen: &Observation) -> Option<Vec<Fared>> {
-        let elapsed_s = seen.now_s - self.last_s.replace(seen.now_s)?;
+    /// The progress of all since the last observation; `None` if that cannot be told.
+    pub fn observe(&mut self, frame: &Observation) -> Option<Vec<Progress>> {
+        let elapsed_s = frame.now_s - self.last_s.replace(frame.now_s)?;
         if !(elapsed_s > 0.0 && elapsed_s < APART_S) {
             self.forget();
             return None;
         }
-        self.rates.retain(|id, _| seen.targets.iter().any(|target| target.id == *id));
+        self.rates.retain(|id, _| frame.targets.iter().any(|target| target.id == *id));
         // Pages come back in bursts: one that waits for what it asked for before asks for nothing meanwhile.
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
         let smoothed = |target: &WorkloadState| {
             let rates = self.rates.entry(target.id).or_default();
             let explained =
-                target.refaults.zip(per_kind(&seen.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
+                target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
             let stalled = target.stalled.unwrap_or(explained).min(1.0);
             for (rate, now) in rates.iter_mut().zip([stalled, explained]) {
                 *rate += new * (now - *rate);
             }
-            fared(target, *rates, target.refaults.total() / elapsed_s)
+            progress_of(target, *rates, target.refaults.total() / elapsed_s)
         };
-        Some(seen.targets.iter().map(smoothed).collect())
+        Some(frame.targets.iter().map(smoothed).collect())
     }
 
     /// Whether a workload is one of those that thrash.
-    pub fn thrashes(&self, of: &Fared) -> bool {
+    pub fn thrashes(&self, of: &Progress) -> bool {
         match self.settings.detect {
             Detect::Auto => of.lost >= self.settings.lost.0,
             Detect::Published => of.faults > self.settings.faults_high,
@@ -95,29 +95,29 @@ impl Detector {
     }
 
     /// Why thrashing has begun; `None` while it has not.
-    pub fn begins(&mut self, fared: &[Fared], seen: &Observation) -> Option<String> {
+    pub fn begins(&mut self, progress: &[Progress], frame: &Observation) -> Option<String> {
         let why = match self.settings.detect {
-            Detect::Auto => self.would_gain(fared, seen),
-            Detect::Published => self.as_published(fared, seen),
+            Detect::Auto => self.would_gain(progress, frame),
+            Detect::Published => self.as_published(progress, frame),
         };
-        let since_s = if why.is_some() { *self.begins_s.get_or_insert(seen.now_s) } else { f64::INFINITY };
+        let since_s = if why.is_some() { *self.begins_s.get_or_insert(frame.now_s) } else { f64::INFINITY };
         if why.is_none() {
             self.begins_s = None;
         }
-        why.filter(|_| seen.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6)
+        why.filter(|_| frame.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6)
     }
 
     /// Progress in CPUs' worth: what all make now, against what those make that fit.
-    fn would_gain(&self, fared: &[Fared], seen: &Observation) -> Option<String> {
-        let thrashing: Vec<&Fared> = fared.iter().filter(|of| self.thrashes(of)).collect();
+    fn would_gain(&self, progress: &[Progress], frame: &Observation) -> Option<String> {
+        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.thrashes(of)).collect();
         if thrashing.len() < 2 {
             return None;
         }
-        let cpus = seen.cpus.unwrap_or(f64::INFINITY);
-        let progress = |of: &&Fared| 1.0 - of.lost;
+        let cpus = frame.cpus.unwrap_or(f64::INFINITY);
+        let progress = |of: &&Progress| 1.0 - of.lost;
         let now = thrashing.iter().map(progress).sum::<f64>().min(cpus);
         let room = room(&thrashing);
-        let (fit, never): (Vec<&Fared>, Vec<&Fared>) = thrashing.iter().partition(|of| of.demand <= room);
+        let (fit, never): (Vec<&Progress>, Vec<&Progress>) = thrashing.iter().partition(|of| of.demand <= room);
         if fit.is_empty() {
             return None;
         }
@@ -126,32 +126,32 @@ impl Detector {
         let together = (room / mean).floor().min(float(fit.len())).min(cpus);
         let all = float(thrashing.len());
         let then = together * float(fit.len()) / all + never.iter().map(progress).sum::<f64>() / all;
-        (now * (1.0 + GAIN[usize::from(!self.settings.protects(seen))]) < then).then(|| {
+        (now * (1.0 + GAIN[usize::from(!self.settings.protects(frame))]) < then).then(|| {
             let lost = 100.0 * thrashing.iter().map(|of| of.lost).sum::<f64>() / all;
             format!("{} workloads lose {lost:.0} % of their time to each other", thrashing.len())
         })
     }
 
-    fn as_published(&self, fared: &[Fared], seen: &Observation) -> Option<String> {
-        let busy = seen.cpu_busy?;
-        let faulting = fared.iter().filter(|of| self.thrashes(of)).count();
+    fn as_published(&self, progress: &[Progress], frame: &Observation) -> Option<String> {
+        let busy = frame.cpu_busy?;
+        let faulting = progress.iter().filter(|of| self.thrashes(of)).count();
         (busy < self.settings.cpu_low.0 && faulting >= 2)
             .then(|| format!("{faulting} workloads fault while {:.0} % of the CPUs are busy", 100.0 * busy))
     }
 
     /// Why it is over; `None` while it is not. As published only: else whoever gives turns knows it.
-    pub fn ends(&mut self, whole: TargetId, fared: &[Fared], seen: &Observation) -> Option<String> {
+    pub fn ends(&mut self, holder: TargetId, progress: &[Progress], frame: &Observation) -> Option<String> {
         if self.settings.detect == Detect::Auto {
             return None;
         }
-        let busy = seen.cpu_busy.is_some_and(|busy| busy > self.settings.cpu_high.0);
-        let has_all = fared.iter().any(|of| of.id == whole && of.faults < self.settings.faults_low);
+        let busy = frame.cpu_busy.is_some_and(|busy| busy > self.settings.cpu_high.0);
+        let has_all = progress.iter().any(|of| of.id == holder && of.faults < self.settings.faults_low);
         if !busy && !has_all {
             self.ends_s = None;
             return None;
         }
-        let since_s = *self.ends_s.get_or_insert(seen.now_s);
-        let held = seen.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6;
+        let since_s = *self.ends_s.get_or_insert(frame.now_s);
+        let held = frame.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6;
         held.then(|| {
             if busy { "the CPUs are busy again" } else { "the protected one has all that it needs" }.to_owned()
         })
@@ -162,14 +162,14 @@ impl Detector {
 const LONGER: f64 = 10.0;
 
 /// Memory that those who thrash have among them: they fill it, as that is why they thrash. A little is always on its way.
-pub fn room(of: &[&Fared]) -> f64 {
+pub fn room(of: &[&Progress]) -> f64 {
     0.95 * of.iter().map(|of| of.resident).sum::<f64>()
 }
 
-fn fared(target: &WorkloadState, [stalled, explained]: [f64; 2], faults: f64) -> Fared {
+fn progress_of(target: &WorkloadState, [stalled, explained]: [f64; 2], faults: f64) -> Progress {
     let resident = target.resident.total();
     let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
-    Fared {
+    Progress {
         id: target.id,
         resident,
         demand: resident + target.swapped,

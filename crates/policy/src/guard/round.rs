@@ -1,7 +1,7 @@
 //! Turns: who is whole now, and for how long.
 //!
 //! One is the favourite: it is closest to having all that it needs. It has most of each cycle, the others share the rest, so
-//! that all get on. With whoever's turn it is run those that fit beside it.
+//! that all make progress. With whoever's turn it is run those that fit beside it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +10,7 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 
-use super::detect::{CALM, Fared, room};
+use super::detect::{CALM, Progress, room};
 use super::{GuardSettings, LEASE_S};
 use crate::machine::{Observation, Reclaim, WorkloadAction};
 
@@ -18,7 +18,7 @@ use crate::machine::{Observation, Reclaim, WorkloadAction};
 const SHORTEST_S: f64 = 3.0;
 
 /// What ran so long without losing time, seconds, has in memory what it needs. Each time that this was wrong, twice as long.
-const WHOLE_S: f64 = 5.0;
+const CALM_S: f64 = 5.0;
 
 /// After so many cycles, it is another's turn to be the favourite: some never end.
 const FAVOURED: u32 = 10;
@@ -35,13 +35,13 @@ struct Member {
     resident: f64,
     floor: f64,
     priority: i32,
-    /// The need is what it was seen to do with.
+    /// The need is what it was observed to do with.
     learnt: bool,
     /// When its last turn began, and when it ran last.
     turn_s: f64,
     ran_s: f64,
     /// Since when it has run without losing time.
-    whole_s: Option<f64>,
+    calm_since_s: Option<f64>,
 }
 
 impl Member {
@@ -59,7 +59,7 @@ pub struct Round {
     lost: f64,
     share: f64,
     cycle_s: f64,
-    /// What a page costs that comes back.
+    /// What a page costs that is refaulted.
     swap_s: f64,
     /// Bytes that the members have among them.
     room: f64,
@@ -69,7 +69,7 @@ pub struct Round {
     cycles: u32,
     /// Who has a turn after this one, in this cycle.
     queue: VecDeque<TargetId>,
-    whole: TargetId,
+    holder: TargetId,
     /// Who runs beside it.
     beside: BTreeSet<TargetId>,
     turn_s: f64,
@@ -80,16 +80,10 @@ pub struct Round {
 
 impl Round {
     /// A round of these; `None` if none of them fits.
-    pub fn new(
-        thrashing: &[&Fared],
-        protects: bool,
-        strikes: u32,
-        seen: &Observation,
-        settings: &GuardSettings,
-    ) -> Option<Self> {
-        let (now_s, costs) = (seen.now_s, seen.costs);
+    pub fn new(thrashing: &[&Progress], strikes: u32, frame: &Observation, settings: &GuardSettings) -> Option<Self> {
+        let (now_s, costs) = (frame.now_s, frame.costs);
         let mut round = Self {
-            protects,
+            protects: settings.protects(frame),
             strikes,
             lost: settings.lost.0,
             share: settings.share.0.clamp(0.1, 1.0),
@@ -100,7 +94,7 @@ impl Round {
             favourite: TargetId::default(),
             cycles: 0,
             queue: VecDeque::new(),
-            whole: TargetId::default(),
+            holder: TargetId::default(),
             beside: BTreeSet::new(),
             turn_s: now_s,
             turn_ends_s: now_s,
@@ -111,17 +105,17 @@ impl Round {
             return None;
         }
         round.favourite = round.closest(None)?;
-        round.whole = round.favourite;
+        round.holder = round.favourite;
         Some(round)
     }
 
     /// Who has all that it needs now.
-    pub fn whole(&self) -> TargetId {
-        self.whole
+    pub fn holder(&self) -> TargetId {
+        self.holder
     }
 
-    fn join(&mut self, of: &Fared, now_s: f64) {
-        let Fared { demand, resident, floor, priority, .. } = *of;
+    fn join(&mut self, of: &Progress, now_s: f64) {
+        let Progress { demand, resident, floor, priority, .. } = *of;
         let member = Member {
             need: demand,
             demand,
@@ -131,12 +125,12 @@ impl Round {
             learnt: false,
             turn_s: f64::NEG_INFINITY,
             ran_s: now_s,
-            whole_s: None,
+            calm_since_s: None,
         };
         self.members.insert(of.id, member);
     }
 
-    /// Whether others would wait for one that is never whole: it gets on as badly alone, so that time is lost.
+    /// Whether others would wait for one that is never whole: it makes progress as badly alone, so that time is lost.
     fn too_large(&self) -> bool {
         !self.protects && self.members.values().any(|of| of.need > self.room)
     }
@@ -150,11 +144,11 @@ impl Round {
         fit.min_by(|a, b| order(a.1, b.1)).map(|(id, _)| *id)
     }
 
-    /// Takes note of how all fared.
-    pub fn see(&mut self, fared: &[Fared], now_s: f64) {
-        self.members.retain(|id, _| fared.iter().any(|of| of.id == *id));
-        let whole_s = WHOLE_S * f64::from(1 << self.strikes);
-        for of in fared {
+    /// Takes note of the progress of all.
+    pub fn observe(&mut self, progress: &[Progress], now_s: f64) {
+        self.members.retain(|id, _| progress.iter().any(|of| of.id == *id));
+        let calm_since_s = CALM_S * f64::from(1 << self.strikes);
+        for of in progress {
             let Some(member) = self.members.get_mut(&of.id) else {
                 // It lacks memory since the others began to.
                 if of.lost >= self.lost {
@@ -165,26 +159,26 @@ impl Round {
             };
             (member.demand, member.resident) = (of.demand, of.resident);
             (member.floor, member.priority) = (of.floor, of.priority);
-            let runs = of.id == self.whole || self.beside.contains(&of.id);
+            let runs = of.id == self.holder || self.beside.contains(&of.id);
             if runs || self.protects {
                 member.ran_s = now_s;
             }
-            // A clock that was set back begins anew.
-            member.whole_s = member.whole_s.filter(|since_s| *since_s <= now_s);
+            // A clock that was set back begins again.
+            member.calm_since_s = member.calm_since_s.filter(|since_s| *since_s <= now_s);
             if runs && of.lost < CALM {
-                let since_s = *member.whole_s.get_or_insert(now_s);
-                if now_s - since_s >= whole_s {
+                let since_s = *member.calm_since_s.get_or_insert(now_s);
+                if now_s - since_s >= calm_since_s {
                     let before = if member.learnt { member.need } else { f64::INFINITY };
                     (member.need, member.learnt) = (before.min(of.used), true);
                 }
             } else if runs {
-                (member.whole_s, member.learnt) = (None, member.learnt && of.lost < self.lost);
+                (member.calm_since_s, member.learnt) = (None, member.learnt && of.lost < self.lost);
             } else {
-                member.whole_s = None;
+                member.calm_since_s = None;
             }
             member.need = if member.learnt { member.need.min(of.demand) } else { of.demand };
         }
-        let calm = fared.iter().filter(|of| self.members.contains_key(&of.id)).all(|of| of.lost < CALM);
+        let calm = progress.iter().filter(|of| self.members.contains_key(&of.id)).all(|of| of.lost < CALM);
         self.calm_s = calm.then(|| self.calm_s.filter(|since_s| *since_s <= now_s).unwrap_or(now_s));
     }
 
@@ -206,20 +200,20 @@ impl Round {
 
     /// Takes back whatever was granted.
     pub fn end(&self, why: &str) -> Vec<WorkloadAction> {
-        let all = self.members.keys().chain((!self.members.contains_key(&self.whole)).then_some(&self.whole));
+        let all = self.members.keys().chain((!self.members.contains_key(&self.holder)).then_some(&self.holder));
         all.map(|id| WorkloadAction::Release { target: *id, reason: why.to_owned() }).collect()
     }
 
     /// Grants for longer what was granted, or gives the turn to the next.
     pub fn go_on(&mut self, now_s: f64) -> Vec<WorkloadAction> {
-        let fits = self.members.get(&self.whole).is_some_and(|of| of.need <= self.room);
+        let fits = self.members.get(&self.holder).is_some_and(|of| of.need <= self.room);
         let goes_on = fits && (self.turn_s..self.turn_ends_s).contains(&now_s);
         if goes_on {
             return self.grant("it is still its turn");
         }
         while let Some(next) = self.queue.pop_front() {
             if self.members.contains_key(&next) {
-                self.whole = next;
+                self.holder = next;
                 return self.turn(now_s, "it is its turn");
             }
         }
@@ -230,7 +224,7 @@ impl Round {
             self.favourite = self.closest(but).or_else(|| self.closest(None)).unwrap_or(self.favourite);
             self.cycles = 0;
         }
-        self.whole = self.favourite;
+        self.holder = self.favourite;
         self.turn(now_s, "it is closest to having all that it needs")
     }
 
@@ -240,7 +234,7 @@ impl Round {
         let others = self.members.len().saturating_sub(1 + self.beside.len());
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
         let fetch_s = self.swap_s * run.map(|(_, of)| of.lacks()).sum::<f64>() / PAGE_BYTES;
-        let lasts_s = if self.whole == self.favourite {
+        let lasts_s = if self.holder == self.favourite {
             self.cycles += 1;
             self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
             // Nobody waits for longer than a cycle.
@@ -250,7 +244,7 @@ impl Round {
             ((1.0 - self.share) * self.cycle_s / float(others.max(1))).max(SHORTEST_S) + fetch_s
         };
         (self.turn_s, self.turn_ends_s) = (now_s, now_s + lasts_s);
-        for id in self.beside.iter().chain([&self.whole]) {
+        for id in self.beside.iter().chain([&self.holder]) {
             if let Some(member) = self.members.get_mut(id) {
                 member.turn_s = now_s;
             }
@@ -271,9 +265,9 @@ impl Round {
     fn fill(&mut self) {
         self.beside.clear();
         let need = |id: &TargetId| self.members.get(id).map_or(0.0, |of| of.need);
-        let mut left = self.room - need(&self.whole);
+        let mut left = self.room - need(&self.holder);
         for id in self.by_turn() {
-            if id != self.whole && need(&id) <= left {
+            if id != self.holder && need(&id) <= left {
                 left -= need(&id);
                 self.beside.insert(id);
             }
@@ -281,7 +275,7 @@ impl Round {
     }
 
     fn runs(&self, id: TargetId) -> bool {
-        id == self.whole || self.beside.contains(&id)
+        id == self.holder || self.beside.contains(&id)
     }
 
     fn grant(&self, why: &str) -> Vec<WorkloadAction> {

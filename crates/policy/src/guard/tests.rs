@@ -6,8 +6,8 @@ const MIB: f64 = 1_048_576.0;
 const ONE: TargetId = TargetId::Cgroup(1);
 const TWO: TargetId = TargetId::Cgroup(2);
 
-/// Workloads by MiB in memory, MiB paged out, pages a second that come back, and the share of the time that is lost.
-fn seen(now_s: f64, of: &[(f64, f64, f64, f64)]) -> Observation {
+/// Workloads by MiB in memory, MiB paged out, pages a second that are refaulted, and the share of the time that is lost.
+fn frame(now_s: f64, of: &[(f64, f64, f64, f64)]) -> Observation {
     let target = |(id, (resident, swapped, back, lost)): (u64, &(f64, f64, f64, f64))| WorkloadState {
         id: TargetId::Cgroup(id),
         resident: PerKind { anon: resident * MIB, file: 0.0 },
@@ -38,10 +38,10 @@ const THRASHING: [(f64, f64, f64, f64); 2] = [(100.0, 60.0, 40_000.0, 0.7), (100
 fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
     let mut guard = Guard::new(GuardSettings::default());
     for now_s in 0..4 {
-        assert_eq!(guard.decide(&seen(f64::from(now_s), &THRASHING)), [], "{now_s} s");
+        assert_eq!(guard.decide(&frame(f64::from(now_s), &THRASHING)), [], "{now_s} s");
     }
-    let actions = guard.decide(&seen(4.0, &THRASHING));
-    assert_eq!((pauses(&actions), guard.whole()), (vec![TWO], Some(ONE)), "{actions:?}");
+    let actions = guard.decide(&frame(4.0, &THRASHING));
+    assert_eq!((pauses(&actions), guard.holder()), (vec![TWO], Some(ONE)), "{actions:?}");
     let lasts = |of: &WorkloadAction| matches!(of, WorkloadAction::Pause { lasts_s, .. } if *lasts_s <= LEASE_S);
     assert!(actions.iter().any(lasts));
     // Its time is up, and it is the other's turn; then it is its own again.
@@ -49,21 +49,21 @@ fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
     // It uses all that it has, so nothing is learnt but that.
     let turns: Vec<Option<TargetId>> = (5..71)
         .map(|now_s| {
-            guard.decide(&seen(f64::from(now_s), &calm));
-            guard.whole()
+            guard.decide(&frame(f64::from(now_s), &calm));
+            guard.holder()
         })
         .collect();
     assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(ONE), Some(ONE), Some(TWO), Some(ONE)));
     // One ends: nobody waits any more.
-    let actions = guard.decide(&seen(72.0, &calm[..1]));
+    let actions = guard.decide(&frame(72.0, &calm[..1]));
     assert!(matches!(actions.as_slice(), [WorkloadAction::Release { target: ONE, .. }]), "{actions:?}");
-    assert_eq!(guard.whole(), None);
+    assert_eq!(guard.holder(), None);
 }
 
 #[test]
 fn where_it_can_one_is_protected_and_the_others_go_on() {
     let mut guard = Guard::new(GuardSettings::default());
-    let can = |now_s| Observation { can_protect: true, ..seen(now_s, &THRASHING) };
+    let can = |now_s| Observation { can_protect: true, ..frame(now_s, &THRASHING) };
     let actions = (0..4).map(|now_s| guard.decide(&can(f64::from(now_s)))).last().unwrap();
     let granted = |of: &WorkloadAction| matches!(of, WorkloadAction::Protect { target: ONE, bytes, .. } if (*bytes - 160.0 * MIB).abs() < 1.0);
     assert!(actions.iter().any(granted) && pauses(&actions).is_empty(), "{actions:?}");
@@ -73,7 +73,7 @@ fn where_it_can_one_is_protected_and_the_others_go_on() {
 fn what_would_gain_nothing_is_left_alone() {
     let never = |of: &[(f64, f64, f64, f64)]| {
         let mut guard = Guard::new(GuardSettings::default());
-        (0..60).all(|now_s| guard.decide(&seen(f64::from(now_s), of)).is_empty())
+        (0..60).all(|now_s| guard.decide(&frame(f64::from(now_s), of)).is_empty())
     };
     assert!(never(&[(100.0, 20.0, 10_000.0, 0.3), (100.0, 20.0, 10_000.0, 0.3)]), "a little: both together do more");
     assert!(never(&[(100.0, 60.0, 40_000.0, 0.8), (100.0, 0.0, 0.0, 0.0)]), "one alone");
@@ -86,14 +86,14 @@ fn what_would_gain_nothing_is_left_alone() {
 fn as_published_it_goes_by_idle_cpus_and_faults() {
     let settings = GuardSettings { detect: Detect::Published, ..GuardSettings::default() };
     let mut guard = Guard::new(settings.clone());
-    let busy = |now_s, cpu_busy| Observation { cpu_busy: Some(cpu_busy), ..seen(now_s, &THRASHING) };
+    let busy = |now_s, cpu_busy| Observation { cpu_busy: Some(cpu_busy), ..frame(now_s, &THRASHING) };
     assert!((0..9).all(|now_s| guard.decide(&busy(f64::from(now_s), 0.41)).is_empty()));
     assert!((9..14).any(|now_s| !guard.decide(&busy(f64::from(now_s), 0.39)).is_empty()));
     // It has all that it needs.
     let whole = [(160.0, 0.0, 0.0, 0.0), (40.0, 140.0, 0.0, 0.0)];
-    let actions = (14..18).map(|now_s| guard.decide(&seen(f64::from(now_s), &whole))).last().unwrap();
+    let actions = (14..18).map(|now_s| guard.decide(&frame(f64::from(now_s), &whole))).last().unwrap();
     assert!(
-        actions.iter().all(|of| matches!(of, WorkloadAction::Release { .. })) && guard.whole().is_none(),
+        actions.iter().all(|of| matches!(of, WorkloadAction::Release { .. })) && guard.holder().is_none(),
         "{actions:?}"
     );
 }
@@ -102,9 +102,9 @@ fn as_published_it_goes_by_idle_cpus_and_faults() {
 fn the_clock_may_jump_and_pressure_may_be_unknown() {
     let mut guard = Guard::new(GuardSettings::default());
     let blind = |now_s| {
-        let mut seen = seen(now_s, &[(100.0, 60.0, 80_000.0, 0.0), (100.0, 80.0, 80_000.0, 0.0)]);
-        seen.targets.iter_mut().for_each(|of| of.stalled = None);
-        seen
+        let mut frame = frame(now_s, &[(100.0, 60.0, 80_000.0, 0.0), (100.0, 80.0, 80_000.0, 0.0)]);
+        frame.targets.iter_mut().for_each(|of| of.stalled = None);
+        frame
     };
     assert!((0..9).any(|now_s| !guard.decide(&blind(f64::from(now_s))).is_empty()));
     for now_s in [1e6, 1e6 + 1.0, 5.0, 6.0, 7.0, 8.0, f64::MAX, 9.0] {
@@ -114,7 +114,7 @@ fn the_clock_may_jump_and_pressure_may_be_unknown() {
     let turns: Vec<Option<TargetId>> = (10..200)
         .map(|now_s| {
             guard.decide(&blind(f64::from(now_s)));
-            guard.whole()
+            guard.holder()
         })
         .collect();
     assert!(turns.contains(&Some(ONE)) && turns.contains(&Some(TWO)), "{turns:?}");

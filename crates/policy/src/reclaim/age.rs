@@ -42,12 +42,12 @@ impl Rule for AgeSettings {
     /// When the last round was.
     type Past = Option<f64>;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
-        let now_s = seen.now_s;
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+        let now_s = frame.now_s;
         // A clock that was set back must not stop it for ever.
         let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));
         let older_s = PerKind { anon: self.anon, file: self.file }.map(|age| age.map(|age| age.0.as_secs_f64()));
-        // A round in which nothing is told of ages is none.
+        // A round in which nothing is known of ages is none.
         if !due || target.ages.is_empty() {
             return None;
         }

@@ -1,5 +1,5 @@
-//! The tide curve proposes, what comes back corrects, pressure brakes: the youngest age that is predicted to cost no more
-//! than a share of the time, chosen anew every few seconds.
+//! The tide curve proposes, what is refaulted corrects, pressure brakes: the youngest age that is predicted to cost no more
+//! than a share of the time, chosen again every few seconds.
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::curve::RefaultCosts;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::brakes::{Brakes, seconds};
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
-use super::{Chooses, Reclaimer, Rule, Want};
+use super::{ChoosesAge, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState, per_kind};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
@@ -21,7 +21,7 @@ use crate::replay::{ReplayRule, Replayed};
 pub struct AutoSettings {
     /// Share of its time that a workload may lose.
     pub slowdown: Share,
-    /// Share of the working set that may come back in a minute; `None` = as much as the time allows.
+    /// Share of the working set that may be refaulted in a minute; `None` = as much as the time allows.
     pub promotion: Option<Share>,
     /// How far back the ages reach from which the one in use is taken.
     pub history: Span,
@@ -50,7 +50,7 @@ const SLICE_S: f64 = 10.0;
 /// Slices of ten in which the age must have done.
 const PERCENTILE: f64 = 0.9;
 
-impl Chooses for AutoSettings {
+impl ChoosesAge for AutoSettings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: SLICE_S,
@@ -72,8 +72,8 @@ impl Chooses for AutoSettings {
 impl Rule for AutoSettings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
-        let ages = past.see(self, target, seen);
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+        let ages = past.observe(self, target, frame);
         older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
     }
 }
@@ -88,7 +88,7 @@ impl PolicySettings for AutoSettings {
     }
 
     fn replayed(&self) -> Result<Replayed, &'static str> {
-        Ok(Replayed { rule: ReplayRule::Chooses(Box::new(self.clone())), brakes: self.brakes.clone() })
+        Ok(Replayed { rule: ReplayRule::ChoosesAge(Box::new(self.clone())), brakes: self.brakes.clone() })
     }
 
     #[cfg(test)]

@@ -18,7 +18,7 @@ pub struct Brakes {
     /// Nothing is taken while some task stalls on memory for more than this share of the time: on the machine, or of the
     /// target.
     pub pressure: Share,
-    /// Share of the time that a target may lose to what comes back. Beyond it, it is left alone for a time that doubles.
+    /// Share of the time that a target may lose to what is refaulted. Beyond it, it is left alone for a time that doubles.
     pub slowdown: Share,
     /// Bytes that stay in memory of every target.
     pub floor: Size,
@@ -32,7 +32,7 @@ pub struct Brakes {
     pub writes: Option<Size>,
     /// Anonymous memory that takes more than this share of its size where it is kept is not worth it.
     pub kept: Share,
-    /// By how much a target may fare worse, by a measure of its own, than while nothing is taken. Beyond it, it is left alone
+    /// By how much a target may perform worse, by its own metric, than while nothing is taken. Beyond it, it is left alone
     /// as it is for time lost.
     pub metric: Share,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Held {
     since: (f64, f64),
     /// When memory that hardly compresses was tried last.
     tried_s: Option<f64>,
-    /// How it fares by a measure of its own, and whether that is why it was left alone last.
+    /// Its performance by its own metric, and whether that is why it was left alone last.
     #[serde(default)]
     metric: Metric,
     #[serde(default)]
@@ -110,30 +110,30 @@ impl Resume for Held {
     fn resume(&mut self, now_s: f64) -> bool {
         (0.0..=LONGEST_S).contains(&self.for_s)
             && is_past(self.until_s, now_s + self.for_s)
-            && self.metric.makes_sense()
+            && self.metric.is_sound()
             && self.tried_s.resume(now_s)
     }
 }
 
 impl Held {
-    /// Takes in what became of the target, and says what may go of it.
-    pub(crate) fn most(&mut self, brakes: &Brakes, target: &WorkloadState, seen: &Observation) -> Most {
-        let now_s = seen.now_s;
+    /// Takes in the result of the target, and says what may go of it.
+    pub(crate) fn most(&mut self, brakes: &Brakes, target: &WorkloadState, frame: &Observation) -> Most {
+        let now_s = frame.now_s;
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
         self.last_s = Some(now_s);
         if elapsed_s < 0.0 {
-            // The clock was set back: what was to be waited for is waited for anew, and not for ever.
+            // The clock was set back: what was to be waited for is waited for again, and not for ever.
             self.until_s = self.until_s.min(now_s + self.for_s);
         }
-        let lost_s = target.refaults.zip(per_kind(&seen.costs)).map(|(pages, cost_s)| pages * cost_s).total();
+        let lost_s = target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total();
         self.since = (self.since.0 + elapsed_s.max(0.0), self.since.1 + lost_s);
         let seconds = self.since.0;
-        let mut own = seen.reclaimed.iter().filter(|of| of.target == target.id);
+        let mut own = frame.reclaimed.iter().filter(|of| of.target == target.id);
         let taken = own.any(|of| of.bytes != PerKind::default());
         if taken {
             self.metric.taken(now_s);
         }
-        let says = self.metric.see(target.metric, brakes.metric.0, now_s);
+        let says = self.metric.observe(target.metric, brakes.metric.0, now_s);
         let judged = seconds >= JUDGED_S;
         let slow = judged && std::mem::take(&mut self.since).1 > brakes.slowdown.0 * seconds;
         if !judged && says != Says::Worse {
@@ -178,7 +178,7 @@ impl Held {
 
 /// What holds for all targets together.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Whole {
+pub(super) struct Common {
     #[serde(skip)]
     last_s: Option<f64>,
     /// Bytes of swap that are left for this turn.
@@ -205,7 +205,7 @@ const CPU_AT_ONCE_S: f64 = 0.2;
 /// More is not owed after a restart: a file that is wrong must not stop it for long.
 const CPU_OWED_S: f64 = 60.0;
 
-impl Resume for Whole {
+impl Resume for Common {
     fn resume(&mut self, _: f64) -> bool {
         // What may be taken at once counts as taken.
         self.cpu_debt_s = self.cpu_debt_s.clamp(CPU_AT_ONCE_S, CPU_OWED_S);
@@ -213,21 +213,21 @@ impl Resume for Whole {
     }
 }
 
-impl Whole {
+impl Common {
     /// Begins a turn.
-    pub(super) fn begin(&mut self, brakes: &Brakes, seen: &Observation) {
-        let elapsed_s = self.last_s.map_or(0.0, |last_s| (seen.now_s - last_s).max(0.0));
-        self.last_s = Some(seen.now_s);
-        self.on_disk = seen.swap_on_disk;
-        self.swap = seen.swap_free.map_or(0.0, |free| bytes(Size(free.saturating_sub(brakes.swap_free.0))));
-        let cpu_s: f64 = seen.reclaimed.iter().map(|reclaimed| reclaimed.cpu_s).sum();
+    pub(super) fn begin(&mut self, brakes: &Brakes, frame: &Observation) {
+        let elapsed_s = self.last_s.map_or(0.0, |last_s| (frame.now_s - last_s).max(0.0));
+        self.last_s = Some(frame.now_s);
+        self.on_disk = frame.swap_on_disk;
+        self.swap = frame.swap_free.map_or(0.0, |free| bytes(Size(free.saturating_sub(brakes.swap_free.0))));
+        let cpu_s: f64 = frame.reclaimed.iter().map(|reclaimed| reclaimed.cpu_s).sum();
         self.cpu_debt_s = (self.cpu_debt_s + cpu_s - brakes.cpu.0 * elapsed_s).max(0.0);
         self.writes = brakes.writes.map(|a_day| {
             let at_once = AT_ONCE * bytes(a_day);
             let grown = (1.0 - AT_ONCE) * bytes(a_day) * elapsed_s / DAY_S;
             self.writes.map_or(0.0, |left| (left + grown).min(at_once))
         });
-        let pressed = seen.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
+        let pressed = frame.pressure.is_some_and(|pressure| pressure > brakes.pressure.0);
         self.by = if pressed { Some(Brake::Pressure) } else { (self.cpu_debt_s > CPU_AT_ONCE_S).then_some(Brake::Cpu) };
     }
 

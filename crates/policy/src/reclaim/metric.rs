@@ -1,4 +1,4 @@
-//! How a workload fares by a measure of its own (its latency, say): compared with how it fared while nothing was taken.
+//! How a workload performs by its own metric (its latency, say): compared with how it performed while nothing was taken.
 
 use std::collections::VecDeque;
 
@@ -43,7 +43,7 @@ impl Metric {
     }
 
     /// Takes in a value; worse is what exceeds the median of calm times by more than that share.
-    pub(super) fn see(&mut self, value: Option<f64>, share: f64, now_s: f64) -> Says {
+    pub(super) fn observe(&mut self, value: Option<f64>, share: f64, now_s: f64) -> Says {
         let Some(value) = value.filter(|value| value.is_finite()) else { return Says::Fine };
         let lately = |since_s: Option<f64>, seconds: f64| since_s.is_some_and(|at| (at..at + seconds).contains(&now_s));
         let calm = !lately(self.taken_s, CALM_S);
@@ -64,7 +64,7 @@ impl Metric {
     }
 
     /// Whether a file can have told of it.
-    pub(super) fn makes_sense(&self) -> bool {
+    pub(super) fn is_sound(&self) -> bool {
         self.calm.len() <= KEPT && self.calm.iter().all(|value| value.is_finite())
     }
 }
@@ -76,26 +76,26 @@ mod tests {
     #[test]
     fn worse_is_what_exceeds_calm_times_while_something_is_taken() {
         let mut metric = Metric::default();
-        assert_eq!(metric.see(None, 0.1, 0.0), Says::Fine);
-        let first: Vec<Says> = [0.0, 1.0, 5.0, 10.0].map(|now_s| metric.see(Some(100.0), 0.1, now_s)).into();
+        assert_eq!(metric.observe(None, 0.1, 0.0), Says::Fine);
+        let first: Vec<Says> = [0.0, 1.0, 5.0, 10.0].map(|now_s| metric.observe(Some(100.0), 0.1, now_s)).into();
         assert_eq!(first, [Says::TooEarly, Says::TooEarly, Says::TooEarly, Says::Fine]);
         metric.taken(10.0);
         let later =
-            [(15.0, 109.0), (20.0, 111.0), (69.0, 130.0)].map(|(now_s, value)| metric.see(Some(value), 0.1, now_s));
+            [(15.0, 109.0), (20.0, 111.0), (69.0, 130.0)].map(|(now_s, value)| metric.observe(Some(value), 0.1, now_s));
         assert_eq!(later, [Says::Fine, Says::Worse, Says::Worse]);
         // It stays worse though nothing was taken for long: this is how it is now.
-        assert_eq!(metric.see(Some(130.0), 0.1, 71.0), Says::Fine);
-        assert_eq!(metric.see(Some(f64::NAN), 0.1, 80.0), Says::Fine);
-        assert!(metric.makes_sense());
+        assert_eq!(metric.observe(Some(130.0), 0.1, 71.0), Says::Fine);
+        assert_eq!(metric.observe(Some(f64::NAN), 0.1, 80.0), Says::Fine);
+        assert!(metric.is_sound());
     }
 
     #[test]
     fn a_measure_below_zero_has_a_size_too() {
         let mut metric = Metric::default();
         for turn in 0..4u8 {
-            metric.see(Some(-100.0), 0.1, 10.0 * f64::from(turn));
+            metric.observe(Some(-100.0), 0.1, 10.0 * f64::from(turn));
         }
         metric.taken(40.0);
-        assert_eq!([-95.0, -85.0].map(|value| metric.see(Some(value), 0.1, 41.0)), [Says::Fine, Says::Worse]);
+        assert_eq!([-95.0, -85.0].map(|value| metric.observe(Some(value), 0.1, 41.0)), [Says::Fine, Says::Worse]);
     }
 }

@@ -1,4 +1,4 @@
-//! A little at a time, as long as nobody waits for it (Senpai; Weiner et al., "TMO: Transparent memory offloading in
+//! A little at a time, as long as nothing stalls (Senpai; Weiner et al., "TMO: Transparent memory offloading in
 //! datacenters", ASPLOS'22).
 
 use lowtide_model::kind::{Kind, PerKind};
@@ -51,7 +51,7 @@ pub struct PressureState {
 }
 
 impl Resume for PressureState {
-    /// The time to the next step begins anew.
+    /// The time to the next step begins again.
     fn resume(&mut self, _: f64) -> bool {
         (0.0..=2.0 * RAREST).contains(&self.rarer)
     }
@@ -60,8 +60,8 @@ impl Resume for PressureState {
 impl Rule for PressureSettings {
     type Past = PressureState;
 
-    fn want(&self, past: &mut PressureState, target: &WorkloadState, seen: &Observation) -> Option<Want> {
-        let now_s = seen.now_s;
+    fn want(&self, past: &mut PressureState, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+        let now_s = frame.now_s;
         let elapsed_s = past.last_s.replace(now_s).map_or(0.0, |last_s| (now_s - last_s).max(0.0));
         let stalls = [target.pressure, target.io_pressure].into_iter().flatten().fold(0.0, f64::max);
         past.seconds += elapsed_s;

@@ -1,4 +1,4 @@
-//! The youngest age for which what comes back stays under a share of the working set a minute, chosen for each workload
+//! The youngest age for which what is refaulted stays under a share of the working set a minute, chosen for each workload
 //! and side from its last hours (Lagar-Cavilla et al., "Software-defined far memory in warehouse-scale computers",
 //! ASPLOS'19).
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::{Terms, Threshold, colder};
-use super::{Chooses, Reclaimer, Rule, Want};
+use super::{ChoosesAge, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
@@ -18,7 +18,7 @@ use crate::replay::{ReplayRule, Replayed};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromotionSettings {
-    /// Share of the working set that may come back in a minute.
+    /// Share of the working set that may be refaulted in a minute.
     pub limit: Share,
     /// Of the ages that would have done in past minutes, the one that so many of them lie at or below.
     pub percentile: Share,
@@ -45,7 +45,7 @@ impl Default for PromotionSettings {
 
 const MINUTE_S: f64 = 60.0;
 
-impl Chooses for PromotionSettings {
+impl ChoosesAge for PromotionSettings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: MINUTE_S,
@@ -72,8 +72,8 @@ pub(super) fn older(target: &WorkloadState, older_s: PerKind<Option<f64>>, why: 
 impl Rule for PromotionSettings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, seen: &Observation) -> Option<Want> {
-        let ages = past.see(self, target, seen);
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+        let ages = past.observe(self, target, frame);
         older(target, ages, "few such pages come back")
     }
 }
@@ -88,7 +88,7 @@ impl PolicySettings for PromotionSettings {
     }
 
     fn replayed(&self) -> Result<Replayed, &'static str> {
-        Ok(Replayed { rule: ReplayRule::Chooses(Box::new(self.clone())), brakes: self.brakes.clone() })
+        Ok(Replayed { rule: ReplayRule::ChoosesAge(Box::new(self.clone())), brakes: self.brakes.clone() })
     }
 
     #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What would come back for every idle age, slice by slice (Denning: the slope of the working set over its window).
+//! What would be refaulted for every idle age, slice by slice (Denning: the slope of the working set over its window).
 //!
 //! Memory that is new within a window is in its working set without having been used again, so it is left out. Working
 //! sets are concave in their window where the use is steady; where a look says otherwise, the use comes in bursts that
-//! this slice has not seen the whole of, and the concave envelope stands for them.
+//! this slice has not observed the whole of, and the concave envelope stands for them.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::saved::{Resume, is_past};
 
 /// Windows, in seconds: the upper edges of histograms.
 pub const WINDOWS: usize = AGE_EDGES_S.len() - 1;
-/// A slice that nobody told anything of for so many times its length is begun anew, and a window that nobody told of for so
+/// A slice that nobody told anything of for so many times its length is begun again, and a window that nobody told of for so
 /// long is not known any more.
 const LONGEST: f64 = 20.0;
 /// Sizes are kept so often, seconds, for as long as the longest window.
@@ -47,37 +47,37 @@ struct Slice {
 /// What a slice told of one side.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Returned {
-    /// Bytes a second that would come back if all went that is older than each window; `None` = not known.
+    /// Bytes a second that would be refaulted if all went that is older than each window; `None` = not known.
     pub back: [Option<f64>; WINDOWS],
     /// Bytes that were used within the longest window that is known, without what is new.
     pub used: f64,
-    /// Bytes a second that did come back.
-    pub came: f64,
+    /// Bytes a second that was refaulted.
+    pub refaulted: f64,
 }
 
 /// What is remembered of one target.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Returns {
-    /// When it was first seen.
+    /// When it was first observed.
     from_s: Option<f64>,
     #[serde(skip)]
     slice: Option<Slice>,
     /// When, and what there was in all, gone or not.
     #[serde(skip)]
     sizes: VecDeque<(f64, PerKind<f64>)>,
-    /// Bytes of files that went so far and did not come back.
+    /// Bytes of files that were evicted so far and did not come back.
     #[serde(skip)]
     gone: f64,
     /// When each window was told of last, and its step.
     steps: PerKind<[Option<(f64, Step)>; WINDOWS]>,
 }
 
-/// The slice under way is begun anew, and so are the sizes: how the target grew meanwhile nobody saw.
+/// The slice under way is begun again, and so are the sizes: how the target grew meanwhile nobody saw.
 impl Resume for Returns {
     fn resume(&mut self, now_s: f64) -> bool {
         let past = |at_s: f64| is_past(at_s, now_s);
-        let shorter = |(at, (told_s, step)): (usize, &(f64, Step))| {
-            past(*told_s) && step.over <= at && step.times > 0 && step.sum >= 0.0
+        let shorter = |(at, (known_s, step)): (usize, &(f64, Step))| {
+            past(*known_s) && step.over <= at && step.times > 0 && step.sum >= 0.0
         };
         let known = |steps: &[Option<(f64, Step)>; WINDOWS]| {
             steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?))).all(shorter)
@@ -87,36 +87,36 @@ impl Resume for Returns {
 }
 
 impl Returns {
-    /// When the target was first seen.
+    /// When the target was first observed.
     pub fn from_s(&self) -> Option<f64> {
         self.from_s
     }
 
-    /// Takes in a look at the target, of whose files so many bytes went on request since the last. At the end of a slice of so
+    /// Takes in a reading of the target, of whose files so many bytes went on request since the last. At the end of a slice of so
     /// many seconds: what it told, and when it began.
-    pub fn see(
+    pub fn observe(
         &mut self,
         slice_s: f64,
         target: &WorkloadState,
-        went: f64,
+        evicted: f64,
         now_s: f64,
     ) -> Option<(PerKind<Returned>, f64)> {
         self.from_s.get_or_insert(now_s);
         let usable = |slice: &Slice| (0.0..LONGEST * slice_s).contains(&(now_s - slice.from_s));
         let begun = || Slice { from_s: now_s, ..Slice::default() };
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
-        self.note_size(target, went, now_s);
+        self.note_size(target, evicted, now_s);
         self.add(&mut slice, target, now_s);
         // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
-        let ends = now_s - slice.from_s >= slice_s - 0.05 && slice.is_told();
-        let told = ends.then(|| (self.close(&slice, slice_s, now_s), slice.from_s));
+        let ends = now_s - slice.from_s >= slice_s - 0.05 && slice.is_known();
+        let returned = ends.then(|| (self.close(&slice, slice_s, now_s), slice.from_s));
         self.slice = Some(if ends { begun() } else { slice });
-        told
+        returned
     }
 
-    fn note_size(&mut self, target: &WorkloadState, went: f64, now_s: f64) {
-        // What is paged out is still counted; of files that went nobody else tells, and those that come back are not new.
-        self.gone += went - target.refaults.file * PAGE_BYTES;
+    fn note_size(&mut self, target: &WorkloadState, evicted: f64, now_s: f64) {
+        // What is paged out is still counted; of files that were evicted nobody else tells, and those that are refaulted are not new.
+        self.gone += evicted - target.refaults.file * PAGE_BYTES;
         let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
         // A clock that jumped makes all of them worthless.
         self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
@@ -159,27 +159,27 @@ impl Returns {
     fn close(&mut self, slice: &Slice, slice_s: f64, now_s: f64) -> PerKind<Returned> {
         let elapsed_s = now_s - slice.from_s;
         PerKind::from_fn(|kind| {
-            let mut told = Returned::default();
+            let mut returned = Returned::default();
             for (known, step) in self.steps[kind].iter_mut().zip(slice.steps[kind]) {
                 if step.times > 0 {
                     *known = Some((now_s, step));
                 }
-                *known = known.filter(|(told_s, _)| (0.0..LONGEST * slice_s).contains(&(now_s - told_s)));
+                *known = known.filter(|(known_s, _)| (0.0..LONGEST * slice_s).contains(&(now_s - known_s)));
             }
             let (places, sets): (Vec<usize>, Vec<(f64, f64)>) = sets(&self.steps[kind]).into_iter().unzip();
             let sets = envelope(&sets);
-            told.used = sets.last().map_or(0.0, |(_, used)| *used);
-            told.came = slice.back[kind] * PAGE_BYTES / elapsed_s;
+            returned.used = sets.last().map_or(0.0, |(_, used)| *used);
+            returned.refaulted = slice.back[kind] * PAGE_BYTES / elapsed_s;
             for (at, place) in places.into_iter().enumerate() {
-                told.back[place] = Some(rate_of_return(&sets, at).at);
+                returned.back[place] = Some(rate_of_return(&sets, at).at);
             }
-            told
+            returned
         })
     }
 }
 
 impl Slice {
-    fn is_told(&self) -> bool {
+    fn is_known(&self) -> bool {
         self.steps.iter().any(|(_, steps)| steps.iter().any(|step| step.times > 0))
     }
 }

@@ -23,7 +23,7 @@ fn target() -> WorkloadState {
     WorkloadState { id: ONE, resident: PerKind::both(100.0), ages, pressure: Some(0.0), ..WorkloadState::default() }
 }
 
-fn seen(now_s: f64, target: WorkloadState) -> Observation {
+fn frame(now_s: f64, target: WorkloadState) -> Observation {
     Observation { now_s, targets: vec![target], swap_free: Some(1 << 30), ..Observation::default() }
 }
 
@@ -43,39 +43,39 @@ fn always(brakes: Brakes) -> Reclaimer<age::AgeSettings> {
 #[test]
 fn what_is_colder_goes_every_so_often() {
     let mut policy = Reclaimer::new(age::AgeSettings::default(), Brakes::default());
-    assert_eq!(bytes(&policy.decide(&seen(0.0, target()))), [[40.0, 50.0]]);
-    assert!(policy.decide(&seen(39.0, target())).is_empty());
-    assert_eq!(bytes(&policy.decide(&seen(40.0, target()))), [[40.0, 50.0]]);
+    assert_eq!(bytes(&policy.decide(&frame(0.0, target()))), [[40.0, 50.0]]);
+    assert!(policy.decide(&frame(39.0, target())).is_empty());
+    assert_eq!(bytes(&policy.decide(&frame(40.0, target()))), [[40.0, 50.0]]);
     // The clock was set back.
-    assert_eq!(bytes(&policy.decide(&seen(3.0, target()))), [[40.0, 50.0]]);
+    assert_eq!(bytes(&policy.decide(&frame(3.0, target()))), [[40.0, 50.0]]);
     let one_side = age::AgeSettings { anon: None, ..age::AgeSettings::default() };
-    assert_eq!(bytes(&Reclaimer::new(one_side, Brakes::default()).decide(&seen(0.0, target()))), [[0.0, 50.0]]);
+    assert_eq!(bytes(&Reclaimer::new(one_side, Brakes::default()).decide(&frame(0.0, target()))), [[0.0, 50.0]]);
 }
 
 #[test]
 fn floors_quotas_pressure_and_full_swap_hold_it_back() {
-    let first = |brakes: Brakes, seen: &Observation| bytes(&always(brakes).decide(seen));
-    let with = |target: WorkloadState| first(Brakes::default(), &seen(0.0, target));
+    let first = |brakes: Brakes, frame: &Observation| bytes(&always(brakes).decide(frame));
+    let with = |target: WorkloadState| first(Brakes::default(), &frame(0.0, target));
     assert_eq!(with(WorkloadState { floor: 170.0, ..target() }), [[0.0, 30.0]], "files first");
     assert_eq!(with(WorkloadState { floor: 120.0, ..target() }), [[30.0, 50.0]]);
     assert!(with(WorkloadState { floor: 300.0, ..target() }).is_empty());
     assert!(with(WorkloadState { pressure: Some(0.2), ..target() }).is_empty());
-    assert_eq!(first(Brakes { floor: Size(190), ..Brakes::default() }, &seen(0.0, target())), [[0.0, 10.0]]);
-    assert_eq!(first(Brakes { quota: Some(Size(57)), ..Brakes::default() }, &seen(0.0, target())), [[7.0, 50.0]]);
-    let held = |brakes: Brakes, seen: &Observation| {
+    assert_eq!(first(Brakes { floor: Size(190), ..Brakes::default() }, &frame(0.0, target())), [[0.0, 10.0]]);
+    assert_eq!(first(Brakes { quota: Some(Size(57)), ..Brakes::default() }, &frame(0.0, target())), [[7.0, 50.0]]);
+    let held = |brakes: Brakes, frame: &Observation| {
         let mut policy = always(brakes);
-        policy.decide(seen);
+        policy.decide(frame);
         policy.held()
     };
-    let pressed = Observation { pressure: Some(0.2), ..seen(0.0, target()) };
+    let pressed = Observation { pressure: Some(0.2), ..frame(0.0, target()) };
     assert_eq!(held(Brakes::default(), &pressed), [(None, Brake::Pressure)]);
     assert_eq!(
-        held(Brakes::default(), &seen(0.0, WorkloadState { floor: 300.0, ..target() })),
+        held(Brakes::default(), &frame(0.0, WorkloadState { floor: 300.0, ..target() })),
         [(Some(ONE), Brake::Floor)]
     );
-    assert_eq!(held(Brakes::default(), &seen(0.0, target())), []);
+    assert_eq!(held(Brakes::default(), &frame(0.0, target())), []);
     assert!(first(Brakes::default(), &pressed).is_empty());
-    let full = Observation { swap_free: Some(0), ..seen(0.0, target()) };
+    let full = Observation { swap_free: Some(0), ..frame(0.0, target()) };
     assert_eq!(held(Brakes::default(), &full), [(None, Brake::Swap)]);
     assert_eq!(first(Brakes::default(), &full), [[0.0, 50.0]], "file memory needs no swap");
     // Two targets share the swap that there is.
@@ -89,7 +89,7 @@ fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
     let mut policy = always(Brakes::default());
     let lost = |pages: f64| WorkloadState { refaults: anon(pages), ..target() };
     // At ten microseconds a page, a thousand of them in a second are the one percent that may be lost.
-    let mut acted = |now_s: u32, pages: f64| !policy.decide(&seen(f64::from(now_s), lost(pages))).is_empty();
+    let mut acted = |now_s: u32, pages: f64| !policy.decide(&frame(f64::from(now_s), lost(pages))).is_empty();
     assert!(acted(0, 0.0) && acted(1, 900.0));
     assert!(!acted(2, 1200.0));
     let pauses =
@@ -111,7 +111,7 @@ fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
 fn memory_that_does_not_compress_is_left() {
     let first = |stored: f64| {
         let target = WorkloadState { swapped: 8.0 * MIB, stored: Some(stored * MIB), ..target() };
-        bytes(&always(Brakes::default()).decide(&seen(0.0, target)))
+        bytes(&always(Brakes::default()).decide(&frame(0.0, target)))
     };
     assert_eq!(first(2.0), [[40.0, 50.0]]);
     assert_eq!(first(7.9), [[0.0, 50.0]]);
@@ -122,7 +122,7 @@ fn evicting_takes_no_more_cpu_than_it_may() {
     let mut policy = always(Brakes::default());
     let turn = |now_s: u32, cpu_s: f64| {
         let reclaimed = vec![Reclaimed { target: ONE, bytes: PerKind::default(), cpu_s }];
-        Observation { reclaimed, ..seen(f64::from(now_s), target()) }
+        Observation { reclaimed, ..frame(f64::from(now_s), target()) }
     };
     // Each turn takes half a second, a tenth of the time is allowed.
     let mut took = 0.0;
@@ -140,8 +140,8 @@ fn a_disk_is_written_to_no_more_than_it_may_a_day() {
     let brakes = Brakes { writes: Some(Size(4000)), ..Brakes::default() };
     let day = |swap_on_disk: bool| {
         let mut policy = always(brakes.clone());
-        let turns = (0..24 * 60).map(|minute| Observation { swap_on_disk, ..seen(f64::from(60 * minute), target()) });
-        turns.flat_map(|seen| bytes(&policy.decide(&seen))).map(|[anon, _]| anon).sum::<f64>()
+        let turns = (0..24 * 60).map(|minute| Observation { swap_on_disk, ..frame(f64::from(60 * minute), target()) });
+        turns.flat_map(|frame| bytes(&policy.decide(&frame))).map(|[anon, _]| anon).sum::<f64>()
     };
     assert!((3800.0..=4000.0).contains(&day(true)), "{}", day(true));
     assert_eq!(day(false), 40.0 * 24.0 * 60.0, "zram is no disk");
@@ -152,7 +152,7 @@ fn pressure_takes_a_little_as_long_as_nobody_waits() {
     let settings = pressure::PressureSettings { every: seconds(1), ..pressure::PressureSettings::default() };
     let mut policy = Reclaimer::new(settings.clone(), Brakes::default());
     let stalled = |share: f64| WorkloadState { pressure: Some(share), ..target() };
-    let mut at = |now_s: f64, share: f64| bytes(&policy.decide(&seen(now_s, stalled(share))));
+    let mut at = |now_s: f64, share: f64| bytes(&policy.decide(&frame(now_s, stalled(share))));
     assert!(at(0.0, 0.0).is_empty(), "nothing is known of the time before");
     let close = |bytes: Vec<[f64; 2]>, expected: [f64; 2]| {
         assert!((bytes[0][0] - expected[0]).abs() < 1e-9 && (bytes[0][1] - expected[1]).abs() < 1e-9, "{bytes:?}");
@@ -165,7 +165,7 @@ fn pressure_takes_a_little_as_long_as_nobody_waits() {
     // Where pressure cannot be read, nothing would hold it.
     let blind = WorkloadState { pressure: None, ..target() };
     let mut policy = Reclaimer::new(settings, Brakes::default());
-    assert!((0..9).all(|now_s| policy.decide(&seen(f64::from(now_s), blind.clone())).is_empty()));
+    assert!((0..9).all(|now_s| policy.decide(&frame(f64::from(now_s), blind.clone())).is_empty()));
 }
 
 /// A target of which `used` is in use and `idle` is not, after so many seconds.
@@ -192,7 +192,7 @@ fn ages_that_are_told_of_now_and_then_are_enough() {
     for now_s in (0..200).step_by(5) {
         let whole = grown_old(f64::from(now_s), 64.0, 448.0, 0.0);
         let ages = if now_s % 30 == 0 { whole.ages } else { Vec::new() };
-        let actions = policy.decide(&seen(f64::from(now_s), WorkloadState { ages, ..whole }));
+        let actions = policy.decide(&frame(f64::from(now_s), WorkloadState { ages, ..whole }));
         acted.extend(bytes(&actions).into_iter().map(|[anon, _]| (now_s, anon / MIB)));
     }
     assert!(acted.first().is_some_and(|(now_s, _)| *now_s <= 60), "{acted:?}");
@@ -203,7 +203,7 @@ fn ages_that_are_told_of_now_and_then_are_enough() {
 fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_does() {
     let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     let mut age_at = |now_s: u32, back: f64| -> Option<f64> {
-        let actions = policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, back)));
+        let actions = policy.decide(&frame(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, back)));
         actions.into_iter().find_map(|action| match action {
             WorkloadAction::Reclaim(reclaim) => reclaim.older_s.anon,
             _ => None,
@@ -221,7 +221,7 @@ fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_doe
 fn new_files_are_no_returns_while_old_ones_go_on_request() {
     const NEW: f64 = 10.0 * MIB;
     // A file is read once from end to end, and what was read ten seconds ago goes.
-    let back = |told_of: f64| {
+    let back = |reported: f64| {
         let mut returns = returns::Returns::default();
         let look = |now_s: u32| {
             let bins = [(0.0, 1.0), (1.0, 1.0), (2.0, 3.0), (5.0, 5.0)];
@@ -232,10 +232,10 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
                 ages,
                 ..WorkloadState::default()
             };
-            returns.see(60.0, &target, if now_s > 0 { told_of * NEW } else { 0.0 }, f64::from(now_s))
+            returns.observe(60.0, &target, if now_s > 0 { reported * NEW } else { 0.0 }, f64::from(now_s))
         };
-        let (told, _) = (0..=120).filter_map(look).last().unwrap();
-        told.file.back.iter().flatten().fold(0.0, |most: f64, back| most.max(*back)) / NEW
+        let (returned, _) = (0..=120).filter_map(look).last().unwrap();
+        returned.file.back.iter().flatten().fold(0.0, |most: f64, back| most.max(*back)) / NEW
     };
     assert!(back(1.0) < 0.01, "{}", back(1.0));
     // Who is not told that anything went takes it for the same over and over.
@@ -253,7 +253,7 @@ fn reborn(old: &WorkloadPolicy, now_s: f64, mut new: Box<WorkloadPolicy>) -> Box
 fn what_was_learnt_and_what_holds_outlives_a_restart() {
     let fresh = || Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     let age = |policy: &mut WorkloadPolicy, now_s: f64, target: WorkloadState| {
-        policy.decide(&seen(now_s, target)).into_iter().find_map(|action| match action {
+        policy.decide(&frame(now_s, target)).into_iter().find_map(|action| match action {
             WorkloadAction::Reclaim(reclaim) => reclaim.older_s.anon,
             _ => None,
         })
@@ -268,25 +268,25 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     // A pause of ten seconds goes on; a restart that took longer has it behind it.
     let mut policy = always(Brakes::default());
     let lost = |pages: f64| WorkloadState { refaults: anon(pages), ..target() };
-    policy.decide(&seen(500.0, target()));
-    assert!(policy.decide(&seen(501.0, lost(1200.0))).is_empty());
+    policy.decide(&frame(500.0, target()));
+    assert!(policy.decide(&frame(501.0, lost(1200.0))).is_empty());
     let next = |now_s: f64| reborn(&policy, now_s, Box::new(always(Brakes::default())));
-    assert!(next(504.0).decide(&seen(510.0, target())).is_empty());
-    assert!(!next(504.0).decide(&seen(512.0, target())).is_empty());
-    assert!(!next(522.0).decide(&seen(522.5, target())).is_empty());
-    // What comes every so often is waited for anew.
+    assert!(next(504.0).decide(&frame(510.0, target())).is_empty());
+    assert!(!next(504.0).decide(&frame(512.0, target())).is_empty());
+    assert!(!next(522.0).decide(&frame(522.5, target())).is_empty());
+    // What comes every so often is waited for again.
     let slow = || Reclaimer::new(age::AgeSettings::default(), Brakes::default());
     let mut policy = slow();
-    assert!(!policy.decide(&seen(0.0, target())).is_empty());
+    assert!(!policy.decide(&frame(0.0, target())).is_empty());
     let mut policy = reborn(&policy, 601.0, Box::new(slow()));
-    assert!(policy.decide(&seen(640.0, target())).is_empty() && !policy.decide(&seen(641.0, target())).is_empty());
+    assert!(policy.decide(&frame(640.0, target())).is_empty() && !policy.decide(&frame(641.0, target())).is_empty());
 }
 
 #[test]
 fn what_makes_no_sense_is_not_taken_up() {
     let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     (0..100)
-        .for_each(|now_s| drop(policy.decide(&seen(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)))));
+        .for_each(|now_s| drop(policy.decide(&frame(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)))));
     let good = policy.save();
     let restored = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut bad = good.clone();
@@ -304,7 +304,7 @@ fn what_makes_no_sense_is_not_taken_up() {
         ("/past/chosen/best/0/1/0", -7.0),
         ("/past/chosen/best/0/0", 101.0),
         ("/past/returns/steps/0/1/1/over", 6.0),
-        ("/seen_s", 3600.0),
+        ("/observed_s", 3600.0),
     ] {
         let change = |value: &mut serde_json::Value| {
             #[expect(clippy::cast_possible_truncation, reason = "a small number")]
@@ -323,9 +323,9 @@ fn a_workload_that_fares_worse_is_left_alone_for_longer_each_time() {
         let target = WorkloadState { metric: Some(value), ..target() };
         let reclaimed =
             if took { vec![Reclaimed { target: ONE, bytes: anon(4096.0), cpu_s: 0.0 }] } else { Vec::new() };
-        !policy.decide(&Observation { reclaimed, ..seen(f64::from(now_s), target) }).is_empty()
+        !policy.decide(&Observation { reclaimed, ..frame(f64::from(now_s), target) }).is_empty()
     };
-    // First it must be known how it fares without.
+    // First it must be known its performance without.
     let first: Vec<bool> = [0, 5, 10].map(|now_s| acted(now_s, 100.0, false)).into();
     assert_eq!(first, [false, false, true]);
     assert!(acted(15, 105.0, true));

@@ -1,7 +1,7 @@
-//! The idle age beyond which memory goes, found for each target and side from what would come back.
+//! The idle age beyond which memory goes, found for each target and side from what would be refaulted.
 //!
-//! Time is cut into slices. Each tells how much would have come back for every age ([`super::returns`]), and so the
-//! youngest age that would have cost no more than is allowed. What did come back corrects it. The age in use is a
+//! Time is cut into slices. Each tells how much would have been refaulted for every age ([`super::returns`]), and so the
+//! youngest age that would have cost no more than is allowed. What was refaulted corrects it. The age in use is a
 //! percentile of those of past slices, and no younger than the last one's (Lagar-Cavilla et al., ASPLOS'19).
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use lowtide_model::units::{float, integer};
 
 use serde::{Deserialize, Serialize};
 
-use super::Chooses;
+use super::ChoosesAge;
 use super::returns::{Returned, Returns, WINDOWS};
 use crate::machine::{Observation, WorkloadState};
 use crate::saved::{Resume, is_past};
@@ -37,7 +37,7 @@ type Place = u8;
 const NEVER: Place = 8;
 const _: () = assert!(WINDOWS == 8);
 
-/// Ages that would have done in past slices, and the one that is in use. Whether what would have come back was seen on this
+/// Ages that would have done in past slices, and the one that is in use. Whether what would have been refaulted was observed on this
 /// machine or is read from a recording is all the same to it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Chosen {
@@ -64,15 +64,21 @@ impl Resume for Chosen {
 
 impl Chosen {
     /// Takes in what a slice told that ended now.
-    pub(crate) fn add(&mut self, rule: &dyn Chooses, told: &PerKind<Returned>, now_s: f64, costs: &RefaultCosts) {
+    pub(crate) fn add(
+        &mut self,
+        rule: &dyn ChoosesAge,
+        returned: &PerKind<Returned>,
+        now_s: f64,
+        costs: &RefaultCosts,
+    ) {
         let terms = rule.terms();
         let best = PerKind::from_fn(|kind| {
-            let told = &told[kind];
-            let most = rule.allowed(kind, told.used, costs);
+            let returned = &returned[kind];
+            let most = rule.allowed(kind, returned.used, costs);
             let does = |back: &Option<f64>| back.is_some_and(|back| back <= most);
-            let best = told.back.iter().position(does).map_or(NEVER, place);
+            let best = returned.back.iter().position(does).map_or(NEVER, place);
             // Whatever the histograms say, the age in use did not do.
-            let above = self.age.filter(|_| told.came > most).map_or(0, |age| (age[kind] + 1).min(NEVER));
+            let above = self.age.filter(|_| returned.refaulted > most).map_or(0, |age| (age[kind] + 1).min(NEVER));
             best.max(above)
         });
         // A clock that was set back must not keep what is to come.
@@ -140,21 +146,21 @@ impl Resume for Threshold {
 }
 
 impl Threshold {
-    /// Takes in a look at a target of what is seen; ages that are in use from now on.
-    pub(super) fn see(
+    /// Takes in a reading of a target of what is observed; ages that are in use from now on.
+    pub(super) fn observe(
         &mut self,
-        rule: &dyn Chooses,
+        rule: &dyn ChoosesAge,
         target: &WorkloadState,
-        seen: &Observation,
+        frame: &Observation,
     ) -> PerKind<Option<f64>> {
         let terms = rule.terms();
-        let now_s = seen.now_s;
-        let told = self.returns.see(terms.slice_s, target, seen.evicted(target.id).file, now_s);
+        let now_s = frame.now_s;
+        let returned = self.returns.observe(terms.slice_s, target, frame.evicted(target.id).file, now_s);
         let from_s = self.returns.from_s().unwrap_or(now_s);
         // A clock that was set back is past the warm-up.
         let warm = |begun_s: f64| now_s - from_s > terms.warm_up_s + 0.05 || begun_s < from_s;
-        if let Some((told, _)) = told.filter(|(_, begun_s)| warm(*begun_s)) {
-            self.chosen.add(rule, &told, now_s, &seen.costs);
+        if let Some((returned, _)) = returned.filter(|(_, begun_s)| warm(*begun_s)) {
+            self.chosen.add(rule, &returned, now_s, &frame.costs);
         }
         self.chosen.in_use()
     }

@@ -14,13 +14,13 @@ fn policy(toml: &str) -> Result<Replay, String> {
 fn minute(number: u32) -> Minute {
     let idle = AGE_EDGES_S.map(|edge| Some((100.0 - f64::from(edge).min(60.0)) * MIB));
     let back = std::array::from_fn(|at| Some(MIB / f64::from(AGE_EDGES_S[at + 1])));
-    let told = Returned { back, used: 60.0 * MIB, came: 0.0 };
+    let returned = Returned { back, used: 60.0 * MIB, refaulted: 0.0 };
     Minute {
         now_s: 60.0 * f64::from(number + 1),
         lasts_s: 60.0,
         resident: PerKind { anon: 100.0 * MIB, file: 0.0 },
         idle: PerKind { anon: idle, file: [Some(0.0); EDGES] },
-        told: PerKind { anon: told, file: Returned::default() },
+        returned: PerKind { anon: returned, file: Returned::default() },
         pressure: Some(0.0),
         ..Minute::default()
     }
@@ -93,10 +93,10 @@ fn what_comes_back_comes_as_much_at_once_as_was_recorded() {
 
 #[test]
 fn a_burst_is_that_of_the_age_in_use() {
-    let told =
+    let returned =
         Minute { burst: PerKind { anon: [None, Some(2.0), Some(3.0)], file: [None; BURSTS.len()] }, ..minute(0) };
-    let at = [10.0, 30.0, 60.0, 119.0, 120.0, 500.0].map(|age_s| told.burst(Kind::Anon, age_s));
-    assert_eq!((at, told.burst(Kind::File, 60.0)), ([2.0, 2.0, 2.0, 2.0, 3.0, 3.0], 0.0));
+    let at = [10.0, 30.0, 60.0, 119.0, 120.0, 500.0].map(|age_s| returned.burst(Kind::Anon, age_s));
+    assert_eq!((at, returned.burst(Kind::File, 60.0)), ([2.0, 2.0, 2.0, 2.0, 3.0, 3.0], 0.0));
 }
 
 #[test]
@@ -130,9 +130,9 @@ proptest! {
         idle in histogram(), back in histogram(), young in 1u32..120, older in 0u32..60, every in 1u32..100, floor in 0.0..1e9f64,
     ) {
         // So little that no brake holds.
-        let told = Returned { back: std::array::from_fn(|at| back[at + 1].map(|back| 1e-5 * back)), used: 1e8, came: 0.0 };
+        let returned = Returned { back: std::array::from_fn(|at| back[at + 1].map(|back| 1e-5 * back)), used: 1e8, refaulted: 0.0 };
         let most = idle.iter().flatten().copied().fold(0.0, f64::max);
-        let minute = Minute { resident: [most, 0.0].into(), idle: [idle, [None; EDGES]].into(), told: PerKind { anon: told, file: Returned::default() }, floor, ..minute(0) };
+        let minute = Minute { resident: [most, 0.0].into(), idle: [idle, [None; EDGES]].into(), returned: PerKind { anon: returned, file: Returned::default() }, floor, ..minute(0) };
         let at = |age: u32| {
             let age = age.min(120);
             let replay = policy(&format!("[x.age]\nanon = '{age}s'\nfile = '120s'\nevery = '{every}s'\nbrakes = {{ pressure = '100%' }}"));

@@ -15,8 +15,8 @@ struct Block {
     tried_s: f64,
     /// Not before.
     again_s: f64,
-    /// Pages that went, and those of them that are back.
-    went: u32,
+    /// Pages that were evicted, and those of them that are back.
+    evicted: u32,
     back: u32,
     /// How often in a row it was found in use, or gone.
     in_use: u32,
@@ -25,7 +25,7 @@ struct Block {
     watched: bool,
 }
 
-/// A block is in use if this share of what went comes back within the age that it was idle for.
+/// A block is in use if this share of what was evicted comes back within the age that it was idle for.
 const IN_USE: f64 = 0.125;
 /// A block that is found in use again and again is left alone for twice as many ages each time, at most so many; one
 /// that is gone, for fewer: it may have come back meanwhile, and been idle since.
@@ -34,13 +34,13 @@ const LONGEST_GONE: f64 = 16.0;
 
 /// Blocks of which one is tried first.
 const GROUP: u64 = 16;
-/// What went and was not back after so many seconds will stay away, by all likelihood.
+/// What was evicted and was not back after so many seconds will stay away, by all likelihood.
 const STAYED_S: f64 = 0.9;
 
 /// What is known of a group of blocks; the lowest is taken first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// What went stayed away.
+    /// What was evicted stayed away.
     Idle,
     /// None was tried.
     Unknown,
@@ -143,16 +143,16 @@ impl Blocks {
         let (in_use, gone) = self.known.get(&(candidate.pid, at)).map_or((0, 0), |block| (block.in_use, block.gone));
         let range = (at.max(candidate.start), (at + self.bytes).min(candidate.end));
         let again_s = now_s + again_s;
-        let block = Block { range, tried_s: now_s, again_s, went: 0, back: 0, in_use, gone, watched: false };
+        let block = Block { range, tried_s: now_s, again_s, evicted: 0, back: 0, in_use, gone, watched: false };
         self.known.insert((candidate.pid, at), block);
         range
     }
 
     /// So many pages of these blocks went.
-    pub(super) fn went(&mut self, now_s: f64, age_s: f64, blocks: &[(u32, u64, u32)]) {
+    pub(super) fn evicted(&mut self, now_s: f64, age_s: f64, blocks: &[(u32, u64, u32)]) {
         for (pid, at, pages) in blocks {
             if let Some(block) = self.known_at(*pid, *at) {
-                (block.tried_s, block.went, block.watched) = (now_s, *pages, *pages > 0);
+                (block.tried_s, block.evicted, block.watched) = (now_s, *pages, *pages > 0);
                 if *pages == 0 {
                     block.gone += 1;
                     block.again_s = now_s + ages(block.gone, LONGEST_GONE) * age_s;
@@ -162,14 +162,14 @@ impl Blocks {
     }
 
     /// So many pages of these blocks are back, within `age_s` or later. Returns how many came back since the last call.
-    pub(super) fn came_back(&mut self, now_s: f64, age_s: f64, back: &[(u32, u64, u32)]) -> u64 {
+    pub(super) fn refaulted(&mut self, now_s: f64, age_s: f64, back: &[(u32, u64, u32)]) -> u64 {
         let mut more = 0;
         for (pid, at, pages) in back {
             let Some(block) = self.known_at(*pid, *at).filter(|block| block.watched) else { continue };
-            let pages = (*pages).min(block.went);
+            let pages = (*pages).min(block.evicted);
             more += u64::from(pages.saturating_sub(block.back));
             block.back = pages;
-            if f64::from(pages) > IN_USE * f64::from(block.went) {
+            if f64::from(pages) > IN_USE * f64::from(block.evicted) {
                 (block.in_use, block.gone, block.watched) = (block.in_use + 1, 0, false);
                 block.again_s = now_s + ages(block.in_use, LONGEST) * age_s;
             } else if now_s - block.tried_s > age_s {

@@ -15,9 +15,9 @@ pub struct Schemes {
     /// Names of schemes that are built in, or schemes of one line.
     #[serde(rename = "use")]
     pub schemes: Vec<String>,
-    /// Share of the time that may be lost to what comes back; one percent if not given.
+    /// Share of the time that may be lost to what is refaulted; one percent if not given.
     pub slowdown: Option<Share>,
-    /// What a page that comes back costs; 10 µs if not given.
+    /// What a page that is refaulted costs; 10 µs if not given.
     pub refault: Option<Span>,
     /// Nothing is taken while pressure is above; a tenth if not given.
     pub pressure: Option<Share>,

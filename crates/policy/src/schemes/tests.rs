@@ -28,7 +28,7 @@ impl Process {
         (0..self.hot.len()).filter(|at| of(*at)).map(|at| f64::from(self.resident[at]) * 4096.0).sum()
     }
 
-    /// The mapping as it is seen: how much of it is idle, not where.
+    /// The mapping as it is observed: how much of it is idle, not where.
     fn candidate(&self, age_s: f64) -> Candidate {
         let (resident, idle) = (self.bytes(|_| true), self.bytes(|at| !self.hot[at]));
         let access_rate = if resident > 0.0 { 1.0 - idle / resident } else { 0.0 };
@@ -83,10 +83,10 @@ fn run(
         process.live();
         let back = process.back(operator);
         let candidates = vec![process.candidate(3.0)];
-        let mut seen =
+        let mut frame =
             RegionObservation { now_s: f64::from(second), candidates, back, done, ..RegionObservation::default() };
-        change(&mut seen);
-        let orders = operator.orders(&seen);
+        change(&mut frame);
+        let orders = operator.orders(&frame);
         bytes.push(orders.iter().flat_map(|order| &order.ranges).map(|(start, end)| end - start).sum());
         done = process.obey(&orders);
     }
@@ -131,8 +131,8 @@ proptest! {
     fn nothing_is_taken_under_pressure_or_without_swap(pressed: bool, seed in any::<u64>()) {
         let mut process = Process::new(vec![false; 500]);
         let mut operator = Operator::new(&prcl(), SchemeLimits::default(), seed);
-        let bytes = run(&mut process, &mut operator, 20, |seen| {
-            if pressed { seen.pressure = Some(0.2) } else { seen.swap_free = Some(1 << 20) }
+        let bytes = run(&mut process, &mut operator, 20, |frame| {
+            if pressed { frame.pressure = Some(0.2) } else { frame.swap_free = Some(1 << 20) }
         });
         prop_assert_eq!(bytes.iter().sum::<u64>(), 0);
     }
@@ -151,8 +151,8 @@ fn a_process_that_uses_all_of_its_memory_is_left_alone() {
 fn a_mistaken_monitor_costs_little() {
     let mut process = Process::new(vec![true; 4000]);
     let mut operator = Operator::new(&prcl(), SchemeLimits::default(), 1);
-    let lie = |seen: &mut RegionObservation| {
-        for candidate in &mut seen.candidates {
+    let lie = |frame: &mut RegionObservation| {
+        for candidate in &mut frame.candidates {
             (candidate.idle, candidate.access_rate) = (candidate.resident, 0.0);
         }
     };
@@ -167,13 +167,13 @@ fn watermarks_begin_below_mid_and_end_above_high() {
     let mut operator = Operator::new(&file::parse(text).unwrap(), SchemeLimits::default(), 1);
     let mut active = |now_s: f64, free: f64| {
         let process = Process::new(vec![false; 4000]);
-        let seen = RegionObservation {
+        let frame = RegionObservation {
             now_s,
             candidates: vec![process.candidate(3.0)],
             free: Some(free),
             ..RegionObservation::default()
         };
-        !operator.orders(&seen).is_empty()
+        !operator.orders(&frame).is_empty()
     };
     assert_eq!(
         [active(1.0, 0.4), active(2.0, 0.2), active(3.0, 0.4), active(4.0, 0.6), active(5.0, 0.4)],
@@ -216,8 +216,8 @@ fn huge_pages_are_made_once_of_what_is_in_use() {
             idle: (1.0 - access_rate) * 67_108_864.0,
         };
         let candidates = vec![region(0.9, 1 << 30), region(0.1, 1 << 31)];
-        let seen = RegionObservation { now_s: f64::from(second), candidates, ..RegionObservation::default() };
-        for order in operator.orders(&seen) {
+        let frame = RegionObservation { now_s: f64::from(second), candidates, ..RegionObservation::default() };
+        for order in operator.orders(&frame) {
             assert!(order.action == Action::Collapse && order.ranges.iter().all(|range| range.0 < 1 << 31));
             made += order.ranges.len();
         }

@@ -30,7 +30,7 @@ pub struct Churn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stand {
     /// Workloads that there were so far.
-    pub seen: u64,
+    pub observed: u64,
     /// Of how many it remembers something.
     pub remembered: usize,
     /// Bytes of that, in a file.
@@ -61,7 +61,7 @@ impl Churn {
         let reclaimed = under(machine, policy).workloads.iter().map(|load| load.reclaimed.total()).sum();
         let saved: Saved = policy.save();
         let bytes = serde_json::to_vec(&saved).map_or(0, |text| text.len());
-        Stand { seen: first + self.come - 1, remembered: saved.targets.len(), bytes, reclaimed }
+        Stand { observed: first + self.come - 1, remembered: saved.targets.len(), bytes, reclaimed }
     }
 }
 

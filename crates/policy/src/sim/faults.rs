@@ -44,7 +44,7 @@ pub(super) enum Ask {
     Region(Order),
 }
 
-/// What becomes of an action.
+/// The result of an action.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fate {
     Done,
@@ -61,7 +61,7 @@ pub(super) struct Misfortune {
     faults: InjectedFaults,
     random: Random,
     last: Option<Sensed>,
-    /// What came of actions, while nothing could be seen.
+    /// The result of actions, while nothing could be seen.
     done: Vec<Done>,
     reclaimed: Vec<Reclaimed>,
     /// Seconds by which the clock is off.
@@ -106,7 +106,7 @@ impl Misfortune {
             self.off_s += if self.random.chance() < 0.5 { by_s } else { -by_s };
         }
         let now_s = truth.workloads.now_s + self.off_s;
-        // What came of actions is lowtide's own knowledge, and no reading that could fail or be stale.
+        // The result of actions is lowtide's own knowledge, and no reading that could fail or be stale.
         self.done.append(&mut truth.regions.done);
         self.reclaimed.append(&mut truth.workloads.reclaimed);
         if self.strikes(self.faults.unreadable) {
@@ -123,7 +123,7 @@ impl Misfortune {
         Some(sensed)
     }
 
-    /// What becomes of the next action.
+    /// The result of the next action.
     pub(super) fn fate(&mut self) -> Fate {
         if self.strikes(self.faults.fail) {
             Fate::Failed

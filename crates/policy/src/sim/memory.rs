@@ -145,6 +145,32 @@ impl Memory {
         if self.swap.zram { cpu_s } else { cpu_s / READ_AHEAD }
     }
 
+    /// Evicts what has been idle for at least so long, oldest first; `None` = nothing of that kind.
+    pub(super) fn evict_older(
+        &mut self,
+        load: &mut Load,
+        now_s: f64,
+        older_s: PerKind<Option<f64>>,
+        pages: PerKind<u64>,
+    ) -> Taken {
+        let is_old =
+            |part: usize, last_s: f64| older_s[load.parts[part].kind].is_some_and(|older_s| now_s - last_s >= older_s);
+        let cold =
+            load.each().enumerate().filter(|(_, (part, _, state))| state.resident > 0 && is_old(*part, state.last_s));
+        let mut cold: Vec<(usize, usize, f64)> =
+            cold.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
+        cold.sort_by(|a, b| a.2.total_cmp(&b.2));
+        let mut taken = Taken::default();
+        for (part, group, _) in cold {
+            let kind = load.parts[part].kind;
+            let left = pages[kind] - taken.pages[kind];
+            if left > 0 {
+                taken.add(self.evict(load, part, group, left));
+            }
+        }
+        taken
+    }
+
     /// A group's memory is given back, wherever it is.
     pub(super) fn free_group(&mut self, load: &mut Load, part: usize, group: usize) {
         let of = &load.parts[part];
@@ -182,7 +208,7 @@ fn places(load: &Load) -> Vec<(usize, usize)> {
     load.each().enumerate().map(|(group, (part, ..))| (part, group)).collect()
 }
 
-/// The oldest generation of a workload: what is evicted next. It is made anew when it is used up, and what was used since
+/// The oldest generation of a workload: what is evicted next. It is made again when it is used up, and what was used since
 /// is passed over, so it is as exact as the kernel's lists are: oldest first when it was made.
 #[derive(Debug, Clone, Default)]
 pub struct Lru {
@@ -194,13 +220,13 @@ impl Lru {
     /// Evicts at most so many pages, oldest first. Less where there is no room in swap, or nothing left.
     pub(super) fn evict(&mut self, memory: &mut Memory, load: &mut Load, pages: u64) -> Taken {
         let mut taken = Taken::default();
-        let mut made_anew = false;
+        let mut refilled = false;
         while taken.all() < pages {
             let Some((part, group, last_s)) = self.oldest.pop() else {
-                if made_anew || !self.age(memory, load) {
+                if refilled || !self.age(memory, load) {
                     break;
                 }
-                made_anew = true;
+                refilled = true;
                 continue;
             };
             let state = &load.groups[group];
@@ -208,7 +234,7 @@ impl Lru {
                 continue;
             }
             let some = memory.evict(load, part, group, pages - taken.all());
-            made_anew &= some.all() == 0;
+            refilled &= some.all() == 0;
             if load.groups[group].resident > 0 && some.all() > 0 {
                 self.oldest.push((part, group, last_s));
             }
@@ -240,32 +266,6 @@ impl Lru {
         self.oldest.drain(..self.oldest.len() - kept);
         kept > 0
     }
-}
-
-/// Evicts what has been idle for at least so long, oldest first; `None` = nothing of that kind.
-pub(super) fn evict_older(
-    memory: &mut Memory,
-    load: &mut Load,
-    now_s: f64,
-    older_s: PerKind<Option<f64>>,
-    pages: PerKind<u64>,
-) -> Taken {
-    let is_old =
-        |part: usize, last_s: f64| older_s[load.parts[part].kind].is_some_and(|older_s| now_s - last_s >= older_s);
-    let cold =
-        load.each().enumerate().filter(|(_, (part, _, state))| state.resident > 0 && is_old(*part, state.last_s));
-    let mut cold: Vec<(usize, usize, f64)> =
-        cold.map(|(group, (part, _, state))| (part, group, state.last_s)).collect();
-    cold.sort_by(|a, b| a.2.total_cmp(&b.2));
-    let mut taken = Taken::default();
-    for (part, group, _) in cold {
-        let kind = load.parts[part].kind;
-        let left = pages[kind] - taken.pages[kind];
-        if left > 0 {
-            taken.add(memory.evict(load, part, group, left));
-        }
-    }
-    taken
 }
 
 /// Whole pages of so many bytes.

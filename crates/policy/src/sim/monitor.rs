@@ -8,7 +8,8 @@ use lowtide_model::units::{float, integer};
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 use serde::Deserialize;
 
-use super::load::{BASE, Load, PART_BYTES, place};
+use super::load::{BASE, Load, PART_BYTES};
+use super::part::place;
 use crate::machine::{Candidate, WorkloadState};
 
 /// Which monitors there are, and how closely they look.
@@ -33,13 +34,7 @@ impl Default for Monitors {
 }
 
 /// A workload by its histogram.
-pub(super) fn target(
-    load: &Load,
-    now_s: f64,
-    pressure: Option<f64>,
-    monitors: &Monitors,
-    random: &mut Random,
-) -> WorkloadState {
+pub(super) fn target(load: &Load, now_s: f64, monitors: &Monitors, random: &mut Random) -> WorkloadState {
     let mut bytes = PerKind::both([0.0; AGE_EDGES_S.len()]);
     for (_, part, group) in load.each().filter(|(_, _, group)| group.resident > 0) {
         let idle_s = now_s - group.last_s;
@@ -74,7 +69,6 @@ pub(super) fn target(
         swapped,
         floor,
         ages,
-        pressure,
         stored: Some(stored),
         background: load.is_background(now_s),
         ..WorkloadState::default()
@@ -97,13 +91,8 @@ fn noisy(bytes: f64, total: f64, sample: u32, random: &mut Random) -> Estimate {
 
 /// A workload by its regions. As DAMON's, they are cut at random places, and each is judged by a few looks at pages of
 /// it that are chosen at random: one in use in a cold region may be missed.
-pub(super) fn candidates(
-    load: &Load,
-    now_s: f64,
-    monitors: &Monitors,
-    random: &mut Random,
-    found: &mut Vec<Candidate>,
-) {
+pub(super) fn candidates(load: &Load, now_s: f64, monitors: &Monitors, random: &mut Random) -> Vec<Candidate> {
+    let mut found = Vec::new();
     let all: u32 = load.parts.iter().map(|part| part.groups).sum();
     for (index, part) in (0u64..).zip(&load.parts) {
         let share = (f64::from(monitors.regions) * f64::from(part.groups) / f64::from(all.max(1))).max(1.0);
@@ -115,10 +104,10 @@ pub(super) fn candidates(
             let groups = &load.groups_of(part)[place(at)..place(end)];
             let resident: f64 = groups.iter().map(|group| f64::from(group.resident) * PAGE_BYTES).sum();
             if resident > 0.0 {
-                let (mut seen, mut age_s) = (0, f64::INFINITY);
+                let (mut accessed, mut age_s) = (0, f64::INFINITY);
                 for _ in 0..monitors.looks.max(1) {
                     let idle_s = now_s - groups[random.index(groups.len())].last_s;
-                    seen += u32::from(idle_s < 1.0);
+                    accessed += u32::from(idle_s < 1.0);
                     age_s = age_s.min(idle_s);
                 }
                 let bytes = u64::from(part.group_pages) * lowtide_model::PAGE;
@@ -127,7 +116,7 @@ pub(super) fn candidates(
                     pid: load.pid,
                     start: start + u64::from(at) * bytes,
                     end: start + u64::from(end) * bytes,
-                    access_rate: f64::from(seen) / f64::from(monitors.looks.max(1)),
+                    access_rate: f64::from(accessed) / f64::from(monitors.looks.max(1)),
                     age_s,
                     resident,
                     idle: resident,
@@ -136,4 +125,5 @@ pub(super) fn candidates(
             at = end;
         }
     }
+    found
 }

@@ -32,7 +32,7 @@ pub struct WorkloadOutcome {
     pub reclaimed: PerKind<u64>,
     /// It was killed for want of memory.
     pub killed: bool,
-    /// How often: one that has a foreground is started anew when it is its turn again.
+    /// How often: one that has a foreground is started again when it is its turn again.
     pub kills: usize,
     /// The policy was not to touch it.
     pub protected: bool,
@@ -57,7 +57,7 @@ pub struct MachineSample {
     pub out_bytes: f64,
     /// Bytes in which zram keeps what was paged out.
     pub stored_bytes: f64,
-    /// Pages a second that came back.
+    /// Pages a second that were refaulted.
     pub refaults_per_s: f64,
     /// Seconds a second that workloads waited, all together.
     pub waited: f64,
@@ -120,7 +120,7 @@ pub(super) struct Recorder {
     now_s: f64,
     /// Sums since the last sample, of all time, and the time of the last sample.
     since: MachineSample,
-    whole: MachineSample,
+    total: MachineSample,
     out: PerKind<f64>,
     last_s: f64,
     cpu_s: f64,
@@ -134,7 +134,7 @@ impl Recorder {
             every_s: duration_s / SAMPLES,
             now_s: 0.0,
             since: MachineSample::default(),
-            whole: MachineSample::default(),
+            total: MachineSample::default(),
             out: PerKind::default(),
             last_s: 0.0,
             cpu_s: 0.0,
@@ -156,7 +156,7 @@ impl Recorder {
         self.since.waited += waited_s;
     }
 
-    pub(super) fn came_back(&mut self, at: usize, back: PerKind<u64>) {
+    pub(super) fn refaulted(&mut self, at: usize, back: PerKind<u64>) {
         self.sums[at].run.refaults += back;
         self.since.refaults_per_s += float(back.total());
     }
@@ -195,8 +195,8 @@ impl Recorder {
             return;
         }
         self.last_s = self.now_s;
-        self.whole.resident_bytes += since.resident_bytes;
-        self.whole.stored_bytes += since.stored_bytes;
+        self.total.resident_bytes += since.resident_bytes;
+        self.total.stored_bytes += since.stored_bytes;
         self.samples.push(MachineSample {
             t_s: self.now_s,
             resident_bytes: since.resident_bytes / elapsed_s,
@@ -226,9 +226,9 @@ impl Recorder {
             refaults: workloads.iter().fold(PerKind::default(), |sum, load| sum + load.refaults),
             workloads,
             samples: self.samples,
-            resident_bytes: self.whole.resident_bytes / all_s,
+            resident_bytes: self.total.resident_bytes / all_s,
             out_bytes: self.out.map(|bytes| bytes / all_s),
-            stored_bytes: self.whole.stored_bytes / all_s,
+            stored_bytes: self.total.stored_bytes / all_s,
             action_cpu_s: self.cpu_s,
         }
     }

@@ -112,7 +112,7 @@ struct Layer {
     until_s: f64,
 }
 
-/// Steps in which a side's size is followed, and seconds, at least, between two looks at it.
+/// Steps in which a side's size is followed, and seconds, at least, between two samples of it.
 const STEPS: u32 = 16;
 const SLICE_S: f64 = 5.0;
 

@@ -64,7 +64,7 @@ pub struct Simulated {
     busy_cpu_s: f64,
     /// Seconds that each workload waited since the last turn.
     waited_s: Vec<f64>,
-    /// Pages that came back to each workload since the last turn.
+    /// Pages that were refaulted to each workload since the last turn.
     refaults: Vec<PerKind<u64>>,
     /// Which workload a process id meant when it was last seen.
     known: BTreeMap<u32, TargetId>,
@@ -144,7 +144,7 @@ impl Simulated {
         let mut used = Vec::new();
         for at in 0..self.loads.len() {
             if self.setup.spare > 0.0 && self.loads[at].is_wanted(self.now_s) {
-                self.loads[at].start_anew();
+                self.loads[at].restart();
             }
             if self.loads[at].runs(self.now_s) {
                 if self.loads[at].is_background(self.now_s) || self.loads[at].is_paused(self.now_s) {
@@ -193,11 +193,11 @@ impl Simulated {
             debt_s += self.memory.bring(load, *group);
             back[load.parts[group.part].kind] += u64::from(group.back);
             if group.back > 0 {
-                self.came_back(at, *group);
+                self.refaulted(at, *group);
             }
         }
         self.refaults[at] += back;
-        self.recorder.came_back(at, back);
+        self.recorder.refaulted(at, back);
         for (part, group) in self.loads[at].ended() {
             self.memory.free_group(&mut self.loads[at], part, group);
         }
@@ -207,7 +207,7 @@ impl Simulated {
     }
 
     /// Blocks that reach into a group are in memory again, as far as they do.
-    fn came_back(&mut self, at: usize, used: Used) {
+    fn refaulted(&mut self, at: usize, used: Used) {
         if self.taken.is_empty() {
             return;
         }

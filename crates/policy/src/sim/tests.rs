@@ -161,8 +161,8 @@ fn a_process_id_that_was_given_to_another_is_not_acted_on() {
     for _ in 0..19 {
         machine.step();
     }
-    let seen = machine.observe().unwrap();
-    assert_eq!(seen.targets.len(), 1);
+    let frame = machine.observe().unwrap();
+    assert_eq!(frame.targets.len(), 1);
     for _ in 0..10 {
         machine.step();
     }

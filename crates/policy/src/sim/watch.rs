@@ -9,9 +9,9 @@ use lowtide_model::units::integer;
 
 use super::load::Load;
 
-/// Seconds after which a quarter of the sample is drawn anew, as the monitor of a real machine does.
+/// Seconds after which a quarter of the sample is drawn again, as the monitor of a real machine does.
 const TURN_S: f64 = 45.0;
-/// Seconds between two looks for pages that came and went.
+/// Seconds between two readings for pages that came and went.
 const REFRESH_S: f64 = 5.0;
 
 /// Watches one workload.
@@ -21,10 +21,10 @@ pub struct Watch {
     limit: u64,
     seed: u64,
     refreshed_s: f64,
-    looked_s: f64,
+    checked_s: f64,
     /// Groups that were in memory when pages were last looked for: what is in others now is new.
     there: Vec<bool>,
-    /// Everything seen of the sampled pages.
+    /// Everything observed of the sampled pages.
     pub episodes: Vec<Episode>,
     /// Histograms of every look.
     pub ages: Vec<AgeRow>,
@@ -38,7 +38,7 @@ impl Watch {
             limit,
             seed,
             refreshed_s: f64::NEG_INFINITY,
-            looked_s: 0.0,
+            checked_s: 0.0,
             there: Vec::new(),
             episodes: Vec::new(),
             ages: Vec::new(),
@@ -46,7 +46,7 @@ impl Watch {
     }
 
     /// Looks at the workload after a step.
-    pub fn look(&mut self, load: &Load, now_s: f64) {
+    pub fn sample(&mut self, load: &Load, now_s: f64) {
         let mut totals = Totals::default();
         for (_, part, group) in load.each() {
             totals[kind(part.kind).index()] += f64::from(group.resident) * PAGE_BYTES;
@@ -55,13 +55,13 @@ impl Watch {
             self.refresh(load, now_s, totals);
         }
         self.cohort.note_totals(now_s, totals);
-        let looked_s = self.looked_s;
+        let checked_s = self.checked_s;
         let touched = |frame: u64| {
             let group = load.groups.get(usize::try_from(frame).ok()?)?;
-            (group.resident > 0).then_some(group.last_s > looked_s)
+            (group.resident > 0).then_some(group.last_s > checked_s)
         };
         self.cohort.tick(now_s, touched, &mut self.episodes);
-        self.looked_s = now_s;
+        self.checked_s = now_s;
         let bins = self.cohort.picture(now_s, totals).ages;
         self.ages.extend(bins.into_iter().map(|bin| AgeRow { t_s: now_s, bin }));
     }

@@ -152,7 +152,7 @@ impl Telemetry {
                 self.known.insert(target.id, describe(workload));
             }
         }
-        let rows = self.collector.see(observation);
+        let rows = self.collector.observe(observation);
         self.add(rows, unix_s - now_s);
         self.known.retain(|id, _| self.collector.knows(*id));
         let written_s = *self.written_s.get_or_insert(now_s);

@@ -14,24 +14,24 @@ use crate::machine::{
 };
 use crate::sim::faults::Fate;
 use crate::sim::faults::{Ask, Sensed};
-use crate::sim::memory::{Taken, evict_older, pages_of};
+use crate::sim::memory::{Taken, pages_of};
 use crate::sim::monitor::{candidates, target};
 
 impl Simulated {
-    /// Carries out advice. The identity behind a process id was noted when it was seen, as a pidfd does.
+    /// Carries out advice. The identity behind a process id was noted when it was observed, as a pidfd does.
     fn advise(&mut self, order: &Order, share: f64) -> Done {
         let mut done = Done { scheme: order.scheme, cpu_s: 0.0, blocks: Vec::new() };
         let Some(at) = self.known.get(&order.pid).and_then(|id| self.find(*id)) else { return done };
         let mut all = Taken::default();
         for range in &order.ranges {
-            let went = if order.action == Advice::Pageout && self.random.chance() < share {
+            let evicted = if order.action == Advice::Pageout && self.random.chance() < share {
                 let taken = self.page_out(at, *range);
                 all.add(taken);
                 taken.all()
             } else {
                 0
             };
-            done.blocks.push((order.pid, range.0, u32::try_from(went).unwrap_or(u32::MAX)));
+            done.blocks.push((order.pid, range.0, u32::try_from(evicted).unwrap_or(u32::MAX)));
         }
         done.cpu_s = all.cpu_s;
         self.reclaim_cpu_s += all.cpu_s;
@@ -54,9 +54,9 @@ impl Simulated {
             all.add(taken);
             from = group_end;
         }
-        let went = u32::try_from(all.all()).unwrap_or(u32::MAX);
-        if went > 0 {
-            self.taken.entry((self.loads[at].id, start)).or_insert((end, 0)).1 += went;
+        let evicted = u32::try_from(all.all()).unwrap_or(u32::MAX);
+        if evicted > 0 {
+            self.taken.entry((self.loads[at].id, start)).or_insert((end, 0)).1 += evicted;
         }
         all
     }
@@ -66,7 +66,7 @@ impl Simulated {
         let load = &mut self.loads[at];
         // A cgroup that is itself asked for memory is not protected by its own memory.min (mem_cgroup_unprotected).
         let pages = reclaim.bytes.map(|bytes| pages_of(bytes * share));
-        let taken = evict_older(&mut self.memory, load, self.now_s, reclaim.older_s, pages);
+        let taken = self.memory.evict_older(load, self.now_s, reclaim.older_s, pages);
         self.reclaim_cpu_s += taken.cpu_s;
         self.recorder.acted(at, taken);
         let bytes = taken.pages.map(|pages| float(pages) * PAGE_BYTES);
@@ -79,13 +79,13 @@ impl Simulated {
         let load = &mut self.loads[at];
         let pages = pages_of(float(load.resident.anon) * PAGE_BYTES * share);
         let older_s = PerKind { anon: Some(0.0), file: None };
-        let taken = evict_older(&mut self.memory, load, self.now_s, older_s, PerKind { anon: pages, file: 0 });
+        let taken = self.memory.evict_older(load, self.now_s, older_s, PerKind { anon: pages, file: 0 });
         self.lrus[at].deactivate(load);
         self.reclaim_cpu_s += taken.cpu_s;
         self.recorder.acted(at, taken);
     }
 
-    /// Brings back what is paged out, as far as there is room; nobody waits for it.
+    /// Brings back what is paged out, as far as there is room; nothing stalls.
     fn fetch(&mut self, id: TargetId, share: f64) {
         let Some(at) = self.find(id) else { return };
         let room = (self.memory.free() - self.memory.short()).max(0.0) * share;
@@ -111,9 +111,9 @@ impl Simulated {
         let load = &self.loads[self.find(*id)?];
         // What the kernel took by itself is not there either.
         let there = load.group_at(*start).map_or(0, |(_, group)| load.groups[group].resident);
-        let whole = load.group_at(*start).is_some_and(|(part, _)| load.parts[part].group_pages >= pages);
+        let within = load.group_at(*start).is_some_and(|(part, _)| load.parts[part].group_pages >= pages);
         let back = pages.saturating_sub(gone);
-        Some((*pid, *start, if whole { back.min(there) } else { back }))
+        Some((*pid, *start, if within { back.min(there) } else { back }))
     }
 }
 
@@ -173,12 +173,12 @@ impl Simulated {
             self.known.insert(load.pid, load.id);
             if monitors.histograms {
                 let pressure = Some(stalled(*waited_s));
-                let target = target(load, self.now_s, pressure, &monitors, &mut self.random);
+                let target = target(load, self.now_s, &monitors, &mut self.random);
                 let stored = target.stored.filter(|_| self.memory.swap.zram);
-                workloads.targets.push(WorkloadState { refaults, stored, stalled: pressure, ..target });
+                workloads.targets.push(WorkloadState { refaults, stored, pressure, stalled: pressure, ..target });
             }
             if monitors.regions > 0 {
-                candidates(load, self.now_s, &monitors, &mut self.random, &mut regions.candidates);
+                regions.candidates.extend(candidates(load, self.now_s, &monitors, &mut self.random));
             }
         }
         self.misfortune.sensed(Sensed { workloads, regions }, since_s)
@@ -203,8 +203,8 @@ impl Simulated {
     fn lie(&mut self, ask: Ask) {
         match ask {
             Ask::Region(order) => {
-                let went = |range: &(u64, u64)| ((range.1 - range.0) / PAGE).try_into();
-                let blocks = order.ranges.iter().map(|range| (order.pid, range.0, went(range).unwrap_or(0)));
+                let evicted = |range: &(u64, u64)| ((range.1 - range.0) / PAGE).try_into();
+                let blocks = order.ranges.iter().map(|range| (order.pid, range.0, evicted(range).unwrap_or(0)));
                 self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
             }
             Ask::Workload(WorkloadAction::Reclaim(Reclaim { target, bytes, .. })) => {

@@ -10,7 +10,7 @@ fn a_week_of_workloads_leaves_nothing_behind() {
         let mut hours = Vec::new();
         churn.run(policy.as_mut(), 7 * 24, |_, stand| hours.push(stand));
         let last = hours[hours.len() - 1];
-        assert!(last.seen > 20_000, "{last:?}");
+        assert!(last.observed > 20_000, "{last:?}");
         // Four hours of its past are the most that any policy here remembers.
         let (early, late) = hours[6..].split_at(24);
         let most = |stands: &[Stand], of: fn(&Stand) -> usize| stands.iter().map(of).max().unwrap();

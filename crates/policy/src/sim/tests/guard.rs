@@ -89,7 +89,7 @@ fn idle_memory_that_is_paged_out_and_files_that_are_read_are_no_thrashing() {
         while machine.step() {
             if machine.is_due() {
                 machine.workload_turn(&mut guard);
-                assert_eq!(guard.whole(), None, "{} s", machine.now_s());
+                assert_eq!(guard.holder(), None, "{} s", machine.now_s());
             }
         }
         let outcome = machine.outcome();
@@ -107,9 +107,9 @@ impl Policy for Leases {
     type Frame = Observation;
     type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
-        let actions = self.guard.decide(seen);
-        let there: f64 = seen.targets.iter().map(|of| of.resident.total()).sum();
+    fn decide(&mut self, frame: &Observation) -> Vec<WorkloadAction> {
+        let actions = self.guard.decide(frame);
+        let there: f64 = frame.targets.iter().map(|of| of.resident.total()).sum();
         let mut wrong = self.wrong.lock().unwrap();
         let mut protected = 0.0;
         let mut waiting = 0;
@@ -124,10 +124,10 @@ impl Policy for Leases {
                     (*target, *lasts_s)
                 }
                 WorkloadAction::Reclaim(reclaim) => {
-                    let of = seen.targets.iter().find(|of| of.id == reclaim.target);
+                    let of = frame.targets.iter().find(|of| of.id == reclaim.target);
                     let left = of.map_or(0.0, |of| of.resident.total() - of.floor);
                     if reclaim.bytes.total() > left.max(0.0) + 1.0 {
-                        wrong.push(format!("{} s: below a floor", seen.now_s));
+                        wrong.push(format!("{} s: below a floor", frame.now_s));
                     }
                     (reclaim.target, 0.0)
                 }
@@ -136,15 +136,15 @@ impl Policy for Leases {
                 WorkloadAction::Release { .. } => continue,
                 WorkloadAction::PageOut { .. } => panic!("{action:?}"),
             };
-            if !seen.targets.iter().any(|of| of.id == target) || lasts_s > LEASE_S {
-                wrong.push(format!("{} s: {action:?}", seen.now_s));
+            if !frame.targets.iter().any(|of| of.id == target) || lasts_s > LEASE_S {
+                wrong.push(format!("{} s: {action:?}", frame.now_s));
             }
         }
-        if waiting > 0 && waiting >= seen.targets.len() {
-            wrong.push(format!("{} s: all wait", seen.now_s));
+        if waiting > 0 && waiting >= frame.targets.len() {
+            wrong.push(format!("{} s: all wait", frame.now_s));
         }
         if protected > 1.5 * there {
-            wrong.push(format!("{} s: {protected} protected of {there}", seen.now_s));
+            wrong.push(format!("{} s: {protected} protected of {there}", frame.now_s));
         }
         actions
     }
@@ -188,7 +188,7 @@ proptest! {
     // fails once in a while says nothing.
     #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
-    /// Programs short of memory end no later for being guarded, and every one of them gets on.
+    /// Programs short of memory end no later for being guarded, and every one of them makes progress.
     #[test]
     fn guarding_costs_nothing_and_starves_nobody((programs, shortage, on_disk) in mixes(), protects: bool) {
         let means = if protects { Means::Protect } else { Means::Pause };

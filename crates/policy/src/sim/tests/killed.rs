@@ -85,14 +85,14 @@ impl<'a> Agent<'a> {
 
     /// One turn, in which it is killed, or is not.
     fn turn(&mut self, machine: &mut Simulated, blow: Option<Blow>) {
-        let Some(seen) = machine.observe() else { return };
+        let Some(frame) = machine.observe() else { return };
         if !std::mem::replace(&mut self.looked, true) {
             return;
         }
         if blow == Some(Blow::Seen) {
             return self.rise(machine.now_s());
         }
-        let mut actions = self.checked.decide(&seen);
+        let mut actions = self.checked.decide(&frame);
         if let Some(Blow::Acting(share)) = blow {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
             actions.truncate((share * (actions.len() + 1) as f64) as usize);
@@ -118,7 +118,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// What the agent can run, made anew as often as is wanted.
+/// What the agent can run, made again as often as is wanted.
 fn made(name: &'static str, quota: Option<u64>, seed: u64) -> impl Fn() -> Box<WorkloadPolicy> {
     move || {
         policies(quota, seed)
@@ -141,7 +141,7 @@ fn no_death_does_harm() {
     let run = TestRunner::new(config).run(&all, |(machine, quota, often)| {
         for name in NAMES {
             let make = made(name, quota, machine.seed);
-            // A clock that jumps begins a quota's interval anew.
+            // A clock that jumps begins a quota's interval again.
             #[expect(clippy::cast_precision_loss)]
             let bytes = quota.filter(|_| machine.faults.clock.is_none()).map(|bytes| (bytes as f64, 1.0));
             let mut agent = Agent::new(&make, bytes, machine.seed);
@@ -207,8 +207,8 @@ proptest! {
         }
     }
 
-    /// However often it is killed, a policy that has learnt what comes back does not try it anew each time: what the kills
-    /// cost, by what comes back while nobody looks, is less than it may cost at most.
+    /// However often it is killed, a policy that has learnt what is refaulted does not try it again each time: what the kills
+    /// cost, by what is refaulted while nobody looks, is less than it may cost at most.
     #[test]
     fn death_does_not_make_it_dearer(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
         let load = Load::new(1, "web", vec![part(32, AccessPattern::Sweep(0.5)), Part::new(Kind::Anon, AccessPattern::Steady(every_s), 256, groups)]);

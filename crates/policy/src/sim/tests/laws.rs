@@ -244,7 +244,7 @@ proptest! {
     fn no_policy_does_harm(machine in machines(120.0), quota in prop::option::of(1u64 << 20..1 << 26)) {
         for (name, policy) in policies(quota, machine.seed) {
             let wrong = Arc::new(Mutex::new(Vec::new()));
-            // A clock that jumps begins a quota's interval anew.
+            // A clock that jumps begins a quota's interval again.
             let quota = quota.filter(|_| machine.faults.clock.is_none());
             #[expect(clippy::cast_precision_loss)]
             let quota = quota.map(|bytes| (bytes as f64, 1.0));
@@ -264,18 +264,18 @@ proptest! {
         }
     }
 
-    /// Where swap has room for what is stowed, no more apps are killed for it for want of memory, and none waits much
-    /// longer, as long as they are away for some time: whoever is back after a few seconds pays for having been stowed. (Killing by levels of free and file memory is another matter: files of what is stowed go first, so these levels are
+    /// Where swap has room for what is paged out, no more apps are killed for it for want of memory, and none waits much
+    /// longer, as long as they are away for some time: whoever is back after a few seconds pays for having been paged out. (Killing by levels of free and file memory is another matter: files of what is paged out go first, so these levels are
     /// reached sooner where memory is hardly enough for one app and what the others take in zram.)
     #[test]
-    fn stowing_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 8.0f64..20.0) {
+    fn paging_out_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 8.0f64..20.0) {
         let machine = Setup { spare: 0.0, ..phone(apps, mib, total_mib, u64::from(apps * mib), lasts_s) };
         let nothing = run(Simulated::new(machine.clone()), None);
         let policy = Box::new(Lifecycle::new(lifecycle::LifecycleSettings::default()));
-        let stowed = run(Simulated::new(machine), Some(AnyPolicy::Workloads(policy)));
-        prop_assert!(stowed.killed() <= nothing.killed(), "{} instead of {}", stowed.killed(), nothing.killed());
+        let paged_out = run(Simulated::new(machine), Some(AnyPolicy::Workloads(policy)));
+        prop_assert!(paged_out.killed() <= nothing.killed(), "{} instead of {}", paged_out.killed(), nothing.killed());
         let allowed = nothing.slowdown() + 0.03;
-        prop_assert!(stowed.slowdown() < allowed, "{} after {}", stowed.slowdown(), nothing.slowdown());
+        prop_assert!(paged_out.slowdown() < allowed, "{} after {}", paged_out.slowdown(), nothing.slowdown());
     }
 
     /// Where the use does not change, no policy goes on taking and giving back: in the end it loses less time than it may
@@ -310,7 +310,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
-    /// Schemes hold what they may cost at most, however memory is used: what comes back late costs as much as what comes
+    /// Schemes hold what they may cost at most, however memory is used: what is refaulted late costs as much as what comes
     /// back at once.
     #[test]
     fn schemes_keep_their_price(seed: u64, every_s in 2.0f64..30.0, groups in 1024u32..2048) {
@@ -339,10 +339,10 @@ impl Policy for Minutes {
     type Frame = Observation;
     type Action = WorkloadAction;
 
-    fn decide(&mut self, seen: &Observation) -> Vec<WorkloadAction> {
-        for target in &seen.targets {
+    fn decide(&mut self, frame: &Observation) -> Vec<WorkloadAction> {
+        for target in &frame.targets {
             self.back += target.refaults.anon * 4096.0;
-            if seen.now_s - self.from_s >= 60.0 {
+            if frame.now_s - self.from_s >= 60.0 {
                 let used: f64 =
                     target.ages.iter().filter(|bin| bin.anon && bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
                 let mut counts = self.counts.lock().unwrap();
@@ -351,10 +351,10 @@ impl Policy for Minutes {
                 } else {
                     counts.1 += 1
                 }
-                (self.from_s, self.back) = (seen.now_s, 0.0);
+                (self.from_s, self.back) = (frame.now_s, 0.0);
             }
         }
-        self.policy.decide(seen)
+        self.policy.decide(frame)
     }
 }
 

@@ -18,18 +18,18 @@ pub(super) fn phone(apps: u32, mib: u32, total_mib: f64, swap_mib: u64, lasts_s:
 }
 
 #[test]
-fn what_is_stowed_in_the_background_need_not_be_killed() {
+fn what_is_paged_out_in_the_background_need_not_be_killed() {
     let both = |swap_mib| {
         let phone = || Simulated::new(phone(8, 170, 1024.0, swap_mib, 6.0));
         let policy = Lifecycle::new(lifecycle::LifecycleSettings::default());
         (run(phone(), None), run(phone(), Some(AnyPolicy::workloads(policy))))
     };
-    // Swap is short: who is stowed is one less to be killed.
-    let (nothing, stowed) = both(512);
+    // Swap is short: who is paged out is one less to be killed.
+    let (nothing, paged_out) = both(512);
     assert!(nothing.killed() >= 20, "{}", nothing.killed());
-    assert!(stowed.killed() * 10 <= nothing.killed() * 8, "{} of {}", stowed.killed(), nothing.killed());
+    assert!(paged_out.killed() * 10 <= nothing.killed() * 8, "{} of {}", paged_out.killed(), nothing.killed());
     // It is not: nobody is killed, and nobody waits for others to be evicted.
-    let (nothing, stowed) = both(1400);
-    assert_eq!((nothing.killed(), stowed.killed()), (0, 0));
-    assert!(stowed.slowdown() < 0.5 * nothing.slowdown(), "{} after {}", stowed.slowdown(), nothing.slowdown());
+    let (nothing, paged_out) = both(1400);
+    assert_eq!((nothing.killed(), paged_out.killed()), (0, 0));
+    assert!(paged_out.slowdown() < 0.5 * nothing.slowdown(), "{} after {}", paged_out.slowdown(), nothing.slowdown());
 }
