@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use lowtide_fleet::generate::{self, FleetPlan};
-use lowtide_fleet::replay::{self, Named, OfFleet};
+use lowtide_fleet::replay::{Named, OfFleet};
 use lowtide_fleet::store::Fleet;
 use lowtide_fleet::tally::PolicyTally;
 use lowtide_fleet::tune::{self, Search, TuneGoal};
@@ -67,7 +67,7 @@ fn named(spec: &Spec) -> anyhow::Result<Vec<Named>> {
 }
 
 fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
-    replay::fleet(fleet, policies, None, &|_| true, &mut |_| {})
+    fleet.replay(policies, None, &|_| true, &mut |_| {})
 }
 
 /// Byte-seconds evicted; the tally has milliseconds.

@@ -133,7 +133,7 @@ fn replay_folder(
 ) -> PyResult<String> {
     let work = || {
         let policies = policies(policy.as_deref(), costs(swap_cost, file_cost))?;
-        let of = replay::fleet(&open(&dir)?, &policies, by.as_deref(), &|_| true, &mut |_| {});
+        let of = open(&dir)?.replay(&policies, by.as_deref(), &|_| true, &mut |_| {});
         let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
         told(&dir, &of, (&names, by.as_deref()), Money { kept, price }, None)
     };
@@ -288,13 +288,13 @@ fn tune_folder(
         let judges = |host: &str| !held_out || tune::is_judge(host);
         let replay = |candidates: &[String]| -> Result<Vec<PolicyTally>, tune::TuneError> {
             let named = tune::policies(candidates, goal.costs)?;
-            Ok(replay::fleet(&fleet, &named, None, &judges, &mut |_| {}).tallies)
+            Ok(fleet.replay(&named, None, &judges, &mut |_| {}).tallies)
         };
         tune::run(&mut search, tries, replay, |_| {}).map_err(failed)?;
         let best = search.best().cloned().ok_or_else(|| wrong("no candidate stays within the limit"))?;
         let named = tune::policies(std::slice::from_ref(&best.toml), goal.costs).map_err(failed)?;
         let others = |host: &str| !held_out || !tune::is_judge(host);
-        let of = replay::fleet(&fleet, &named, None, &others, &mut |_| {});
+        let of = fleet.replay(&named, None, &others, &mut |_| {});
         let tuned = Tuned::new(&search, &best, rate, held_out);
         told(&dir, &of, (&["tuned"], None), Money { kept, price }, Some(&tuned))
     };

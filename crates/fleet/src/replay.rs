@@ -314,31 +314,33 @@ impl From<&PolicyTally> for HostShare {
 /// Hosts that are replayed before the result of them is passed on, for each thread: enough to keep all busy.
 const AT_A_TIME: usize = 16;
 
-/// Replays policies over those hosts of a fleet that `wanted` picks, on all CPUs, and tells workloads apart by a label if one is
-/// given. `each` hears of every host, in the order of their names.
-pub fn fleet(
-    fleet: &Fleet,
-    policies: &[Named],
-    by: Option<&str>,
-    wanted: &(dyn Fn(&str) -> bool + Sync),
-    each: &mut dyn FnMut(&OfHost),
-) -> OfFleet {
-    let mut all = OfFleet::new(policies.len());
-    let mut hosts = fleet.hosts().filter(|host| wanted(host.name));
-    loop {
-        let some: Vec<FleetHost<'_>> = hosts.by_ref().take(AT_A_TIME * rayon::current_num_threads()).collect();
-        if some.is_empty() {
-            return all;
-        }
-        let one = |host: &FleetHost<'_>| {
-            let mut replay = HostReplay::new(policies, by);
-            replay.host(host);
-            replay.end(host.name)
-        };
-        let done: Vec<OfHost> = some.par_iter().with_max_len(1).map(one).collect();
-        for of in done {
-            each(&of);
-            all.add(of);
+impl Fleet {
+    /// Replays policies over those hosts that `wanted` picks, on all CPUs, and tells workloads apart by a label if one is
+    /// given. `each` hears of every host, in the order of their names.
+    pub fn replay(
+        &self,
+        policies: &[Named],
+        by: Option<&str>,
+        wanted: &(dyn Fn(&str) -> bool + Sync),
+        each: &mut dyn FnMut(&OfHost),
+    ) -> OfFleet {
+        let mut all = OfFleet::new(policies.len());
+        let mut hosts = self.hosts().filter(|host| wanted(host.name));
+        loop {
+            let some: Vec<FleetHost<'_>> = hosts.by_ref().take(AT_A_TIME * rayon::current_num_threads()).collect();
+            if some.is_empty() {
+                return all;
+            }
+            let one = |host: &FleetHost<'_>| {
+                let mut replay = HostReplay::new(policies, by);
+                replay.host(host);
+                replay.end(host.name)
+            };
+            let done: Vec<OfHost> = some.par_iter().with_max_len(1).map(one).collect();
+            for of in done {
+                each(&of);
+                all.add(of);
+            }
         }
     }
 }

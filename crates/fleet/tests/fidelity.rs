@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use lowtide_fleet::generate::{self, FleetPlan};
-use lowtide_fleet::replay::{self, Named, OfFleet};
+use lowtide_fleet::replay::{Named, OfFleet};
 use lowtide_fleet::store::Fleet;
 use lowtide_fleet::tune::{self, Search, TuneGoal};
 use lowtide_model::curve::RefaultCosts;
@@ -41,7 +41,7 @@ fn named(spec: &Spec) -> Vec<Named> {
 }
 
 fn replayed(fleet: &Fleet, policies: &[Named]) -> OfFleet {
-    replay::fleet(fleet, policies, None, &|_| true, &mut |_| {})
+    fleet.replay(policies, None, &|_| true, &mut |_| {})
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure to be compared")]

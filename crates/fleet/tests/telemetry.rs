@@ -33,7 +33,7 @@ fn policies() -> Vec<Named> {
 }
 
 fn replayed(dir: &Path) -> OfFleet {
-    replay::fleet(&Fleet::open(dir).unwrap(), &policies(), None, &|_| true, &mut |_| {})
+    Fleet::open(dir).unwrap().replay(&policies(), None, &|_| true, &mut |_| {})
 }
 
 fn small() -> FleetPlan {

@@ -184,7 +184,7 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
             written = csv.host(of, &policies);
         }
     };
-    let of = replay::fleet(&fleet, &policies, args.by.as_deref(), &|_| true, &mut each);
+    let of = fleet.replay(&policies, args.by.as_deref(), &|_| true, &mut each);
     bar.finish_and_clear();
     written?;
     if let Some(csv) = csv {
@@ -217,7 +217,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     let judge = |host: &str| !split || tune::is_judge(host);
     let bar = progress(args.tries, "candidates");
     let replay = |candidates: &[String]| -> anyhow::Result<Vec<PolicyTally>> {
-        let of = replay::fleet(&fleet, &tune::policies(candidates, goal.costs)?, None, &judge, &mut |_| {});
+        let of = fleet.replay(&tune::policies(candidates, goal.costs)?, None, &judge, &mut |_| {});
         check_rows(&of)?;
         Ok(of.tallies)
     };
@@ -234,7 +234,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<()> {
         anyhow::bail!(Failure::new(code::IMPOSSIBLE, format!("fleet tune: {why}; allow more with --rate")));
     };
     let named = tune::policies(std::slice::from_ref(&best.toml), goal.costs)?;
-    let of = replay::fleet(&fleet, &named, None, &|host| !split || !tune::is_judge(host), &mut |_| {});
+    let of = fleet.replay(&named, None, &|host| !split || !tune::is_judge(host), &mut |_| {});
     check_rows(&of)?;
     let replayed = Replayed::new(&counting.dir, &of, &["tuned"], counting.money());
     let tuned = Tuned::new(&search, &best, goal.rate, split);
