@@ -1,4 +1,4 @@
-//! Looks at workloads become rows: means over a minute, and what would have been refaulted in it.
+//! Readings of workloads become rows: means over a minute, and what would have been refaulted in it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const UNTOLD_S: f64 = 300.0;
 /// What a workload did that was not there for so long is not worth a row.
 const SHORTEST_S: f64 = 1.0;
 
-/// A mean of what was told now and then.
+/// A mean of what is reported now and then.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
     sum: f64,
@@ -85,7 +85,7 @@ struct State {
     sums: Sums,
 }
 
-/// Looks at workloads, and makes rows of them.
+/// Collects readings of workloads, and makes rows of them.
 #[derive(Debug, Clone, Default)]
 pub struct Collector {
     states: BTreeMap<TargetId, State>,
@@ -93,7 +93,7 @@ pub struct Collector {
 
 impl Collector {
     /// Takes in a reading of all workloads there are: rows that are complete by now, by workload. Their names, labels and
-    /// policies are for the caller to fill in, as is Unix time for the seconds in which the looks are counted.
+    /// policies are for the caller to fill in, as is Unix time for the seconds in which the readings are counted.
     pub fn observe(&mut self, frame: &Observation) -> Vec<(TargetId, TelemetryRow)> {
         let (now_s, mut rows) = (frame.now_s, Vec::new());
         for target in &frame.targets {

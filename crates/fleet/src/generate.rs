@@ -1,5 +1,5 @@
-//! Fleets to try things on: machines with workloads of many kinds, run on the simulated machine, that tell what the agent
-//! would have told of them.
+//! Fleets to try things on: machines with workloads of many kinds, run on the simulated machine, that report what the agent
+//! would have reported of them.
 //!
 //! Sizes are spread as in data centres: most workloads are small, a few are large (log-normal). What they do with it is
 //! drawn for each: a part in use all the time, parts that are used the more rarely the more of them there is (Zipf),
@@ -167,7 +167,7 @@ pub fn host_name(host: u32) -> String {
     format!("node{host:05}")
 }
 
-/// What a host tells, day by day.
+/// What a host reports, day by day.
 pub fn host(
     plan: &FleetPlan,
     host: u32,

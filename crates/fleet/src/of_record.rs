@@ -11,7 +11,7 @@ use serde_json::json;
 
 use lowtide_record::Record;
 
-/// A record as telemetry: its host's name where it tells one, and its minutes.
+/// A record as telemetry: its host's name where it has one, and its minutes.
 pub fn rows(record: &Record) -> (String, Vec<TelemetryRow>) {
     let meta = record.meta();
     let usage = record.usage();
@@ -27,7 +27,7 @@ pub fn rows(record: &Record) -> (String, Vec<TelemetryRow>) {
     let mut looks = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()).peekable();
     for now in &usage {
         let Some(now_s) = now.t_s else { continue };
-        // Ages that were told until now; of several looks the last.
+        // Ages that were sampled until now; of several readings the last.
         let mut bins: Vec<AgeBin> = Vec::new();
         while let Some(look) = looks.next_if(|look| look[0].t_s <= now_s + 1e-6) {
             bins = look.iter().map(|row| row.bin).collect();
@@ -45,9 +45,9 @@ pub fn rows(record: &Record) -> (String, Vec<TelemetryRow>) {
     (if host.is_empty() { "record".to_owned() } else { host }, rows.into_iter().map(finished).collect())
 }
 
-/// A tick of a record as a policy would have seen it.
+/// A tick of a record as a policy would have observed it.
 fn target(now: &Usage, before: &Usage, ages: Vec<AgeBin>) -> WorkloadState {
-    // Histograms tell what was watched; where nothing else does, they tell how much there is, too.
+    // Histograms show what was watched; where nothing else does, they show how much there is, too.
     let of_ages = |anon: bool| ages.iter().filter(|bin| bin.anon == anon).map(|bin| bin.size.bytes).sum::<f64>();
     let since = |get: fn(&Usage) -> Option<f64>| Some((get(now)? - get(before)?).max(0.0));
     let elapsed_s = since(|usage| usage.t_s).filter(|elapsed_s| *elapsed_s > 0.0);

@@ -52,7 +52,7 @@ pub struct Trouble {
     pub senseless: u64,
     /// Rows no later than the one before of the same workload: written twice, or by a clock that was set back.
     pub repeated: u64,
-    /// Minutes between two rows of a workload of which nothing was told.
+    /// Minutes between two rows of a workload without a row.
     pub missing: u64,
     /// Rows without idle ages: nothing can be said to go of them.
     pub untold: u64,
@@ -137,7 +137,7 @@ pub struct HostReplay<'a> {
 }
 
 impl<'a> HostReplay<'a> {
-    /// One that has seen nothing. Workloads are told apart by a label, if one is given.
+    /// One without rows so far. Workloads are grouped by a label, if one is given.
     pub fn new(policies: &'a [Named], by: Option<&'a str>) -> Self {
         Self {
             policies,
@@ -296,7 +296,7 @@ impl OfFleet {
     }
 }
 
-/// One host's part of what a policy did, for when the whole is asked how sure it is.
+/// One host's part of what a policy did, for the interval of the fleet's share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostShare {
     /// Byte-milliseconds.
@@ -315,7 +315,7 @@ impl From<&PolicyTally> for HostShare {
 const AT_A_TIME: usize = 16;
 
 impl Fleet {
-    /// Replays policies over those hosts that `wanted` picks, on all CPUs, and tells workloads apart by a label if one is
+    /// Replays policies over those hosts that `wanted` picks, on all CPUs, and groups workloads by a label if one is
     /// given. `each` hears of every host, in the order of their names.
     pub fn replay(
         &self,

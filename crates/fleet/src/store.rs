@@ -1,7 +1,7 @@
 //! Where telemetry lies: `DIR/day=2026-11-22/host=NAME/FIRST-LAST.parquet`, by the day (UTC) and the seconds of the first and the last row.
 //!
-//! A file appears whole or not at all: it is written under a hidden name and renamed. Days and hosts are folders as data
-//! lakes partition them, so that other tools read the whole as one table with two columns more.
+//! A file appears complete or not at all: it is written under a hidden name and renamed. Days and hosts are folders as data
+//! lakes partition them, so that other tools read all of it as one table with two columns more.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -173,7 +173,7 @@ fn files_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files.into_iter().map(|(_, _, path)| path).collect())
 }
 
-/// Hosts of a folder, each with the days on which it told something.
+/// Hosts of a folder, each with the days on which it reported something.
 #[derive(Debug, Clone, Default)]
 pub struct Fleet {
     dir: PathBuf,

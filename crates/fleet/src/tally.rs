@@ -1,4 +1,4 @@
-//! What a replay adds up: whole numbers only, so that the order and the number of those who add does not matter.
+//! What a replay adds up: integers only, so that the order and the number of those who add does not matter.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ pub struct PolicyTally {
     pub ms: u64,
     /// Byte-milliseconds that workloads had: in memory and paged out.
     pub had: u128,
-    /// Byte-milliseconds of it that had been idle for as long as is told of (two minutes), or were paged out.
+    /// Byte-milliseconds of it that had been idle for as long as ages are known (two minutes), or were paged out.
     pub cold: u128,
     /// Byte-milliseconds that would have been gone.
     pub gone: PerKind<u128>,

@@ -21,7 +21,7 @@ pub use batch::{Batch, Foreign};
 
 /// Version of the schema. It grows when a column comes to mean something else; columns that are added do not change it.
 pub const VERSION: u32 = 1;
-/// The key under which a file's metadata tells its version.
+/// The key under which a file's metadata states its version.
 pub const VERSION_KEY: &str = "lowtide.telemetry";
 
 /// One workload's minute.
@@ -133,7 +133,7 @@ pub fn schema() -> Schema {
 /// Rows as a batch.
 ///
 /// # Errors
-/// None that these rows can cause; as Arrow tells.
+/// None that these rows can cause; as Arrow reports.
 pub fn encode(rows: &[TelemetryRow]) -> Result<RecordBatch, ArrowError> {
     let bytes = |get: &dyn Fn(&TelemetryRow) -> f64| -> ArrayRef {
         Arc::new(rows.iter().map(|row| Some(signed(get(row)))).collect::<Int64Array>())

@@ -1,11 +1,11 @@
 //! The settings with which a policy would have saved most, as long as little enough would have been refaulted.
 //!
 //! The search is that of a library (a tree-structured Parzen estimator, Bergstra et al., NIPS'11), a few candidates at a
-//! time, so that each pass over the telemetry serves them all. Once it has seen some, five times of six it is asked for what lies
+//! time, so that each pass over the telemetry serves them all. After some, five times of six it is asked for what lies
 //! around the best so far, ever closer where nothing better is found (an evolution strategy; Beyer and Schwefel, Natural
 //! Computing 2002): settings depend on each other, and the best lie at the limit and at the ends of ranges, where sampling hardly
 //! comes. They are judged on one half of the hosts; what the best is
-//! expected to do is told from the other half, which had no say in its choice, with an interval from how its hosts differ.
+//! expected to do is estimated from the other half, which had no say in its choice, with an interval from how its hosts differ.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -91,7 +91,7 @@ const GLOBAL: usize = 6;
 /// How likely each setting is changed, beside one that is.
 const CHANGED: f64 = 0.5;
 
-/// From so many hosts on some are left out of the search, to tell what to expect.
+/// From so many hosts on some are left out of the search, to estimate what to expect.
 pub const ENOUGH_HOSTS: usize = 10;
 /// Candidates that are tried if nobody says how many.
 pub const TRIES: usize = 240;
@@ -123,7 +123,7 @@ pub enum TuneError {
     Search(String),
 }
 
-/// A search that asks for candidates to be tried, and is told what they did. Whoever tries them may do so anywhere.
+/// A search that asks for candidates to be tried, and is given what they did. Whoever tries them may do so anywhere.
 pub struct Search {
     policy: String,
     goal: TuneGoal,
@@ -299,7 +299,7 @@ pub fn policies(candidates: &[String], costs: RefaultCosts) -> Result<Vec<Named>
     candidates.iter().map(policy).collect()
 }
 
-/// Whether a host is among those on which candidates are judged; the others tell what to expect.
+/// Whether a host is among those on which candidates are judged; the others show what to expect.
 pub fn is_judge(host: &str) -> bool {
     // FNV-1a: the same everywhere.
     let hash = host

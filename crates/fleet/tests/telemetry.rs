@@ -72,9 +72,7 @@ fn any_number_of_threads_adds_up_to_the_same() {
 #[test]
 fn workloads_are_told_apart_by_a_label_and_add_up() {
     let dir = made();
-    let by = |label: &str| {
-        replay::fleet(&Fleet::open(dir.path()).unwrap(), &policies(), Some(label), &|_| true, &mut |_| {})
-    };
+    let by = |label: &str| Fleet::open(dir.path()).unwrap().replay(&policies(), Some(label), &|_| true, &mut |_| {});
     let of = by("kind");
     assert!(of.labels.len() > 1 && of.labels.keys().all(|kind| !kind.is_empty()), "{:?}", of.labels.keys());
     assert_eq!(of.labels.values().map(|(count, _)| count).sum::<u64>(), of.workloads);

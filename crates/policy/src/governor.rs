@@ -91,7 +91,7 @@ impl Governor {
         Self { cap, base_sampling_s: sampling_s, slow_share: SLOW_SHARE, plan }
     }
 
-    /// There is no rhythm to pay for: nearly the whole cap is for slow work.
+    /// There is no rhythm to pay for: nearly the entire cap is for slow work.
     pub fn without_rhythm(&mut self) {
         self.slow_share = COHORT_SHARE + MAP_SHARE + SLOW_SHARE;
     }

@@ -1,7 +1,7 @@
 //! The guard: workloads that thrash, as together they use more than there is, have it one after the other.
 //!
 //! Problem: when the working sets of several programs do not fit, each takes from the others what they need next, and all of
-//! them wait. Killers end one of them; nobody keeps one whole. Approach (after Jiang and Zhang, 2001, "Adaptive page
+//! them wait. Killers end one of them; nobody keeps the working set of one in memory. Approach (after Jiang and Zhang, 2001, "Adaptive page
 //! replacement to protect against thrashing"): notice it ([`detect`]), choose who is closest to having all that it needs,
 //! and let it have that ([`round`]): by a protection of its memory, or by pausing others. Nobody is killed, everybody has a
 //! turn, and all of it is a lease that ends by itself.
@@ -21,7 +21,7 @@ use crate::replay::Replayed;
 pub mod detect;
 pub mod round;
 
-/// How thrashing is told.
+/// How thrashing is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Detect {
@@ -47,7 +47,7 @@ pub enum Means {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardSettings {
-    /// How thrashing is told.
+    /// How thrashing is detected.
     pub detect: Detect,
     /// What is done about it.
     pub means: Means,
@@ -63,7 +63,7 @@ pub struct GuardSettings {
     pub lost: Share,
     /// What happens is smoothed over this time, and must last for as long again before it is believed.
     pub hold: Span,
-    /// Of a cycle, the one that is closest to being whole gets so much; the others share the rest.
+    /// Of a cycle, the one that is closest to having its working set gets so much; the others share the rest.
     pub share: Share,
     /// Everybody has a turn in this time.
     pub cycle: Span,

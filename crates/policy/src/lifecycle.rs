@@ -50,7 +50,7 @@ impl Default for LifecycleSettings {
 /// A workload that was not observed for so many seconds is forgotten.
 const FORGET_S: f64 = 600.0;
 
-/// Where little went, the next time is at most so many times later.
+/// Where little was evicted, the next time is at most so many times later.
 const LONGEST: f64 = 64.0;
 
 /// What is known of one workload.
@@ -113,7 +113,7 @@ impl Lifecycle {
         (state.left, state.waits) = match state.left {
             Some(left) => (Some(left.min(anon)), state.waits),
             None if state.taken_s.is_none() => (Some(0.0), 1.0),
-            // Much is left: the turn was over, swap was full, or it cannot go. It is tried again, where little went later
+            // Much is left: the turn was over, swap was full, or it cannot go. It is tried again, where little was evicted, later
             // each time.
             None if anon >= bytes(settings.floor) => {
                 let again = if anon > 0.75 * state.asked { (2.0 * state.waits).min(LONGEST) } else { 1.0 };
@@ -244,7 +244,7 @@ mod tests {
         let times: Vec<u32> =
             (0..100).filter(|now_s| pages_out(&mut policy, &frame(f64::from(*now_s), true, 300.0))).collect();
         assert_eq!(times, [0, 20, 60]);
-        // Where half of it went each time, it goes on.
+        // Where half of it was evicted each time, it goes on.
         let mut policy = Lifecycle::new(LifecycleSettings::default());
         let mut anon = 300.0;
         let mut times = Vec::new();

@@ -11,7 +11,7 @@ use lowtide_model::target::TargetId;
 pub use crate::region::{Block, Candidate, Done, Order, RegionAction, RegionObservation};
 use crate::saved::Saved;
 
-/// A workload that may be acted on as a whole: a cgroup, or a process tree.
+/// A workload that may be acted on: a cgroup, or a process tree.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkloadState {
     /// Which.

@@ -1,4 +1,4 @@
-//! Policies over recordings: what a policy would have done to a workload, minute by minute, told from what was idle and
+//! Policies over recordings: what a policy would have done to a workload, minute by minute, estimated from what was idle and
 //! what would have been refaulted, with the same rule and the same brakes that act on a machine.
 //!
 //! What has gone is what has been idle for longer than the age in use: at once for a rule that acts at every turn, on
@@ -26,7 +26,7 @@ use crate::reclaim::threshold::Chosen;
 /// Edges of a histogram.
 pub const EDGES: usize = AGE_EDGES_S.len();
 
-/// Idle ages of which bursts are told, seconds: those that are acted on mostly.
+/// Idle ages for which bursts are recorded, seconds: those that are acted on mostly.
 pub const BURSTS: [u32; 3] = [30, 60, 120];
 
 /// What is known of a workload's minute.
@@ -66,7 +66,7 @@ impl Minute {
 /// What a policy would have made of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Effect {
-    /// What was idle for so long went; `None` = nothing of that kind.
+    /// What was idle for so long was evicted; `None` = nothing of that kind.
     pub older_s: PerKind<Option<f64>>,
     /// Bytes that were gone, mean.
     pub gone: PerKind<f64>,
@@ -111,7 +111,7 @@ impl Bursts {
         if self.sums[0] > 0.0 { self.sums[1] / self.sums[0] } else { 0.0 }
     }
 
-    /// So many bytes more are due, and no more than all that is gone: bytes that come, in whole bursts.
+    /// So many bytes more are due, and no more than all that is gone: bytes that come, in complete bursts.
     fn come(&mut self, bytes: f64, gone: f64) -> f64 {
         self.due = (self.due + bytes).min(gone);
         let burst = self.size().min(gone);
@@ -307,7 +307,7 @@ impl Gone {
 }
 
 /// The mean of what holds for ages from one on, for so many seconds. Between two edges it is taken to change evenly; beyond
-/// the last that is known, not at all. Nothing where nobody told of so long an age: no policy acts on that.
+/// the last that is known, not at all. Nothing where there is no value for so long an age: no policy acts on that.
 fn mean(values: &[Option<f64>; EDGES], from_s: f64, lasts_s: f64) -> f64 {
     let known = || AGE_EDGES_S.iter().zip(values).filter_map(|(edge, value)| Some((f64::from(*edge), (*value)?)));
     if known().next_back().is_none_or(|(edge, _)| edge < from_s) {

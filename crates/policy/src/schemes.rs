@@ -1,7 +1,7 @@
 //! Operation schemes carried out from user space: which ranges of which process, when, and how much.
 //!
-//! A region that has been idle on the whole may hold pages in use, and a mapping of which half is idle does not say which
-//! half. So memory is taken in blocks, few at first, and what is refaulted tells: a block that does was in use and is left
+//! A region that has been mostly idle may hold pages in use, and a mapping of which half is idle does not say which
+//! half. So memory is taken in blocks, few at first, and refaults show: a block that does was in use and is left
 //! alone for longer each time, and the bite grows as long as what is refaulted costs less than it may.
 
 mod blocks;
@@ -142,7 +142,7 @@ impl Policy for Operator {
     }
 }
 
-/// Huge pages are made whole; pages are taken in pieces small enough that few are in use by chance.
+/// Huge pages are made at once; pages are taken in pieces small enough that few are in use by chance.
 fn block_bytes(action: Action) -> u64 {
     if action == Action::Collapse { 2 << 20 } else { 128 << 10 }
 }

@@ -8,7 +8,7 @@
 //!
 //! One step: every workload runs for as long as it gets a CPU and need not wait ([`load`]); what it uses comes into
 //! memory, and others go where there is no room ([`memory`]). Then a policy may have its [turn](crate::machine::turn):
-//! it sees what monitors would have seen ([`monitor`]), with the [faults] that were asked for, and the machine obeys.
+//! it observes what monitors would have reported ([`monitor`]), with the [faults] that were asked for, and the machine obeys.
 
 pub mod churn;
 pub mod faults;

@@ -25,11 +25,11 @@ pub enum Foreign {
     Type(String, String),
 }
 
-/// Whole numbers that may be missing.
+/// Integers numbers that may be missing.
 #[derive(Default)]
-struct Whole(Option<Int64Array>);
+struct Integers(Option<Int64Array>);
 
-impl Whole {
+impl Integers {
     /// Of whatever numbers another writer has put there.
     fn of(array: &ArrayRef) -> Option<Int64Array> {
         Some(match array.data_type() {
@@ -64,7 +64,7 @@ impl Shares {
         Some(match array.data_type() {
             DataType::Float64 => array.as_primitive::<Float64Type>().clone(),
             DataType::Float32 => array.as_primitive::<Float32Type>().unary(f64::from),
-            _ => Whole::of(array)?.unary(float),
+            _ => Integers::of(array)?.unary(float),
         })
     }
 
@@ -120,23 +120,23 @@ fn plain(array: &ArrayRef) -> Option<Vec<Option<&str>>> {
     })
 }
 
-/// Ages that columns are told for: all edges of a histogram but the first.
+/// Ages that columns exist for: all edges of a histogram but the first.
 const EDGES: [u32; AGE_EDGES_S.len() - 1] = {
     let [_, edges @ ..] = AGE_EDGES_S;
     edges
 };
 
-/// Columns of each kind that are told by age.
+/// Columns of each kind by age.
 fn by_age<const AGES: usize>(
     what: &str,
     ages_s: [u32; AGES],
-    whole: &impl Fn(&str) -> Result<Whole, Foreign>,
-) -> Result<PerKind<[Whole; AGES]>, Foreign> {
-    let mut all = PerKind::from_fn(|_| std::array::from_fn(|_| Whole::default()));
+    integers: &impl Fn(&str) -> Result<Integers, Foreign>,
+) -> Result<PerKind<[Integers; AGES]>, Foreign> {
+    let mut all = PerKind::from_fn(|_| std::array::from_fn(|_| Integers::default()));
     for kind in Kind::ALL {
         let name = kind.name();
         for (column, age_s) in all[kind].iter_mut().zip(ages_s) {
-            *column = whole(&format!("{name}_{what}_{age_s}s_bytes"))?;
+            *column = integers(&format!("{name}_{what}_{age_s}s_bytes"))?;
         }
     }
     Ok(all)
@@ -145,19 +145,19 @@ fn by_age<const AGES: usize>(
 /// A batch, to be read row by row.
 pub struct Batch {
     len: usize,
-    time_s: Whole,
+    time_s: Integers,
     interval_s: Shares,
     workload: Texts,
     labels: Option<Texts>,
-    resident: PerKind<Whole>,
-    swapped: Whole,
-    floor: Whole,
+    resident: PerKind<Integers>,
+    swapped: Integers,
+    floor: Integers,
     pressure: Shares,
-    used: PerKind<Whole>,
-    refault: PerKind<Whole>,
-    burst: PerKind<[Whole; BURSTS.len()]>,
-    idle: PerKind<[Whole; AGE_EDGES_S.len() - 1]>,
-    back: PerKind<[Whole; AGE_EDGES_S.len() - 1]>,
+    used: PerKind<Integers>,
+    refault: PerKind<Integers>,
+    burst: PerKind<[Integers; BURSTS.len()]>,
+    idle: PerKind<[Integers; AGE_EDGES_S.len() - 1]>,
+    back: PerKind<[Integers; AGE_EDGES_S.len() - 1]>,
 }
 
 impl Batch {
@@ -183,16 +183,16 @@ impl Batch {
             }
         };
         let wrong = |name: &str, kind: &DataType| Foreign::Type(name.to_owned(), kind.to_string());
-        let whole = |name: &str| -> Result<Whole, Foreign> {
-            let Some((array, kind)) = find(name)? else { return Ok(Whole(None)) };
-            Ok(Whole(Some(Whole::of(array).ok_or_else(|| wrong(name, &kind))?)))
+        let integers = |name: &str| -> Result<Integers, Foreign> {
+            let Some((array, kind)) = find(name)? else { return Ok(Integers(None)) };
+            Ok(Integers(Some(Integers::of(array).ok_or_else(|| wrong(name, &kind))?)))
         };
         let share = |name: &str| -> Result<Shares, Foreign> {
             let Some((array, kind)) = find(name)? else { return Ok(Shares(None)) };
             Ok(Shares(Some(Shares::of(array).ok_or_else(|| wrong(name, &kind))?)))
         };
-        let each = |what: &str| -> Result<PerKind<Whole>, Foreign> {
-            Ok(PerKind { anon: whole(&format!("anon_{what}"))?, file: whole(&format!("file_{what}"))? })
+        let each = |what: &str| -> Result<PerKind<Integers>, Foreign> {
+            Ok(PerKind { anon: integers(&format!("anon_{what}"))?, file: integers(&format!("file_{what}"))? })
         };
         let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
         let labels = match find("labels")? {
@@ -202,18 +202,18 @@ impl Batch {
         Ok(Self {
             labels,
             len: batch.num_rows(),
-            time_s: whole("time_s")?,
+            time_s: integers("time_s")?,
             interval_s: share("interval_s")?,
             workload: Texts::of(names).ok_or_else(|| wrong("workload", &kind))?,
             resident: each("bytes")?,
-            swapped: whole("swapped_bytes")?,
-            floor: whole("floor_bytes")?,
+            swapped: integers("swapped_bytes")?,
+            floor: integers("floor_bytes")?,
             pressure: share("pressure_some")?,
             used: each("used_bytes")?,
             refault: each("refault_bytes")?,
-            burst: by_age("burst", BURSTS, &whole)?,
-            idle: by_age("idle", EDGES, &whole)?,
-            back: by_age("back", EDGES, &whole)?,
+            burst: by_age("burst", BURSTS, &integers)?,
+            idle: by_age("idle", EDGES, &integers)?,
+            back: by_age("back", EDGES, &integers)?,
         })
     }
 
@@ -237,7 +237,7 @@ impl Batch {
         self.workload.place(at)
     }
 
-    /// A label of a row's workload; `None` where it has none of that name, or none are told.
+    /// A label of a row's workload; `None` where it has none of that name, or none are read.
     pub fn label(&self, at: usize, name: &str) -> Option<String> {
         let labels = self.labels.as_ref()?;
         let known: serde_json::Map<String, serde_json::Value> =

@@ -39,7 +39,7 @@ const GAIN: [f64; 2] = [0.1, 0.3];
 /// Observations that are further apart than this are not held together: the machine slept, or its clock jumped.
 const APART_S: f64 = 30.0;
 
-/// Tells when it begins and when it is over.
+/// Detects when it begins and when it is over.
 #[derive(Debug, Clone)]
 pub struct Detector {
     settings: GuardSettings,
@@ -63,7 +63,7 @@ impl Detector {
         self.rates.clear();
     }
 
-    /// The progress of all since the last observation; `None` if that cannot be told.
+    /// The progress of all since the last observation; `None` if that is not known.
     pub fn observe(&mut self, frame: &Observation) -> Option<Vec<Progress>> {
         let elapsed_s = frame.now_s - self.last_s.replace(frame.now_s)?;
         if !(elapsed_s > 0.0 && elapsed_s < APART_S) {

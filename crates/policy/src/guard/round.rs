@@ -1,4 +1,4 @@
-//! Turns: who is whole now, and for how long.
+//! Turns: who has its working set in memory now, and for how long.
 //!
 //! One is the favourite: it is closest to having all that it needs. It has most of each cycle, the others share the rest, so
 //! that all make progress. With whoever's turn it is run those that fit beside it.
@@ -29,7 +29,7 @@ const OVER_S: f64 = 10.0;
 /// A workload that takes part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Member {
-    /// Bytes with which it is whole, as far as that is known: at most what it asked for.
+    /// Bytes that it needs, as far as that is known: at most what it asked for.
     need: f64,
     demand: f64,
     resident: f64,
@@ -130,7 +130,7 @@ impl Round {
         self.members.insert(of.id, member);
     }
 
-    /// Whether others would wait for one that is never whole: it makes progress as badly alone, so that time is lost.
+    /// Whether others would wait for one that never fits: it makes progress as badly alone, so that time is lost.
     fn too_large(&self) -> bool {
         !self.protects && self.members.values().any(|of| of.need > self.room)
     }
@@ -228,7 +228,7 @@ impl Round {
         self.turn(now_s, "it is closest to having all that it needs")
     }
 
-    /// Begins the turn of whoever is to be whole.
+    /// Begins the turn of the next holder.
     pub fn turn(&mut self, now_s: f64, why: &str) -> Vec<WorkloadAction> {
         self.fill();
         let others = self.members.len().saturating_sub(1 + self.beside.len());

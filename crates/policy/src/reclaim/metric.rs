@@ -63,7 +63,7 @@ impl Metric {
         if !calm && value > usual + share * usual.abs() { Says::Worse } else { Says::Fine }
     }
 
-    /// Whether a file can have told of it.
+    /// Whether a file can hold it.
     pub(super) fn is_sound(&self) -> bool {
         self.calm.len() <= KEPT && self.calm.iter().all(|value| value.is_finite())
     }

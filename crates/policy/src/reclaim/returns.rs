@@ -2,7 +2,7 @@
 //!
 //! Memory that is new within a window is in its working set without having been used again, so it is left out. Working
 //! sets are concave in their window where the use is steady; where a look says otherwise, the use comes in bursts that
-//! this slice has not observed the whole of, and the concave envelope stands for them.
+//! this slice has not observed entirely, and the concave envelope stands for them.
 
 use std::collections::VecDeque;
 
@@ -18,13 +18,13 @@ use crate::saved::{Resume, is_past};
 
 /// Windows, in seconds: the upper edges of histograms.
 pub const WINDOWS: usize = AGE_EDGES_S.len() - 1;
-/// A slice that nobody told anything of for so many times its length is begun again, and a window that nobody told of for so
+/// A slice without readings for so many times its length is begun again, and a window without readings for so
 /// long is not known any more.
 const LONGEST: f64 = 20.0;
 /// Sizes are kept so often, seconds, for as long as the longest window.
 const SIZES_S: f64 = 5.0;
 
-/// By how much the working set of a window is larger than that of the next shorter one that was told in the same look. Looks
+/// By how much the working set of a window is larger than that of the next shorter one that is known from the same reading. Readings
 /// have errors of their own, so levels of different looks must not be compared.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Step {
@@ -44,10 +44,10 @@ struct Slice {
     back: PerKind<f64>,
 }
 
-/// What a slice told of one side.
+/// What a slice showed of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Returned {
-    /// Bytes a second that would be refaulted if all went that is older than each window; `None` = not known.
+    /// Bytes a second that would be refaulted if all were evicted that is older than each window; `None` = not known.
     pub back: [Option<f64>; WINDOWS],
     /// Bytes that were used within the longest window that is known, without what is new.
     pub used: f64,
@@ -68,7 +68,7 @@ pub struct Returns {
     /// Bytes of files that were evicted so far and did not come back.
     #[serde(skip)]
     gone: f64,
-    /// When each window was told of last, and its step.
+    /// When each window was last known, and its step.
     steps: PerKind<[Option<(f64, Step)>; WINDOWS]>,
 }
 
@@ -92,8 +92,8 @@ impl Returns {
         self.from_s
     }
 
-    /// Takes in a reading of the target, of whose files so many bytes went on request since the last. At the end of a slice of so
-    /// many seconds: what it told, and when it began.
+    /// Takes in a reading of the target, of whose files so many bytes were evicted on request since the last. At the end of a slice of so
+    /// many seconds: its result, and when it began.
     pub fn observe(
         &mut self,
         slice_s: f64,
@@ -107,7 +107,7 @@ impl Returns {
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
         self.note_size(target, evicted, now_s);
         self.add(&mut slice, target, now_s);
-        // Generations tell of idle ages once in half a minute or so: until then the slice goes on.
+        // Generations show idle ages once in half a minute or so: until then the slice goes on.
         let ends = now_s - slice.from_s >= slice_s - 0.05 && slice.is_known();
         let returned = ends.then(|| (self.close(&slice, slice_s, now_s), slice.from_s));
         self.slice = Some(if ends { begun() } else { slice });
@@ -115,7 +115,7 @@ impl Returns {
     }
 
     fn note_size(&mut self, target: &WorkloadState, evicted: f64, now_s: f64) {
-        // What is paged out is still counted; of files that were evicted nobody else tells, and those that are refaulted are not new.
+        // What is paged out is still counted; of files that were evicted nothing else reports, and those that are refaulted are not new.
         self.gone += evicted - target.refaults.file * PAGE_BYTES;
         let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
         // A clock that jumped makes all of them worthless.
@@ -129,7 +129,7 @@ impl Returns {
         target.resident + PerKind { anon: target.swapped, file: self.gone }
     }
 
-    /// Adds a look. What is not told of ages says nothing of them.
+    /// Adds a reading. What is not known of ages says nothing of them.
     fn add(&self, slice: &mut Slice, target: &WorkloadState, now_s: f64) {
         let size = self.size(target);
         let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);

@@ -1,6 +1,6 @@
 //! The idle age beyond which memory goes, found for each target and side from what would be refaulted.
 //!
-//! Time is cut into slices. Each tells how much would have been refaulted for every age ([`super::returns`]), and so the
+//! Time is cut into slices. Each shows how much would have been refaulted for every age ([`super::returns`]), and so the
 //! youngest age that would have cost no more than is allowed. What was refaulted corrects it. The age in use is a
 //! percentile of those of past slices, and no younger than the last one's (Lagar-Cavilla et al., ASPLOS'19).
 
@@ -63,7 +63,7 @@ impl Resume for Chosen {
 }
 
 impl Chosen {
-    /// Takes in what a slice told that ended now.
+    /// Takes in the result of a slice that ended now.
     pub(crate) fn add(
         &mut self,
         rule: &dyn ChoosesAge,

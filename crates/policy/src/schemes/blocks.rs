@@ -82,7 +82,7 @@ impl Blocks {
     /// At most `count` blocks of a candidate that may be tried now, as ranges clipped to it.
     ///
     /// Memory in use lies together, as a rule. So of every group of blocks one is tried first, anywhere in it. If what
-    /// went stays away, the rest of the group follows; if it comes back, the rest is tried last, and one at a time.
+    /// was evicted stays away, the rest of the group follows; if it comes back, the rest is tried last, and one at a time.
     pub(super) fn choose(&mut self, candidate: &Candidate, count: usize, now_s: f64, again_s: f64) -> Vec<(u64, u64)> {
         let (first, end) = (candidate.start / self.bytes, candidate.end.div_ceil(self.bytes));
         if count == 0 || first >= end {
@@ -148,7 +148,7 @@ impl Blocks {
         range
     }
 
-    /// So many pages of these blocks went.
+    /// So many pages of these blocks were evicted.
     pub(super) fn evicted(&mut self, now_s: f64, age_s: f64, blocks: &[(u32, u64, u32)]) {
         for (pid, at, pages) in blocks {
             if let Some(block) = self.known_at(*pid, *at) {

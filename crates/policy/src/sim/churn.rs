@@ -40,9 +40,9 @@ pub struct Stand {
 }
 
 impl Churn {
-    /// Runs a policy for so many hours, and tells how it stands at the end of each.
-    pub fn run(&self, policy: &mut WorkloadPolicy, hours: u32, mut tell: impl FnMut(u32, Stand)) {
-        (0..hours).for_each(|hour| tell(hour, self.hour(policy, hour)));
+    /// Runs a policy for so many hours, and reports its state at the end of each.
+    pub fn run(&self, policy: &mut WorkloadPolicy, hours: u32, mut report: impl FnMut(u32, Stand)) {
+        (0..hours).for_each(|hour| report(hour, self.hour(policy, hour)));
     }
 
     fn hour(&self, policy: &mut WorkloadPolicy, hour: u32) -> Stand {

@@ -61,7 +61,7 @@ pub(super) struct Misfortune {
     faults: InjectedFaults,
     random: Random,
     last: Option<Sensed>,
-    /// The result of actions, while nothing could be seen.
+    /// The result of actions, while nothing could be observed.
     done: Vec<Done>,
     reclaimed: Vec<Reclaimed>,
     /// Seconds by which the clock is off.

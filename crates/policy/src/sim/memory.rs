@@ -127,7 +127,7 @@ impl Memory {
         Taken { pages, cpu_s: if anon { float(taken) * self.out_s } else { 0.1 * float(taken) * self.out_s } }
     }
 
-    /// Brings back at most so many pages that are paged out, whole groups. Seconds that it takes: a disk is asked for many at
+    /// Brings back at most so many pages that are paged out, entire groups. Seconds that it takes: a disk is asked for many at
     /// once.
     pub(super) fn fetch(&mut self, load: &mut Load, pages: u64) -> f64 {
         let places: Vec<(usize, usize)> = places(load);

@@ -1,4 +1,4 @@
-//! What monitors see of a workload, with the errors that theirs have.
+//! What monitors report of a workload, with the errors that theirs have.
 
 use lowtide_model::cohort::{AgeBin, Estimate};
 use lowtide_model::kind::{Kind, PerKind};
@@ -48,7 +48,7 @@ pub(super) fn target(load: &Load, now_s: f64, monitors: &Monitors, random: &mut 
         for (bin, bytes) in bytes.iter().enumerate() {
             let min_s = f64::from(AGE_EDGES_S[bin]);
             let max_s = AGE_EDGES_S.get(bin + 1).map(|edge| f64::from(*edge));
-            // What is sampled is told with the error of a share of the sample, and adds up all the same.
+            // What is sampled has the error of a share of the sample, and adds up all the same.
             let size = match max_s {
                 Some(_) => noisy(*bytes, total, monitors.sample, random),
                 None => Estimate { bytes: left, ci95: 0.0 },
@@ -75,7 +75,7 @@ pub(super) fn target(load: &Load, now_s: f64, monitors: &Monitors, random: &mut 
     }
 }
 
-/// A share of so many pages, as a sample tells it.
+/// A share of so many pages, as a sample estimates it.
 fn noisy(bytes: f64, total: f64, sample: u32, random: &mut Random) -> Estimate {
     if sample == 0 || total <= 0.0 {
         return Estimate { bytes, ci95: 0.0 };

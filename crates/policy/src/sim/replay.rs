@@ -59,7 +59,7 @@ fn traces(episodes: &[Episode], tick_s: f64) -> Vec<Part> {
 /// A share of a side's memory, and how often it is used; `None` = not again.
 type Rhythm = (f64, Option<f64>);
 
-/// Memory that comes and goes as it was recorded, used in the rhythms that the histograms tell.
+/// Memory that comes and goes as it was recorded, used in the rhythms that the histograms show.
 fn regular(ages: &[AgeRow]) -> Option<Vec<Part>> {
     let curve = Curve::of(ages, &[], 1.0)?;
     debug_assert_eq!(curve.basis, Basis::Histograms);
@@ -156,7 +156,7 @@ const GROUPS: u32 = 8;
 fn part(kind: Kind, layer: &Layer, (share, every_s): Rhythm) -> Option<Part> {
     let all = pages(layer.bytes * share);
     let groups = all.min(GROUPS);
-    // In turn rather than at random: the histograms tell how long ago, and not by chance.
+    // In turn rather than at random: the histograms show how long ago, and not by chance.
     let uses = every_s.map_or(AccessPattern::Idle, AccessPattern::Sweep);
     let part = Part::new(kind, uses, all.checked_div(groups)?, groups);
     Some(Part { from_s: layer.from_s, until_s: layer.until_s, ..part })

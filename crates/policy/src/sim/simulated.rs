@@ -1,4 +1,4 @@
-//! The machine itself: its step, what it lets a policy see, and how it obeys.
+//! The machine itself: its step, what a policy observes of it, and how it obeys.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub struct Simulated {
     waited_s: Vec<f64>,
     /// Pages that were refaulted to each workload since the last turn.
     refaults: Vec<PerKind<u64>>,
-    /// Which workload a process id meant when it was last seen.
+    /// Which workload a process id meant when it was last observed.
     known: BTreeMap<u32, TargetId>,
     done: Vec<Done>,
     reclaimed: Vec<Reclaimed>,

@@ -11,7 +11,7 @@ use super::load::Load;
 
 /// Seconds after which a quarter of the sample is drawn again, as the monitor of a real machine does.
 const TURN_S: f64 = 45.0;
-/// Seconds between two readings for pages that came and went.
+/// Seconds between two readings for pages that were allocated and freed.
 const REFRESH_S: f64 = 5.0;
 
 /// Watches one workload.
