@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use lowtide_fleet::collect::Collector;
 use lowtide_fleet::generate::{self, FleetPlan};
-use lowtide_fleet::replay::{self, Named, OfFleet};
+use lowtide_fleet::replay::{Named, OfFleet};
 use lowtide_fleet::store::{self, Fleet, Reader};
 use lowtide_fleet::telemetry::{self, Batch, TelemetryRow, VERSION_KEY, columns};
 use lowtide_model::AGE_EDGES_S;
