@@ -37,7 +37,6 @@ const PARTS: u32 = 20;
 /// The configuration that only watches.
 const WATCHED: &str = "watch";
 
-/// Effect of paging out.
 #[derive(Debug, Clone, Copy)]
 struct Effect {
     /// Bytes evicted, mean over the second half of the run: at first nothing is old, and then it has to be found.

@@ -50,10 +50,8 @@ pub struct InstructionsArgs {
     known: Option<PathBuf>,
 }
 
-/// Instructions by name of the work.
 type Counts = BTreeMap<String, f64>;
 
-/// Counts, or prints what was counted.
 pub fn run(args: &InstructionsArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.count {
         let text: String = count(&args.tools)?.iter().map(|(what, n)| format!("{what},{n:.0}\n")).collect();
@@ -139,7 +137,6 @@ fn count(tools: &Tools) -> anyhow::Result<Counts> {
     Ok(counts)
 }
 
-/// CPU seconds in virtual time as instructions.
 fn instructions(cpu_s: f64) -> f64 {
     cpu_s * 1e9
 }

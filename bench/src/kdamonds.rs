@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 
-/// Between two readings.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// CPU seconds so far of each kdamond.
@@ -43,7 +42,6 @@ impl Kdamonds {
         }
     }
 
-    /// CPU seconds since the beginning.
     pub fn total_s(&self) -> f64 {
         self.readings.values().map(|(first, last)| last - first).sum()
     }

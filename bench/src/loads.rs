@@ -3,15 +3,14 @@
 //! adds its CPU time.
 
 use std::hint::black_box;
-use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
-use lowtide_kernel::sys::children_usage;
+use lowtide_kernel::sys::{Area, children_usage};
 
 /// `churn` maps so much at a time: 2,048 page faults, and page tables of its own.
-const CHUNK: NonZeroUsize = NonZeroUsize::new(8 << 20).expect("not zero");
+const CHUNK_PAGES: usize = 2048;
 
 /// Hashes for `rounds` rounds in registers alone.
 pub fn spin(rounds: u64) -> anyhow::Result<()> {
@@ -30,7 +29,7 @@ pub fn hash(rounds: u64) -> u64 {
 pub fn churn(rounds: u64) -> anyhow::Result<()> {
     let start = Instant::now();
     for _ in 0..rounds {
-        crate::sys::map_touch_unmap(CHUNK).context("mapping memory")?;
+        drop(Area::anonymous(CHUNK_PAGES, |_, page| page[0] = 1).context("mapping memory")?);
         let mut child = Command::new("/proc/self/exe");
         let status = child.arg("nothing").stdin(Stdio::null()).status().context("starting a process")?;
         anyhow::ensure!(status.success(), "the process failed: {status}");

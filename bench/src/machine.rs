@@ -29,7 +29,6 @@ impl Machine {
     }
 }
 
-/// Memory of this process.
 pub fn own_status() -> Option<proc::Status> {
     proc::status(&Kernel::default(), std::process::id()).ok()
 }

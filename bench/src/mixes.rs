@@ -27,7 +27,6 @@ pub struct MixesArgs {
     hours: u32,
 }
 
-/// Prints both.
 pub fn run(args: &MixesArgs) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = [("pause", Means::Pause), ("protect", Means::Protect)]
         .into_iter()

@@ -19,7 +19,7 @@ use lowtide_kernel::undo::Journal;
 
 use lowtide_model::PAGE;
 use lowtide_model::stats::quantile;
-use lowtide_model::units::{float, integer};
+use lowtide_model::units::{count, float};
 
 use crate::grid::{figure, table};
 
@@ -199,7 +199,7 @@ fn tried_regions(kernel: &Kernel) -> anyhow::Result<Vec<[u64; 4]>> {
 fn regions(args: &ReadsArgs, kernel: &Kernel, journal: &Journal) -> anyhow::Result<Vec<Row>> {
     let ram = system::ram(kernel)?;
     let (start, end) = ram.into_iter().max_by_key(|(start, end)| end - start).context("memory's ranges are hidden")?;
-    let count = integer(float(args.regions));
+    let count = count(args.regions);
     let apart = (end - start) / (count + 1) / PAGE * PAGE;
     let ranges = (0..count).map(|n| (start + n * apart, start + n * apart + PAGE)).collect();
     let damon = Damon::take(kernel, journal, 1)?;

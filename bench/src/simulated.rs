@@ -42,7 +42,6 @@ pub struct SimulatedArgs {
     days: u32,
 }
 
-/// Prints all three.
 pub fn run(args: &SimulatedArgs) -> anyhow::Result<()> {
     // First: its resident set must not include that of the others.
     growth(args.days);

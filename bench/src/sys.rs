@@ -1,13 +1,10 @@
 //! The one file with `unsafe`: system calls that neither std nor rustix wraps safely.
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::ptr::NonNull;
 
 use lowtide_model::units::float;
-use rustix::mm::{MapFlags, ProtFlags};
 
 /// A child that ended, and what its tree used (as far as the tree was waited for).
 #[derive(Debug, Clone, Copy)]
@@ -58,21 +55,6 @@ pub fn end_with_this(command: &mut Command) {
     unsafe { command.pre_exec(tie) };
 }
 
-/// Maps `bytes` of fresh memory, writes to each page of it, and unmaps it.
-pub fn map_touch_unmap(bytes: NonZeroUsize) -> io::Result<()> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes.get(), protection, flags) }?;
-    let first = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-    for offset in (0..bytes.get()).step_by(4096) {
-        // SAFETY: the offset lies inside the mapping, which is writable and known to nobody else.
-        unsafe { first.as_ptr().add(offset).write_volatile(1) };
-    }
-    // SAFETY: the mapping was made above, and nothing refers to it any more.
-    unsafe { rustix::mm::munmap(start, bytes.get()) }?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,10 +75,5 @@ mod tests {
         assert_eq!(ended.code, 3);
         assert!(ended.peak_rss_bytes > 100_000);
         assert!(collect(child.id()).is_err(), "it is gone");
-    }
-
-    #[test]
-    fn memory_is_mapped_and_unmapped() {
-        map_touch_unmap(NonZeroUsize::new(1 << 20).unwrap()).unwrap();
     }
 }

@@ -43,7 +43,6 @@ pub struct LoggedArea {
     pub backing: String,
 }
 
-/// The state at one moment.
 #[derive(Debug, Clone)]
 pub struct TruthLine {
     /// `CLOCK_MONOTONIC`, seconds.

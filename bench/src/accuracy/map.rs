@@ -23,7 +23,6 @@ pub struct MapScore {
     pub tenth: MapFound,
 }
 
-/// What the map found, percent.
 #[derive(Debug, Default, Serialize)]
 pub struct MapFound {
     /// Share of the truly hot bytes that lie in hot regions.

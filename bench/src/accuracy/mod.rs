@@ -6,6 +6,7 @@ mod print;
 mod steady;
 mod working_set;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,11 +51,6 @@ pub struct AccuracyArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Report<'a> {
-    accuracy: &'a [Row],
-}
-
-#[derive(Debug, Serialize)]
 struct Row {
     pattern: String,
     /// Why there are no figures.
@@ -92,7 +88,7 @@ pub fn run(args: &AccuracyArgs) -> anyhow::Result<()> {
         let skipped = result.as_ref().err().map(|error| format!("{error:#}"));
         rows.push(Row { pattern, skipped, figures: result.ok() });
     }
-    grid::print(args.json, &Report { accuracy: &rows }, || print::text(&rows))
+    grid::print(args.json, &BTreeMap::from([("accuracy", &rows)]), || print::text(&rows))
 }
 
 fn one(args: &AccuracyArgs, file: &Path, pattern: &str) -> anyhow::Result<Figures> {

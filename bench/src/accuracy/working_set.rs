@@ -35,7 +35,6 @@ pub struct WorkingSetScore {
     pub idle_estimate_bytes: Option<f64>,
 }
 
-/// An estimate and the truth of the same moment.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     /// Seconds since populating ended.

@@ -9,7 +9,7 @@ use lowtide_model::interval::Change;
 use lowtide_model::stats::quantile;
 use lowtide_model::units::{float, integer};
 use lowtide_record::Record;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::child::Running;
 use crate::fits;
@@ -71,8 +71,7 @@ struct Pair {
     watched: Took,
 }
 
-/// What one run took.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Took {
     /// As the program measured it.
     seconds: f64,
@@ -125,18 +124,12 @@ fn one(tools: &Tools, (name, load): (&'static str, &Load<'_>), count: u32, secon
     let (mut pairs, mut owns) = (Vec::new(), Vec::new());
     for number in 0..count {
         eprintln!("cost: {name}, pair {} of {count}", number + 1);
-        let mut pair = Pair { alone: Took::default(), watched: Took::default() };
         // Each goes first in turn: effects of the run before are the same for both.
-        for alone in [number % 2 == 0, number % 2 == 1] {
-            if alone {
-                pair.alone = run_alone(tools, load, rounds)?;
-            } else {
-                let own;
-                (pair.watched, own) = run_watched(tools, load, rounds)?;
-                owns.push(own);
-            }
-        }
-        pairs.push(pair);
+        let before = if number % 2 == 0 { Some(run_alone(tools, load, rounds)?) } else { None };
+        let (watched, own) = run_watched(tools, load, rounds)?;
+        let alone = before.map_or_else(|| run_alone(tools, load, rounds), Ok)?;
+        pairs.push(Pair { alone, watched });
+        owns.push(own);
     }
     Ok(row(name, rounds, pairs, &owns))
 }
@@ -189,15 +182,11 @@ fn timed(program: &Command) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn took(figures: &serde_json::Value) -> anyhow::Result<Took> {
-    let figure = |name: &str| figures[name].as_f64().with_context(|| format!("the program did not report {name}"));
-    Ok(Took { seconds: figure("seconds")?, cpu_s: figure("cpu_s")? })
-}
-
 fn run_alone(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<Took> {
     let dir = tools.folder()?;
     let command = timed(&load(rounds, dir.path())?)?;
-    took(&Running::start(command, dir.path())?.wait(LIMIT, || ())?.json()?)
+    let figures = Running::start(command, dir.path())?.wait(LIMIT, || ())?.json()?;
+    serde_json::from_value(figures).context("the program's figures")
 }
 
 fn run_watched(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<(Took, Own)> {
@@ -210,7 +199,7 @@ fn run_watched(tools: &Tools, load: &Load<'_>, rounds: u64) -> anyhow::Result<(T
         cpu_percent: 100.0 * end.monitor_cpu_s / end.runtime_s,
         peak_rss_bytes: end.own_peak_rss_bytes,
     };
-    Ok((took(&measured.program)?, own))
+    Ok((serde_json::from_value(measured.program).context("the program's figures")?, own))
 }
 
 pub fn text(pairs: &Pairs) -> String {

@@ -6,7 +6,7 @@ mod runs;
 mod series;
 
 use lowtide_model::random::{Random, mix};
-use lowtide_model::units::{float, integer};
+use lowtide_model::units::count;
 use rayon::prelude::*;
 
 use crate::grid::{NONE, table};
@@ -19,7 +19,6 @@ the estimate is hardly ever off by more than one. Means of runs that are not in 
 an error, and of three to ten runs too few meet the few slow ones: that is why nothing prints them.
 ";
 
-/// Numbers of runs, pairs or seconds.
 const LENGTHS: [usize; 6] = [3, 5, 10, 30, 60, 300];
 
 #[derive(Debug, clap::Args)]
@@ -76,8 +75,7 @@ impl CoverageArgs {
     /// Counts the simulated programs whose interval holds the truth.
     fn count(&self, name: &str, length: usize, one: impl Fn(&mut Random) -> Option<bool> + Sync) -> Held {
         // Each figure has random numbers of its own, whatever else is counted.
-        let start =
-            name.bytes().fold(mix(self.seed ^ integer(float(length))), |hash, byte| mix(hash ^ u64::from(byte)));
+        let start = name.bytes().fold(mix(self.seed ^ count(length)), |hash, byte| mix(hash ^ u64::from(byte)));
         (0..self.programs)
             .into_par_iter()
             .map(|program| Held::default().add(one(&mut Random::new(mix(start ^ u64::from(program))))))

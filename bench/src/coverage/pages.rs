@@ -10,7 +10,7 @@ use lowtide_model::cohort::{AgeBin, AgeRow, Cohort, Estimate, Found, Totals, Wal
 use lowtide_model::episode::{Episode, PageKey, PageKind};
 use lowtide_model::meta::Meta;
 use lowtide_model::random::{Random, mix};
-use lowtide_model::units::{float, integer};
+use lowtide_model::units::{count, float};
 use lowtide_model::usage::Usage;
 
 use super::{CoverageArgs, LENGTHS, Line};
@@ -133,7 +133,7 @@ fn working_set(uses: Use, length: usize) -> Option<(usize, f64)> {
 }
 
 fn seconds(length: usize) -> u64 {
-    integer(float(length))
+    count(length)
 }
 
 /// Seconds sampled for a budget, at most: more would take long.

@@ -7,6 +7,7 @@ mod print;
 mod psutil;
 mod subject;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lowtide_model::stats::{max, quantile};
@@ -58,7 +59,6 @@ impl Used {
     }
 }
 
-/// What a recorder found.
 #[derive(Debug, Default, Serialize)]
 struct Answer {
     /// Seconds it watched.
@@ -73,11 +73,6 @@ struct Answer {
     watched: Option<(f64, f64)>,
 }
 
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    peers: &'a [Row],
-}
-
 #[derive(Debug, Default, Serialize)]
 struct Row {
     pattern: String,
@@ -89,10 +84,8 @@ struct Row {
     truth_working_set_bytes: Option<f64>,
 }
 
-/// Watches this pattern.
 type Recorder = fn(&PeersArgs, &str) -> anyhow::Result<(Answer, Truth)>;
 
-/// All of them.
 const RECORDERS: [(&str, Recorder); 4] =
     [("GNU time", gnu_time::run), ("psutil, 1 Hz", psutil::run), ("damo", damo::run), ("lowtide", lowtide::run)];
 
@@ -106,7 +99,7 @@ pub fn run(args: &PeersArgs) -> anyhow::Result<()> {
             rows.push(row(pattern, recorder, fits::check(&file).and_then(|()| watch(args, pattern))));
         }
     }
-    grid::print(args.json, &Report { peers: &rows }, || print::text(&rows))
+    grid::print(args.json, &BTreeMap::from([("peers", &rows)]), || print::text(&rows))
 }
 
 fn row(pattern: &str, recorder: &'static str, result: anyhow::Result<(Answer, Truth)>) -> Row {

@@ -27,7 +27,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Advice, Signals};
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::PAGE;
-use lowtide_model::units::{Span, float, integer};
+use lowtide_model::units::{Span, count, float, integer};
 use serde::Serialize;
 
 use crate::grid;
@@ -200,7 +200,7 @@ impl Counter {
         let still = tree.stop(&self.journal)?;
         let before = TreePages::read(&self.kernel, &still.pids)?;
         let huge = before.huge(&self.kernel)?;
-        let huge_bytes = integer(float(huge.len())) * 512 * PAGE;
+        let huge_bytes = count(huge.len()) * 512 * PAGE;
         self.huge.extend(huge);
         self.evict(&still)?;
         let after = TreePages::read(&self.kernel, &still.pids)?;

@@ -7,7 +7,7 @@ use lowtide_kernel::pagemap::{Entry, FrameFile, PageMap, flag};
 use lowtide_kernel::proc;
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_model::PAGE;
-use lowtide_model::units::{float, integer};
+use lowtide_model::units::count;
 use serde::Serialize;
 
 /// Base pages in a huge page.
@@ -173,10 +173,6 @@ impl Evicted<'_> {
         touched.file_first_bytes[0] = PAGE * count(first.difference(reused).count());
         touched
     }
-}
-
-fn count(pages: usize) -> u64 {
-    integer(float(pages))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use lowtide_model::units;
 use rustix::fs::{Advice, fadvise};
 
 use crate::config::{AreaSpec, Backing, Mode};
@@ -13,7 +14,7 @@ use crate::rng::Rng;
 use crate::smaps::anon_huge_bytes;
 use crate::sys::{self, AreaMapping, Mapped};
 use crate::truth::{Stamp, TouchLedger, stamp_of};
-use crate::units::{HUGE_PAGE, PAGE, u64_of};
+use crate::units::{HUGE_PAGE, PAGE};
 
 /// Pages populated between two readings of the clock.
 const POPULATE_RUN: usize = 256;
@@ -34,13 +35,10 @@ pub struct PatternArea {
 /// `count` words, the first at `offset` and one every `stride` bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Touches {
-    /// Offset of the first, bytes.
     pub offset: usize,
-    /// How many.
     pub count: usize,
     /// Bytes from one to the next.
     pub stride: usize,
-    /// By loads or stores.
     pub mode: Mode,
 }
 
@@ -154,11 +152,11 @@ impl PatternArea {
                     if ledger.touch(at, now) {
                         store |= matches!(first, First::Store);
                         if let First::Fetch(file) = first {
-                            file.read_exact_at(&mut [0; 8], u64_of(at)).with_context(touching)?;
+                            file.read_exact_at(&mut [0; 8], units::count(at)).with_context(touching)?;
                         }
                     }
                     if store {
-                        map.store(at, u64_of(at) ^ u64::from(now));
+                        map.store(at, units::count(at) ^ u64::from(now));
                     } else {
                         map.load(at);
                     }
@@ -172,8 +170,8 @@ impl PatternArea {
                     // Only this page is counted, so stay within it.
                     let part = &mut buffer[..stride.min(PAGE - at % PAGE)];
                     let done = match mode {
-                        Mode::Read => file.read_exact_at(part, u64_of(at)),
-                        Mode::Write => file.write_all_at(part, u64_of(at)),
+                        Mode::Read => file.read_exact_at(part, units::count(at)),
+                        Mode::Write => file.write_all_at(part, units::count(at)),
                     };
                     done.with_context(touching)?;
                 }
@@ -190,7 +188,6 @@ impl PatternArea {
         }
     }
 
-    /// Its file.
     pub fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|f| f.0.as_path())
     }
@@ -210,7 +207,7 @@ fn write_out(spec: &AreaSpec, dir: &Path) -> anyhow::Result<(File, TempFile)> {
 }
 
 fn fill(mut file: &File, spec: &AreaSpec) -> io::Result<()> {
-    let mut rng = Rng::new(u64_of(spec.size.0));
+    let mut rng = Rng::new(units::count(spec.size.0));
     let mut page = [0; PAGE];
     // Page by page: file systems make folios as large as the writes are, and the kernel keeps some of its access marks per
     // folio.
@@ -224,7 +221,7 @@ fn fill(mut file: &File, spec: &AreaSpec) -> io::Result<()> {
         file.write_all(&page)?;
     }
     // A run that is stopped here must still be able to map all pages.
-    file.set_len(u64_of(spec.size.0))?;
+    file.set_len(units::count(spec.size.0))?;
     file.sync_data()?;
     fadvise(file, 0, None, Advice::Random)?;
     if !spec.populate {

@@ -5,16 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{ByteSize, Rate};
 
-/// A pattern file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawPattern {
-    /// Name of the pattern.
     pub name: String,
-    /// One line about it.
     #[serde(default)]
     pub description: String,
-    /// The memory.
     #[serde(default)]
     pub area: Vec<AreaSpec>,
     /// The phases, one after another.
@@ -22,7 +18,6 @@ pub struct RawPattern {
     pub phase: Vec<RawPhase>,
 }
 
-/// One area of memory.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AreaSpec {
@@ -30,7 +25,6 @@ pub struct AreaSpec {
     pub name: String,
     /// Length in bytes.
     pub size: ByteSize,
-    /// Kind of memory.
     #[serde(default)]
     pub backing: Backing,
     /// Whether every page is touched before the first phase.
@@ -38,7 +32,6 @@ pub struct AreaSpec {
     pub populate: bool,
 }
 
-/// Kinds of memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backing {
@@ -53,32 +46,25 @@ pub enum Backing {
     Read,
 }
 
-/// A stretch of time.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawPhase {
-    /// How long it lasts.
     pub seconds: f64,
-    /// The streams of touches during it.
     #[serde(default)]
     pub access: Vec<RawAccess>,
 }
 
-/// One stream of touches.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawAccess {
-    /// The name of the area touched.
     pub area: String,
     /// Keys of [`RawHot`]: which part of the area; all of it when left out.
     #[serde(default)]
     pub hot: toml::Table,
-    /// In which order.
     #[serde(default)]
     pub order: TouchOrder,
     /// The distance from one touch to the next, bytes.
     pub stride: Option<ByteSize>,
-    /// By loads or stores.
     #[serde(default)]
     pub mode: Mode,
     /// How often the hot set is swept.
@@ -96,14 +82,11 @@ pub enum TouchOrder {
     Random,
 }
 
-/// How memory is touched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// By loads.
     #[default]
     Read,
-    /// By stores.
     Write,
 }
 
@@ -117,7 +100,6 @@ pub struct RawHot {
     pub size: Option<ByteSize>,
     /// Number of scattered pieces.
     pub pieces: Option<usize>,
-    /// Length of each piece.
     pub piece_size: Option<ByteSize>,
     /// Share of pages in a random subset.
     pub random_share: Option<f64>,
@@ -129,9 +111,7 @@ pub struct RawHot {
     pub only_new: bool,
     /// How much of the prefix's end is touched.
     pub window: Option<ByteSize>,
-    /// How far a moving window moves.
     pub step: Option<ByteSize>,
-    /// How often it moves.
     pub every: Option<Span>,
     /// Whether it turns back at the ends rather than starting again.
     pub bounce: bool,

@@ -3,8 +3,10 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use lowtide_model::units::count;
+
 use crate::rng::Rng;
-use crate::units::{PAGE, u64_of, usize_of};
+use crate::units::{PAGE, usize_of};
 
 const SECOND: u128 = 1_000_000_000;
 
@@ -26,7 +28,6 @@ pub enum HotShape {
     Window {
         /// How far it moves.
         step: usize,
-        /// Its length.
         len: usize,
         /// How many positions it has.
         positions: usize,
@@ -40,7 +41,6 @@ pub enum HotShape {
 /// How much of a growing prefix is hot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grown {
-    /// All of it.
     All,
     /// Its last so many bytes.
     Last(usize),
@@ -55,11 +55,9 @@ pub enum HotSet {
     Pieces {
         /// First byte of the first one in the area.
         start: usize,
-        /// How many.
         count: usize,
         /// From the start of one to the start of the next.
         spacing: usize,
-        /// Length of each.
         len: usize,
     },
     /// These pages, by number and ascending.
@@ -103,7 +101,7 @@ impl HotShape {
 
 /// Length of a growing prefix, in complete pages.
 fn grown(per_second: usize, limit: usize, now: u64) -> usize {
-    let bytes = u128::from(u64_of(per_second)) * u128::from(now) / SECOND;
+    let bytes = u128::from(count(per_second)) * u128::from(now) / SECOND;
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(limit);
     bytes - bytes % PAGE
 }
@@ -119,7 +117,6 @@ fn position(moves: usize, positions: usize, bounce: bool) -> usize {
 }
 
 impl HotSet {
-    /// One contiguous range.
     pub fn range(start: usize, len: usize) -> Self {
         Self::Pieces { start, count: 1, spacing: len, len }
     }

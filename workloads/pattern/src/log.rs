@@ -7,40 +7,15 @@ use std::path::Path;
 use anyhow::Context as _;
 use lowtide_model::units::float;
 use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::area::PatternArea;
-use crate::config::Backing;
 use crate::pattern::Pattern;
 use crate::sys;
 use crate::truth::{AGES, Account, Ranges, WINDOWS, stamp_of};
 use crate::units::PAGE;
 
-/// The first line.
-#[derive(Serialize)]
-struct Header<'a> {
-    header: bool,
-    pid: u32,
-    name: &'a str,
-    description: &'a str,
-    page: usize,
-    areas: Vec<HeaderArea<'a>>,
-    /// This program's own tables: memory it touches besides the areas.
-    own: Vec<[usize; 2]>,
-    start_s: f64,
-}
-
-#[derive(Serialize)]
-struct HeaderArea<'a> {
-    name: &'a str,
-    start: usize,
-    end: usize,
-    backing: Backing,
-    granule_bytes: usize,
-    huge_bytes: usize,
-    path: Option<String>,
-}
-
-/// Any other line.
+/// A line after the header.
 #[derive(Serialize)]
 struct Line<'a> {
     t_s: f64,
@@ -70,12 +45,10 @@ fn windows<S: Serializer>(account: &&Account, serializer: S) -> Result<S::Ok, S:
     serializer.collect_map(WINDOWS.map(|w| (w, account.working_set(w))))
 }
 
-/// Nanoseconds as seconds.
 pub fn seconds(ns: u64) -> f64 {
     float(ns) / 1e9
 }
 
-/// The open log.
 #[derive(Debug)]
 pub struct TruthLog<W: Write> {
     out: BufWriter<W>,
@@ -113,16 +86,17 @@ impl<W: Write> TruthLog<W> {
 
     /// Writes the first line; others follow at regular times from `start` on.
     pub fn header(&mut self, pattern: &Pattern, areas: &[PatternArea], start: u64) -> anyhow::Result<()> {
-        let header = Header {
-            header: true,
-            pid: std::process::id(),
-            name: &pattern.name,
-            description: &pattern.description,
-            page: PAGE,
-            areas: areas.iter().map(header_area).collect(),
-            own: areas.iter().map(|a| a.ledger.own_memory()).collect(),
-            start_s: seconds(start),
-        };
+        // `own`: this program's own tables, memory it touches besides the areas.
+        let header = json!({
+            "header": true,
+            "pid": std::process::id(),
+            "name": pattern.name,
+            "description": pattern.description,
+            "page": PAGE,
+            "areas": areas.iter().map(area_header).collect::<Vec<_>>(),
+            "own": areas.iter().map(|a| a.ledger.own_memory()).collect::<Vec<_>>(),
+            "start_s": seconds(start),
+        });
         self.due = start + self.every;
         write_line(&mut self.out, &header)
     }
@@ -163,16 +137,16 @@ impl<W: Write> TruthLog<W> {
     }
 }
 
-fn header_area(area: &PatternArea) -> HeaderArea<'_> {
-    HeaderArea {
-        name: &area.spec.name,
-        start: area.start(),
-        end: area.start() + area.spec.size.0,
-        backing: area.spec.backing,
-        granule_bytes: area.ledger.granule(),
-        huge_bytes: area.huge_bytes,
-        path: area.path().map(|path| path.display().to_string()),
-    }
+fn area_header(area: &PatternArea) -> Value {
+    json!({
+        "name": area.spec.name,
+        "start": area.start(),
+        "end": area.start() + area.spec.size.0,
+        "backing": area.spec.backing,
+        "granule_bytes": area.ledger.granule(),
+        "huge_bytes": area.huge_bytes,
+        "path": area.path().map(|path| path.display().to_string()),
+    })
 }
 
 /// Writes and flushes one line, so that it survives if the program is killed.
@@ -188,7 +162,6 @@ fn write_line(out: &mut impl Write, line: &impl Serialize) -> anyhow::Result<()>
 mod tests {
     use super::*;
     use crate::truth::TouchLedger;
-    use serde_json::{Value, json};
 
     const SECOND_NS: u64 = 1_000_000_000;
 

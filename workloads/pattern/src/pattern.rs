@@ -11,39 +11,29 @@ const MAX_AREA: usize = 1 << 40;
 /// A pattern that can be run.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Its name.
     pub name: String,
-    /// One line about it.
     pub description: String,
-    /// The memory.
     pub areas: Vec<AreaSpec>,
     /// Never empty.
     pub phases: Vec<PatternPhase>,
 }
 
-/// A stretch of time.
 #[derive(Debug)]
 pub struct PatternPhase {
     /// How long it lasts, in nanoseconds.
     pub length_ns: u64,
-    /// The streams of touches.
     pub accesses: Vec<Access>,
 }
 
-/// One stream of touches.
 #[derive(Debug)]
 pub struct Access {
     /// Index of the area.
     pub area: usize,
-    /// Which part of it.
     pub shape: HotShape,
-    /// In which order.
     pub order: TouchOrder,
     /// Bytes from one touch to the next.
     pub stride: usize,
-    /// By loads or stores.
     pub mode: Mode,
-    /// How often.
     pub rate: Rate,
 }
 

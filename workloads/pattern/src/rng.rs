@@ -16,7 +16,6 @@ impl Rng {
         rng
     }
 
-    /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

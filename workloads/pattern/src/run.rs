@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 
+use lowtide_model::units::count;
 use serde::Serialize;
 
 use crate::area::{PatternArea, Touches};
@@ -11,10 +12,10 @@ use crate::hot::HotSet;
 use crate::log::{TruthLog, seconds};
 use crate::pattern::{Access, Pattern};
 use crate::rng::Rng;
-use crate::schedule::{Cursor, Ending, PhaseSpan, Timeline};
+use crate::schedule::{Cursor, Ending, PhaseSpan, timeline};
 use crate::sys;
 use crate::truth::stamp_of;
-use crate::units::{u64_of, usize_of};
+use crate::units::usize_of;
 
 /// Touches between two readings of the clock. All of them get the time at their beginning, so this bounds the error of
 /// the account: some microseconds, or some milliseconds when every touch waits for swap.
@@ -23,7 +24,6 @@ const CHUNK: usize = 256;
 /// An unpaced run that gets so far on its time line without one touch is given up as endless.
 const DRY_NS: u64 = 3_600_000_000_000;
 
-/// Result of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Stats {
     /// Sweeps of a hot set completed, over all streams.
@@ -34,18 +34,15 @@ pub struct Stats {
     pub seconds: f64,
     /// The furthest that any stream was behind its schedule.
     pub late_s: f64,
-    /// Time spent on touching.
     pub busy_s: f64,
 }
 
-/// A stream of touches under way.
 struct Stream<'p> {
     access: &'p Access,
     cursor: Cursor,
     rng: Rng,
 }
 
-/// A run under way.
 pub struct PatternRun<'p> {
     pattern: &'p Pattern,
     areas: Vec<PatternArea>,
@@ -96,7 +93,7 @@ impl<'p> PatternRun<'p> {
         if let Some(log) = &mut self.log {
             log.header(self.pattern, &self.areas, self.start)?;
         }
-        for span in Timeline::new(&self.pattern.phases, ending) {
+        for span in timeline(&self.pattern.phases, ending) {
             self.phase = span.phase;
             if self.work.is_none() {
                 self.paced(span)?
@@ -124,7 +121,6 @@ impl<'p> PatternRun<'p> {
         (0..).zip(accesses).map(|(n, access)| Stream { access, cursor: cursor(access), rng: Rng::new(n) }).collect()
     }
 
-    /// One phase by the clock.
     fn paced(&mut self, span: PhaseSpan) -> anyhow::Result<()> {
         let mut streams = self.streams();
         let begin = self.start + span.start;
@@ -218,11 +214,11 @@ impl<'p> PatternRun<'p> {
         let Access { stride, mode, order, .. } = *stream.access;
         let area = &mut self.areas[stream.access.area];
         let now = stamp_of(clock - self.epoch);
-        self.stats.touches += u64_of(touches.len());
+        self.stats.touches += count(touches.len());
         if order == TouchOrder::Sequential {
             return hot.runs(stride, touches, |offset, count| area.touch(Touches { offset, count, stride, mode }, now));
         }
-        let limit = u64_of(hot.touches(stride));
+        let limit = count(hot.touches(stride));
         for _ in touches {
             let (offset, _) = hot.locate(usize_of(stream.rng.below(limit)) * stride);
             area.touch(Touches { offset, count: 1, stride, mode }, now)?;

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
+use lowtide_model::units::count;
+
 use crate::pattern::PatternPhase;
-use crate::units::{Rate, u64_of};
+use crate::units::Rate;
 
 /// A pass is cut into slices at most this far apart, so that a large hot set is swept evenly rather than in bursts.
 const SLICE_NS: u64 = 20_000_000;
@@ -83,7 +85,7 @@ impl Cursor {
         match self.period_ns {
             None => self.done..(self.done + UNPACED_SLICE).min(touches),
             Some(_) => {
-                let end = u128::from(u64_of(touches)) * (u128::from(self.slice) + 1) / u128::from(self.slices);
+                let end = u128::from(count(touches)) * (u128::from(self.slice) + 1) / u128::from(self.slices);
                 self.done..usize::try_from(end).unwrap_or(touches).max(self.done)
             }
         }
@@ -111,7 +113,6 @@ impl Cursor {
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// With the last phase.
     Phases,
     /// After so many nanoseconds; the last phase is stretched to that, or what comes later is cut off.
     After(u64),
@@ -124,7 +125,6 @@ pub enum Ending {
 /// One phase's place on the time line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PhaseSpan {
-    /// Index of the phase.
     pub phase: usize,
     /// Nanoseconds from the start of the first phase.
     pub start: u64,
@@ -132,49 +132,25 @@ pub struct PhaseSpan {
     pub end: u64,
 }
 
-/// The phases along the time line of a run.
-#[derive(Debug)]
-pub struct Timeline<'a> {
-    phases: &'a [PatternPhase],
-    ending: Ending,
-    next: usize,
-    at: u64,
-}
-
-impl<'a> Timeline<'a> {
-    /// The time line of these phases under this rule.
-    pub fn new(phases: &'a [PatternPhase], ending: Ending) -> Self {
-        Timeline { phases, ending, next: 0, at: 0 }
-    }
-}
-
-impl Iterator for Timeline<'_> {
-    type Item = PhaseSpan;
-
-    fn next(&mut self) -> Option<PhaseSpan> {
-        let repeat = matches!(self.ending, Ending::Repeat(_));
-        let cut = match self.ending {
-            Ending::After(total) | Ending::Repeat(Some(total)) => total,
-            _ => u64::MAX,
-        };
-        if self.next == self.phases.len() && repeat {
-            self.next = 0;
-        }
-        let phase = self.phases.get(self.next)?;
-        if self.at >= cut {
-            return None;
-        }
-        let last = self.next + 1 == self.phases.len();
-        let end = match self.ending {
+/// The phases along the time line of a run with that ending.
+pub fn timeline(phases: &[PatternPhase], ending: Ending) -> impl Iterator<Item = PhaseSpan> {
+    let (rounds, cut) = match ending {
+        Ending::Repeat(total) => (usize::MAX, total.unwrap_or(u64::MAX)),
+        Ending::After(total) => (1, total),
+        Ending::Phases | Ending::Never => (1, u64::MAX),
+    };
+    let mut start = 0u64;
+    (0..rounds).flat_map(|_| phases.iter().enumerate()).map_while(move |(phase, of)| {
+        let last = phase + 1 == phases.len();
+        let end = match ending {
             Ending::After(total) if last => total,
             Ending::Never if last => u64::MAX,
-            _ => self.at.saturating_add(phase.length_ns).min(cut),
+            _ => start.saturating_add(of.length_ns).min(cut),
         };
-        let span = PhaseSpan { phase: self.next, start: self.at, end };
-        self.next += 1;
-        self.at = end;
-        Some(span)
-    }
+        let span = (start < cut).then_some(PhaseSpan { phase, start, end });
+        start = end;
+        span
+    })
 }
 
 #[cfg(test)]
@@ -266,7 +242,7 @@ mod tests {
     fn spans(ending: Ending, take: usize) -> Vec<(usize, u64, u64)> {
         let phase = |length_ns| PatternPhase { length_ns, accesses: Vec::new() };
         let phases = [phase(10), phase(20)];
-        Timeline::new(&phases, ending).take(take).map(|s| (s.phase, s.start, s.end)).collect()
+        timeline(&phases, ending).take(take).map(|s| (s.phase, s.start, s.end)).collect()
     }
 
     #[test]

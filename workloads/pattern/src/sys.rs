@@ -34,7 +34,6 @@ pub fn catch_stop_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether SIGTERM or SIGINT has come.
 pub fn stop_requested() -> bool {
     STOP.load(Ordering::Relaxed)
 }
@@ -118,7 +117,6 @@ impl AreaMapping {
         Ok(unsafe { msync(self.start.cast(), self.len, MsyncFlags::SYNC) }?)
     }
 
-    /// Address of the first byte.
     pub fn start(&self) -> usize {
         self.start.addr()
     }

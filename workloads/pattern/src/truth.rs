@@ -41,7 +41,6 @@ impl TouchLedger {
         self.shift = granule.trailing_zeros();
     }
 
-    /// Bytes per granule.
     pub fn granule(&self) -> usize {
         1 << self.shift
     }
@@ -94,7 +93,6 @@ impl Ranges {
 pub struct Account {
     cuts: [Stamp; AGES.len()],
     limit: usize,
-    /// Bytes ever touched.
     pub resident: usize,
     within: [usize; AGES.len()],
     /// Where the bytes touched within the last second are.

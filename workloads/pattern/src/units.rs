@@ -1,6 +1,6 @@
 //! Sizes, times and rates as a pattern file gives them.
 
-use lowtide_model::units::{Size, Span, float};
+use lowtide_model::units::{Size, Span, count, float};
 use serde::Deserialize;
 
 /// The kernel's base page: memory is counted in it, except for huge pages.
@@ -27,7 +27,6 @@ pub enum Rate {
 #[serde(try_from = "Written")]
 pub struct ByteSize(pub usize);
 
-/// A value of a pattern file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -69,16 +68,10 @@ pub fn usize_of(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// `usize` to `u64`: the same width wherever this program runs.
-pub fn u64_of(value: usize) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
-}
-
 fn parse_size(text: &str) -> Result<usize, String> {
     text.parse::<Size>().map(|size| usize_of(size.0)).map_err(|error| error.to_string())
 }
 
-/// A time as nanoseconds.
 pub fn nanoseconds(time: Span) -> u64 {
     u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -116,7 +109,7 @@ fn rate_of(passes_per_second: f64) -> Result<Rate, String> {
 
 /// A size with the largest unit that divides it.
 pub fn show_size(bytes: usize) -> String {
-    Size(u64_of(bytes)).to_string()
+    Size(count(bytes)).to_string()
 }
 
 #[cfg(test)]
