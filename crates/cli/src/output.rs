@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lowtide_engine::failure::{Failure, code};
-use lowtide_report::{Format, Look, ReportError};
+use lowtide_report::{Format, ReportError, Terminal};
 
 /// How and where results are printed.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ impl OutputArgs {
     /// If the output cannot be made or written. A pipe that its reader closed is no error.
     pub fn print(
         &self,
-        write: impl FnOnce(Format, Look, &mut dyn Write) -> Result<(), ReportError>,
+        write: impl FnOnce(Format, Terminal, &mut dyn Write) -> Result<(), ReportError>,
     ) -> anyhow::Result<()> {
         let format = if self.json { Format::Json } else { self.format };
         let Some(path) = &self.output else {
@@ -43,7 +43,7 @@ impl OutputArgs {
         };
         // In memory first: the file is replaced by a complete report or left as it was.
         let mut bytes = Vec::new();
-        write(format, Look::default(), &mut bytes).map_err(failure)?;
+        write(format, Terminal::default(), &mut bytes).map_err(failure)?;
         std::fs::write(path, bytes).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
     }
 }
@@ -84,14 +84,14 @@ impl<W: Write> Write for Pipe<W> {
 
 /// Width and colours of the standard output.
 #[must_use]
-pub fn terminal() -> Look {
-    let plain = Look::default();
+pub fn terminal() -> Terminal {
+    let plain = Terminal::default();
     let out = io::stdout();
     if !out.is_terminal() {
         return plain;
     }
     let width = rustix::termios::tcgetwinsize(&out).map_or(0, |size| usize::from(size.ws_col));
-    Look {
+    Terminal {
         // Longer lines are hard to read, however wide the terminal is.
         width: if width == 0 { plain.width } else { width.clamp(40, 120) },
         ansi: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use clap::{Parser, ValueEnum};
 use lowtide_model::meta::Meta;
 use lowtide_record::{Record, StoreError, Writer};
-use lowtide_report::{self, Format, Look, Options, ReportError, View};
+use lowtide_report::{self, Format, ReportError, ReportOptions, Terminal, View};
 use report_support::{Plan, make, meta};
 
 /// Records that several tests read: with a monitor, with only a cohort, without.
@@ -26,15 +26,20 @@ fn records() -> &'static [tempfile::TempDir; 3] {
     })
 }
 
-fn bytes(dir: &Path, view: View, format: Format, options: &Options) -> Result<Vec<u8>, ReportError> {
+fn view(name: &str) -> View {
+    View::named(name).unwrap()
+}
+
+fn bytes(dir: &Path, view: View, format: Format, options: &ReportOptions) -> Result<Vec<u8>, ReportError> {
     let mut out = Vec::new();
-    lowtide_report::write(&Record::open(dir).unwrap(), view, format, options, &mut out)?;
+    lowtide_report::write(&Record::open(dir).unwrap(), (view, format), options, &mut out)?;
     Ok(out)
 }
 
 fn text(record: usize, view: View) -> String {
     let text =
-        String::from_utf8(bytes(records()[record].path(), view, Format::Text, &Options::default()).unwrap()).unwrap();
+        String::from_utf8(bytes(records()[record].path(), view, Format::Text, &ReportOptions::default()).unwrap())
+            .unwrap();
     let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
     assert!(long.is_empty(), "fits 80 columns: {long:#?}");
     text
@@ -42,24 +47,28 @@ fn text(record: usize, view: View) -> String {
 
 #[test]
 fn texts_of_a_whole_record() {
-    insta::assert_snapshot!("summary", text(0, View::Summary));
-    insta::assert_snapshot!("timeline", text(0, View::Timeline));
-    insta::assert_snapshot!("workingset", text(0, View::Workingset));
-    insta::assert_snapshot!("ages", text(0, View::Ages));
-    insta::assert_snapshot!("heatmap", text(0, View::Heatmap));
-    insta::assert_snapshot!("regions", text(0, View::Regions));
-    insta::assert_snapshot!("breakdown", text(0, View::Breakdown));
-    insta::assert_snapshot!("cgroups", text(0, View::Cgroups));
+    insta::assert_snapshot!("summary", text(0, view("summary")));
+    insta::assert_snapshot!("timeline", text(0, view("timeline")));
+    insta::assert_snapshot!("workingset", text(0, view("workingset")));
+    insta::assert_snapshot!("ages", text(0, view("ages")));
+    insta::assert_snapshot!("heatmap", text(0, view("heatmap")));
+    insta::assert_snapshot!("regions", text(0, view("regions")));
+    insta::assert_snapshot!("breakdown", text(0, view("breakdown")));
+    insta::assert_snapshot!("cgroups", text(0, view("cgroups")));
 }
 
 #[test]
 fn texts_where_something_was_not_measured() {
-    insta::assert_snapshot!("heatmap_of_cohort", text(1, View::Heatmap));
-    insta::assert_snapshot!("summary_unmonitored", text(2, View::Summary));
-    for (view, what) in
-        [(View::Workingset, "working set"), (View::Ages, "idle ages"), (View::Heatmap, "map"), (View::Regions, "map")]
-    {
-        let error = bytes(records()[2].path(), view, Format::Text, &Options::default()).err().unwrap().to_string();
+    insta::assert_snapshot!("heatmap_of_cohort", text(1, view("heatmap")));
+    insta::assert_snapshot!("summary_unmonitored", text(2, view("summary")));
+    for (view, what) in [
+        (view("workingset"), "working set"),
+        (view("ages"), "idle ages"),
+        (view("heatmap"), "map"),
+        (view("regions"), "map"),
+    ] {
+        let error =
+            bytes(records()[2].path(), view, Format::Text, &ReportOptions::default()).err().unwrap().to_string();
         assert!(error.contains(what) && error.contains("CONFIG_DAMON_VADDR"), "{error}");
     }
 }
@@ -68,9 +77,9 @@ fn texts_where_something_was_not_measured() {
 fn every_view_in_every_format_it_has() {
     for view in View::value_variants() {
         for format in Format::value_variants() {
-            let drawn = !matches!(view, View::Summary | View::Regions | View::Cgroups);
+            let drawn = !["summary", "regions", "cgroups"].contains(&view.name);
             let possible = drawn || !matches!(format, Format::Svg | Format::Png);
-            match bytes(records()[0].path(), *view, *format, &Options::default()) {
+            match bytes(records()[0].path(), *view, *format, &ReportOptions::default()) {
                 Ok(out) => {
                     assert!(possible, "{view:?} as {format:?}");
                     check(*format, &out);
@@ -130,7 +139,7 @@ fn balanced(text: &str) {
 fn json_of_the_summary_is_summary_json() {
     let dir = records()[0].path();
     let printed: serde_json::Value =
-        serde_json::from_slice(&bytes(dir, View::Summary, Format::Json, &Options::default()).unwrap()).unwrap();
+        serde_json::from_slice(&bytes(dir, view("summary"), Format::Json, &ReportOptions::default()).unwrap()).unwrap();
     let written: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("summary.json")).unwrap()).unwrap();
     assert_eq!(printed, written);
     assert!(dir.join("report.html").exists());
@@ -139,29 +148,34 @@ fn json_of_the_summary_is_summary_json() {
 #[test]
 fn a_process_and_a_time_can_be_chosen() {
     let dir = records()[0].path();
-    let only = Options { pid: Some(4300), at_s: Some(60.0), ..Options::default() };
-    let csv = String::from_utf8(bytes(dir, View::Regions, Format::Csv, &only).unwrap()).unwrap();
+    let only = ReportOptions { pid: Some(4300), at_s: Some(60.0), ..ReportOptions::default() };
+    let csv = String::from_utf8(bytes(dir, view("regions"), Format::Csv, &only).unwrap()).unwrap();
     assert!(csv.lines().count() > 5 && csv.lines().skip(1).all(|line| line.starts_with("60.0,4300,")), "{csv}");
-    let map = String::from_utf8(bytes(dir, View::Heatmap, Format::Text, &only).unwrap()).unwrap();
+    let map = String::from_utf8(bytes(dir, view("heatmap"), Format::Text, &only).unwrap()).unwrap();
     assert!(map.contains("Process 4300") && !map.contains("Process 4211"));
-    let gone = bytes(dir, View::Heatmap, Format::Text, &Options { pid: Some(1), ..Options::default() });
+    let gone = bytes(dir, view("heatmap"), Format::Text, &ReportOptions { pid: Some(1), ..ReportOptions::default() });
     assert!(gone.err().unwrap().to_string().contains("process 1"));
 }
 
 #[test]
 fn damos_rule_has_views_formats_and_options_of_its_own() {
     let dir = records()[0].path();
-    let damo = || Options { rule: lowtide_report::Rule::Damo, ..Options::default() };
+    let damo = || ReportOptions { rule: lowtide_report::Convention::Damo, ..ReportOptions::default() };
     for format in [Format::Text, Format::Json, Format::Csv, Format::Html] {
-        for view in [View::Workingset, View::Heatmap] {
+        for view in [view("workingset"), view("heatmap")] {
             check(format, &bytes(dir, view, format, &damo()).unwrap());
         }
     }
     let chosen = lowtide_report::Choices { leave_out: Some(3), ..lowtide_report::Choices::default() };
     let wrong = [
-        (View::Workingset, Format::Csv, Options { damo: chosen, ..Options::default() }, "without --rule damo"),
-        (View::Summary, Format::Html, damo(), "summary is not taken"),
-        (View::Heatmap, Format::Png, damo(), "not drawn as png"),
+        (
+            view("workingset"),
+            Format::Csv,
+            ReportOptions { damo: chosen, ..ReportOptions::default() },
+            "without --rule damo",
+        ),
+        (view("summary"), Format::Html, damo(), "summary is not calculated"),
+        (view("heatmap"), Format::Png, damo(), "no drawing as png"),
     ];
     for (view, format, options, why) in wrong {
         match bytes(dir, view, format, &options) {
@@ -173,8 +187,14 @@ fn damos_rule_has_views_formats_and_options_of_its_own() {
 
 #[test]
 fn a_terminal_gets_colours() {
-    let look = Look { width: 100, ansi: true };
-    let out = bytes(records()[0].path(), View::Heatmap, Format::Text, &Options { look, ..Options::default() }).unwrap();
+    let terminal = Terminal { width: 100, ansi: true };
+    let out = bytes(
+        records()[0].path(),
+        view("heatmap"),
+        Format::Text,
+        &ReportOptions { terminal, ..ReportOptions::default() },
+    )
+    .unwrap();
     assert!(String::from_utf8(out).unwrap().contains("\x1b[48;5;"));
 }
 
@@ -193,14 +213,16 @@ fn hostile_names_stay_text() {
             .map(|row| lowtide_record::RegionRow { mapping: mapping.clone(), ..row }),
     );
     writer.close(&meta).unwrap();
-    let html = String::from_utf8(bytes(dir.path(), View::Summary, Format::Html, &Options::default()).unwrap()).unwrap();
+    let html = String::from_utf8(bytes(dir.path(), view("summary"), Format::Html, &ReportOptions::default()).unwrap())
+        .unwrap();
     for raw in ["<script", "<b>note", "<img"] {
         assert!(!html.contains(raw), "{raw}");
     }
-    for view in [View::Heatmap, View::Timeline] {
-        balanced(&String::from_utf8(bytes(dir.path(), view, Format::Svg, &Options::default()).unwrap()).unwrap());
+    for view in [view("heatmap"), view("timeline")] {
+        balanced(&String::from_utf8(bytes(dir.path(), view, Format::Svg, &ReportOptions::default()).unwrap()).unwrap());
     }
-    let text = String::from_utf8(bytes(dir.path(), View::Regions, Format::Text, &Options::default()).unwrap()).unwrap();
+    let text = String::from_utf8(bytes(dir.path(), view("regions"), Format::Text, &ReportOptions::default()).unwrap())
+        .unwrap();
     assert!(!text.contains('\u{7}'), "no control characters on a terminal");
 }
 
@@ -210,8 +232,8 @@ fn a_record_without_rows_is_told_not_drawn() {
     Writer::create(dir.path(), &Meta::default()).unwrap().close(&Meta::default()).unwrap();
     assert!(lowtide_report::conclude(dir.path()).unwrap().now);
     for view in View::value_variants() {
-        match bytes(dir.path(), *view, Format::Text, &Options::default()) {
-            Ok(_) => assert_eq!(*view, View::Summary),
+        match bytes(dir.path(), *view, Format::Text, &ReportOptions::default()) {
+            Ok(_) => assert_eq!(view.name, "summary"),
             Err(error) => assert!(matches!(error, ReportError::Missing { .. }), "{error}"),
         }
     }
@@ -225,7 +247,8 @@ fn a_live_record_is_shown_but_not_concluded() {
     report_support::record(&mut writer, plan);
     writer.flush().unwrap();
     assert!(matches!(lowtide_report::conclude(dir.path()), Err(ReportError::Store(StoreError::Live(_)))));
-    let text = String::from_utf8(bytes(dir.path(), View::Summary, Format::Text, &Options::default()).unwrap()).unwrap();
+    let text = String::from_utf8(bytes(dir.path(), view("summary"), Format::Text, &ReportOptions::default()).unwrap())
+        .unwrap();
     assert!(text.contains("still being made"), "{text}");
     assert!(!dir.path().join("summary.json").exists() && !dir.path().join("report.html").exists());
 }

@@ -2,23 +2,26 @@
 
 use std::io::{self, Write};
 
+use lowtide_model::kind::{Kind, PerKind};
+use lowtide_model::units::{float, integer};
 use serde::Serialize;
 
-use super::draw::axis::{Frame, MARKS, byte_ticks, time_ticks};
-use super::draw::{Anchor, Ink, Page, Scene};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, heading, key, px};
 use super::text::{Grid, bytes, figure};
-use super::{DRAWN, Entry, Missing, Report, View};
+use super::{DRAWN, Missing, Report, View};
 use lowtide_record::AgeRow;
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Ages,
+pub(super) const VIEW: View = View {
     name: "ages",
+    help: "Bytes by the time since they were last touched",
     title: "Idle ages",
     meaning: "All memory of the workload by the time since it was last touched: warm colours are in use, blue ones could go \
               with little harm. Of grey memory the age is not known: it was not watched for long enough, or not closely enough.",
     formats: DRAWN,
-    take: |source, _| {
-        let rows = source.ages();
+    damo: false,
+    optional: false,
+    make: |data, _| {
+        let rows = data.ages();
         if rows.is_empty() {
             return Err(Missing::Unmeasured("idle ages"));
         }
@@ -43,11 +46,10 @@ const UNKNOWN: usize = CLASSES.len();
 type Sizes = [f64; CLASSES.len() + 1];
 
 /// One tick.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 struct Tick {
     t_s: f64,
-    anon: Sizes,
-    file: Sizes,
+    sizes: PerKind<Sizes>,
 }
 
 /// The view.
@@ -61,7 +63,7 @@ fn ticks(rows: &[AgeRow]) -> Vec<Tick> {
     let same_tick = rows.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits());
     same_tick
         .map(|bins| {
-            let mut tick = Tick { t_s: bins[0].t_s, anon: Sizes::default(), file: Sizes::default() };
+            let mut tick = Tick { t_s: bins[0].t_s, sizes: PerKind::default() };
             for row in bins {
                 let bin = row.bin;
                 let class = CLASSES.iter().rposition(|(from, _, _)| bin.min_s >= *from).unwrap_or(0);
@@ -70,12 +72,15 @@ fn ticks(rows: &[AgeRow]) -> Vec<Tick> {
                     CLASSES.iter().rposition(|(from, _, _)| *from < max_s).unwrap_or(0)
                 });
                 let class = if class == last { class } else { UNKNOWN };
-                let side = if bin.anon { &mut tick.anon } else { &mut tick.file };
-                side[class] += bin.size.bytes;
+                tick.sizes[kind(bin.anon)][class] += bin.size.bytes;
             }
             tick
         })
         .collect()
+}
+
+fn kind(anon: bool) -> Kind {
+    if anon { Kind::Anon } else { Kind::File }
 }
 
 fn class(at: usize) -> (&'static str, Ink) {
@@ -84,12 +89,10 @@ fn class(at: usize) -> (&'static str, Ink) {
 
 impl Ages<'_> {
     /// Mean over the ticks.
-    fn mean(&self, side: fn(&Tick) -> &Sizes) -> Sizes {
+    fn mean(&self, kind: Kind) -> Sizes {
         let mut mean = Sizes::default();
-        #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-        let count = self.ticks.len().max(1) as f64;
         for tick in &self.ticks {
-            mean.iter_mut().zip(side(tick)).for_each(|(mean, bytes)| *mean += bytes / count);
+            mean.iter_mut().zip(tick.sizes[kind]).for_each(|(mean, bytes)| *mean += bytes / float(self.ticks.len()));
         }
         mean
     }
@@ -103,26 +106,11 @@ impl Ages<'_> {
         }
         ticks
     }
-
-    fn panel(scene: &mut Scene, frame: &Frame, ticks: &[Tick], side: fn(&Tick) -> &Sizes) {
-        let mut below: Vec<f64> = vec![0.0; ticks.len()];
-        for at in 0..=UNKNOWN {
-            let above: Vec<f64> = ticks.iter().zip(&below).map(|(tick, below)| below + side(tick)[at]).collect();
-            if above != below {
-                let edge =
-                    |values: &[f64]| ticks.iter().zip(values).map(|(t, v)| frame.at(t.t_s, *v)).collect::<Vec<_>>();
-                let mut outline = edge(&above);
-                outline.extend(edge(&below).into_iter().rev());
-                scene.area(outline, class(at).1, 1.0);
-            }
-            below = above;
-        }
-    }
 }
 
 impl Report for Ages<'_> {
     fn grids(&self) -> Vec<Grid> {
-        let (anon, file) = (self.mean(|tick| &tick.anon), self.mean(|tick| &tick.file));
+        let (anon, file) = (self.mean(Kind::Anon), self.mean(Kind::File));
         let total: f64 = anon.iter().chain(&file).sum();
         let mut grid =
             Grid::new("Time since last touched, mean over the run", &["", "anonymous", "file", "together", "share"]);
@@ -137,36 +125,32 @@ impl Report for Ages<'_> {
         vec![grid]
     }
 
-    fn scenes(&self, page: Page) -> Vec<Scene> {
-        let mut scene = Scene::new(page, "Memory by time since last touched, over time; anonymous above, file below.");
-        let ticks = self.thinned(if page == Page::Wide { 300 } else { 120 });
-        let end = ticks.last().map_or(1.0, |tick| tick.t_s);
-        let start = ticks.first().map_or(0.0, |tick| tick.t_s).min(end - 1e-3);
-        let highest = |side: fn(&Tick) -> &Sizes| ticks.iter().map(|t| side(t).iter().sum::<f64>()).fold(1.0, f64::max);
-        let max = [highest(|t| &t.anon), highest(|t| &t.file)].map(|max| max * 1.03);
-        // Both panels in the same scale, so that a byte is as high in each.
-        let scale = 300.0 / (max[0] + max[1]);
-        let mut top = 0.0;
-        // Not beside the bands: the ages of the end need not be those of the run.
-        let occurs = |at: &usize| ticks.iter().any(|tick| tick.anon[*at] + tick.file[*at] > 0.0);
-        let items: Vec<(Ink, &str)> = (0..=UNKNOWN).filter(occurs).map(|at| (class(at).1, class(at).0)).collect();
-        top += scene.key((2.0, 0.0), scene.width, &items);
-        for (name, side, max) in
-            [("Anonymous", (|tick| &tick.anon) as fn(&Tick) -> &Sizes, max[0]), ("File", |tick| &tick.file, max[1])]
-        {
-            scene.bold((0.0, top + 8.0), name, Ink::Text, Anchor::Start);
-            let frame = Frame::on(page, top + 22.0, (max * scale).max(44.0), (start, end), max);
-            let rules = byte_ticks(max, if frame.height > 90.0 { 4 } else { 2 });
-            frame.rules(&mut scene, &rules);
-            Self::panel(&mut scene, &frame, &ticks, side);
-            top = frame.bottom() + 14.0;
-            if name == "File" {
-                frame.marks(&mut scene, &time_ticks(end, if page == Page::Wide { 10 } else { 5 }));
-                top = frame.bottom() + MARKS;
+    fn figures(&self, page: Page) -> Vec<Figure<'_>> {
+        let ticks = self.thinned(page.of(300, 120));
+        let times: Vec<f64> = ticks.iter().map(|tick| tick.t_s).collect();
+        let (start, end) = (times.first().copied().unwrap_or(0.0), times.last().copied().unwrap_or(1.0));
+        let time = Axis::time(start.min(end - 1e-3), end, page.of(10, 5));
+        let total = |tick: &Tick, kind| tick.sizes[kind].iter().sum::<f64>();
+        let max = PerKind::from_fn(|kind| ticks.iter().map(|tick| total(tick, kind)).fold(1.0, f64::max) * 1.03);
+        // Both charts in the same scale, so that a byte is as high in each.
+        let height = max.map(|of| i32::try_from(integer(300.0 * of / max.total())).unwrap_or(0).max(44));
+        let label = "Memory by time since last touched, over time; anonymous above, file below.";
+        vec![Figure::new(page, px(136 + height.total()), label, move |area| {
+            let occurs = |at: &usize| ticks.iter().any(|tick| tick.sizes.map(|sizes| sizes[*at]).total() > 0.0);
+            let items: Vec<(Ink, &str)> = (0..=UNKNOWN).filter(occurs).map(|at| (class(at).1, class(at).0)).collect();
+            let mut rest = key(area, &items)?;
+            for (kind, name, bottom) in [(Kind::Anon, "Anonymous", 0), (Kind::File, "File", px(26))] {
+                let (own, below) = rest.split_vertically(px(36 + height[kind]) + bottom);
+                let bytes = Axis::bytes(max[kind], if height[kind] > 90 { 4 } else { 2 });
+                let layout = Layout { bottom, ..Layout::default() };
+                let own = heading(&own, name)?;
+                let mut plot = Plot::new(&own, [&time, &bytes], layout)?;
+                let layer = |at: usize| (class(at).1, ticks.iter().map(|tick| tick.sizes[kind][at]).collect());
+                plot.stacked(&times, &(0..=UNKNOWN).map(layer).collect::<Vec<_>>(), 1.0)?;
+                rest = below;
             }
-        }
-        scene.height = top;
-        vec![scene]
+            Ok(())
+        })]
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -184,7 +168,7 @@ impl Report for Ages<'_> {
             .iter()
             .map(|AgeRow { t_s, bin }| Bin {
                 t_s: *t_s,
-                kind: if bin.anon { "anon" } else { "file" },
+                kind: kind(bin.anon).name(),
                 min_s: bin.min_s,
                 max_s: bin.max_s,
                 bytes: bin.size.bytes,
@@ -200,7 +184,7 @@ impl Report for Ages<'_> {
         csv.write_record(["t_s", "kind", "min_s", "max_s", "bytes", "ci95_bytes"])?;
         for AgeRow { t_s, bin } in self.rows {
             let max_s = bin.max_s.map_or_else(String::new, |max| max.to_string());
-            let kind = if bin.anon { "anon" } else { "file" }.to_owned();
+            let kind = kind(bin.anon).name().to_owned();
             let figures = [bin.size.bytes, bin.size.ci95].map(|figure| figure.to_string());
             csv.write_record([t_s.to_string(), kind, bin.min_s.to_string(), max_s].into_iter().chain(figures))?;
         }
@@ -227,7 +211,7 @@ mod tests {
             row(130.0, 120.0, None, 16.0),
         ];
         let ticks = ticks(&rows);
-        assert_eq!(ticks[0].anon, [1.0, 6.0, 0.0, 0.0, 0.0, 0.0, 8.0]);
-        assert_eq!(ticks[1].anon, [0.0, 0.0, 0.0, 0.0, 0.0, 16.0, 0.0]);
+        assert_eq!(ticks[0].sizes.anon, [1.0, 6.0, 0.0, 0.0, 0.0, 0.0, 8.0]);
+        assert_eq!(ticks[1].sizes.anon, [0.0, 0.0, 0.0, 0.0, 0.0, 16.0, 0.0]);
     }
 }

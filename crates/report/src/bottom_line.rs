@@ -1,9 +1,10 @@
-//! The bottom line in words: the first thing that a reader sees, in the terminal, on the page and from `lowtide budget`.
+//! The bottom line in words, as the terminal, the page and `lowtide budget` show it first.
 
 use lowtide_model::bottom_line::{BottomLine, PhaseUse, Use};
 use lowtide_model::phase::PhaseKind;
-use lowtide_model::units::{human_bytes, human_seconds};
+use lowtide_model::units::{float, human_bytes, human_seconds};
 
+use super::summary::Tile;
 use super::text::{Grid, capital, whole_bytes};
 
 const MIB: u64 = 1 << 20;
@@ -42,13 +43,12 @@ fn range(of: &Use) -> String {
 }
 
 /// A size with its half-width in the same unit.
-#[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
 fn plus_minus(bytes: u64, half: u64) -> String {
     let text = whole_bytes(Some(bytes));
     let (figure, unit) = text.split_once(' ').unwrap_or((&text, ""));
     let in_unit = figure.parse::<f64>().ok().filter(|figure| *figure > 0.0 && bytes > 0);
     let Some(in_unit) = in_unit else { return format!("{text} ± {}", whole_bytes(Some(half))) };
-    let half = half as f64 * in_unit / bytes as f64;
+    let half = float(half) * in_unit / float(bytes);
     let digits = if half < 0.1 { 2 } else { usize::from(half < 10.0) };
     format!("{figure} ± {half:.digits$} {unit}")
 }
@@ -91,8 +91,7 @@ fn changes(of: &BottomLine) -> Option<String> {
     // Longer windows hold more: only what was read by the same one compares.
     let window_s = of.phases.iter().filter(known).filter_map(|of| of.used.window_s).min();
     let phases: Vec<&PhaseUse> = of.phases.iter().filter(known).filter(|of| of.used.window_s == window_s).collect();
-    #[expect(clippy::cast_precision_loss, reason = "sizes of memory")]
-    let sizes: Vec<f64> = phases.iter().filter_map(|of| of.used.used_bytes).map(|bytes| bytes as f64).collect();
+    let sizes: Vec<f64> = phases.iter().filter_map(|of| of.used.used_bytes).map(float).collect();
     let (most, least) =
         (sizes.iter().copied().fold(0.0, f64::max), sizes.iter().copied().fold(f64::INFINITY, f64::min));
     if sizes.len() < 2 || most <= DIFFERS * least {
@@ -113,42 +112,30 @@ pub fn sentences(of: &BottomLine) -> String {
     lines.chain(doubts).collect::<Vec<_>>().join(" ")
 }
 
-/// Its figures as tiles of a page: value, what it is, and what stands below.
-#[must_use]
-pub fn tiles(of: &BottomLine) -> Vec<(String, String, String)> {
-    let tile = |value: Option<String>, name: &str, under: String| value.map(|value| (value, name.to_owned(), under));
+/// Its figures as tiles of a page, without those that are not known.
+pub(super) fn tiles(of: &BottomLine) -> Vec<Tile> {
+    let used = &of.steady.used;
+    let basis = match of.basis.as_deref() {
+        Some("peak") => "the peak of this run",
+        Some("pages") => "from watched pages",
+        Some(_) => "from working sets",
+        None => "",
+    };
     let swap = of.swap_bytes.map_or_else(String::new, |swap| format!("with {} of swap", limit(swap)));
-    let half = of.steady.used.used_high_bytes.zip(of.steady.used.used_bytes);
-    let half = half.map_or_else(
-        || format!("{} readings", of.steady.used.readings),
-        |(high, used)| format!("± {}", whole_bytes(Some(high.saturating_sub(used)))),
-    );
-    let window = of.steady.used.window_s.map_or_else(String::new, |window_s| format!(" in any {window_s} s"));
-    [
-        tile(of.no_swap_bytes.map(limit), "to give without swap", of.basis.clone().map_or_else(String::new, from)),
-        tile(of.with_swap_bytes.map(limit), "to give with swap", swap),
-        tile(
-            of.steady.used.used_bytes.map(|bytes| half_or_range(&of.steady.used, bytes)),
-            &format!("used{window}"),
-            half,
-        ),
-        tile(of.peak_bytes.map(|_| whole_bytes(of.peak_bytes)), "peak of all memory", String::new()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-fn half_or_range(of: &Use, bytes: u64) -> String {
-    if of.used_high_bytes.is_some() { whole_bytes(Some(bytes)) } else { range(of) }
-}
-
-fn from(basis: String) -> String {
-    match basis.as_str() {
-        "peak" => "the peak of this run".to_owned(),
-        "pages" => "from watched pages".to_owned(),
-        _ => "from working sets".to_owned(),
-    }
+    let (figure, readings) = match used.used_high_bytes.zip(used.used_bytes) {
+        Some((high, bytes)) => {
+            (whole_bytes(used.used_bytes), format!("± {}", whole_bytes(Some(high.saturating_sub(bytes)))))
+        }
+        None => (range(used), format!("{} readings", used.readings)),
+    };
+    let window = used.window_s.map_or_else(String::new, |window_s| format!(" in any {window_s} s"));
+    let tiles = [
+        (of.no_swap_bytes.map(limit), "to give without swap".to_owned(), basis.to_owned()),
+        (of.with_swap_bytes.map(limit), "to give with swap".to_owned(), swap),
+        (used.used_bytes.map(|_| figure), format!("used{window}"), readings),
+        (of.peak_bytes.map(|peak| whole_bytes(Some(peak))), "peak of all memory".to_owned(), String::new()),
+    ];
+    tiles.into_iter().filter_map(|(value, name, under)| Some(Tile { value: value?, name, under })).collect()
 }
 
 /// The phases of the run.
@@ -207,7 +194,7 @@ mod tests {
             sentences(&line()),
             "Give it 1509 MiB (no swap) or 96 MiB (with 1413 MiB of swap, +0.4 % time). Steady state uses 50.0 ± 4.0 MiB (in any 10 s) of 507 MiB resident; start-up touches 507 MiB in 3.0 s."
         );
-        assert_eq!(tiles(&line())[0].0, "1509 MiB");
+        assert_eq!(tiles(&line())[0].value, "1509 MiB");
     }
 
     #[test]

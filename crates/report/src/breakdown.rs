@@ -5,22 +5,24 @@ use std::io::{self, Write};
 use lowtide_model::numa::{self, NodeSummary};
 use lowtide_model::stats;
 use lowtide_model::usage::Usage;
+use plotters::style::text_anchor::HPos;
 use serde::Serialize;
 
-use super::draw::axis::{Frame, MARKS, byte_ticks};
-use super::draw::{Anchor, Ink, Page, Scene, shorten};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, aligned, px, shorten};
 use super::text::{Grid, bytes, whole_bytes};
-use super::{DRAWN, Entry, Missing, Report, View};
+use super::{DRAWN, Missing, Report, View, pretty};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Breakdown,
+pub(super) const VIEW: View = View {
     name: "breakdown",
+    help: "Peak and average by type of memory",
     title: "Memory by type",
     meaning: "What the memory was: bars are averages, ticks at their right mark the peaks. Heap, file and other are the \
               three parts that budgets are made of; peaks of parts need not fall together.",
     formats: DRAWN,
-    take: |source, _| {
-        let view = Breakdown { nodes: numa::summarise(&source.nodes()), ..Breakdown::of(source.ticks()) };
+    damo: false,
+    optional: false,
+    make: |data, _| {
+        let view = Breakdown { nodes: numa::summarise(&data.record.rows()), ..Breakdown::of(data.ticks()) };
         if view.types.is_empty() {
             return Err(Missing::Other(
                 "this record has no memory figures: no tick was written before it ended".to_owned(),
@@ -118,41 +120,45 @@ impl Report for Breakdown {
         grids
     }
 
-    fn scenes(&self, page: Page) -> Vec<Scene> {
-        let mut scene = Scene::new(page, "Average and peak of each type of memory as bars.");
-        let (names, figures) = if page == Page::Wide { (160.0, 150.0) } else { (112.0, 64.0) };
-        let (row, top) = (24.0, 4.0);
-        let max = self.types.iter().map(|kind| kind.peak_bytes).fold(1.0, f64::max) * 1.03;
-        #[expect(clippy::cast_precision_loss, reason = "ten types")]
-        let height = row * self.types.len() as f64;
-        let width = scene.width - names - figures;
-        let frame = Frame { left: names, top, width, height, x: (0.0, max), y: (0.0, 1.0) };
-        let ticks = byte_ticks(max, if page == Page::Wide { 5 } else { 2 });
-        for (value, _) in &ticks {
-            let (x, _) = frame.at(*value, 0.0);
-            scene.line(vec![(x, top), (x, frame.bottom())], if *value > 0.0 { Ink::Grid } else { Ink::Axis }, 1.0);
-        }
-        frame.marks(&mut scene, &ticks);
-        for (kind, at) in self.types.iter().zip(0u32..) {
-            let y = top + row * (f64::from(at) + 0.5);
-            scene.text((names - 10.0, y), shorten(kind.name, names - 12.0), Ink::Text, Anchor::End);
-            let (average, peak) = (frame.at(kind.avg_bytes, 0.0).0, frame.at(kind.peak_bytes, 0.0).0);
-            scene.rect((names, y - 3.0), (peak - names, 6.0), kind.ink, 0.35);
-            scene.rect((names, y - 7.0), (average - names, 14.0), kind.ink, 1.0);
-            scene.line(vec![(peak, y - 7.0), (peak, y + 7.0)], Ink::Resident, 2.0);
-            let text = match page {
-                Page::Wide => format!("{}, peak {}", bytes(Some(kind.avg_bytes)), bytes(Some(kind.peak_bytes))),
-                Page::Narrow => bytes(Some(kind.peak_bytes)),
-            };
-            scene.text((scene.width, y), text, Ink::Muted, Anchor::End);
-        }
-        scene.height = frame.bottom() + MARKS;
-        vec![scene]
+    fn figures(&self, page: Page) -> Vec<Figure<'_>> {
+        let max = self.types.iter().map(|row| row.peak_bytes).fold(1.0, f64::max) * 1.03;
+        // One row to a type, counted downwards.
+        let rows = || self.types.iter().scan(0.5, |next, row| Some((-std::mem::replace(next, *next + 1.0), row)));
+        let names = rows().map(|(at, row)| (at, shorten(row.name, page.of(24, 18))));
+        let height = i32::try_from(self.types.len()).unwrap_or(0);
+        let (x, y) = (Axis::bytes(max, page.of(5, 2)), Axis::new(-f64::from(height), 0.0, names));
+        let layout = Layout {
+            left: page.of(px(160), px(124)),
+            right: page.of(px(160), px(70)),
+            upright: true,
+            ..Layout::default()
+        };
+        vec![Figure::new(
+            page,
+            px(24) * height + px(34),
+            "Average and peak of each type of memory as bars.",
+            move |area| {
+                let mut plot = Plot::new(area, [&x, &y], layout)?;
+                for (at, row) in rows() {
+                    let bar = |bytes: f64, half: f64| {
+                        vec![(0.0, at - half), (bytes, at - half), (bytes, at + half), (0.0, at + half)]
+                    };
+                    plot.polygon(bar(row.peak_bytes, 0.13), row.ink, 0.35)?;
+                    plot.polygon(bar(row.avg_bytes, 0.3), row.ink, 1.0)?;
+                    plot.line(vec![(row.peak_bytes, at - 0.3), (row.peak_bytes, at + 0.3)], Ink::Resident, 8)?;
+                    let text = match page {
+                        Page::Wide => format!("{}, peak {}", bytes(Some(row.avg_bytes)), bytes(Some(row.peak_bytes))),
+                        Page::Narrow => bytes(Some(row.peak_bytes)),
+                    };
+                    plot.text(&text, &aligned(Ink::Muted, HPos::Right), (max, at), (layout.right, 0))?;
+                }
+                Ok(())
+            },
+        )]
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self)?;
-        writeln!(out)
+        pretty(self, out)
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -6,18 +6,21 @@ use std::io::{self, Write};
 use lowtide_model::WINDOWS_S;
 use serde::Serialize;
 
+use super::data::RecordData;
 use super::text::{Grid, bytes, printable};
-use super::{Entry, Missing, Report, Source, TABLES, View};
+use super::{Missing, Report, TABLES, View, pretty};
 use lowtide_record::CgroupRow;
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Cgroups,
+pub(super) const VIEW: View = View {
     name: "cgroups",
+    help: "Which cgroups use their memory",
     title: "Cgroups",
     meaning: "Memory of each cgroup with what is below it, and how much of it was used within a time, on average; the \
               largest first. Promoted is what was idle at one look and used by the next.",
     formats: TABLES,
-    take: |source, _| Ok(Box::new(Cgroups::of(source)?)),
+    damo: false,
+    optional: true,
+    make: |data, _| Ok(Box::new(Cgroups::of(data)?)),
 };
 
 /// Rows of a table meant for eyes.
@@ -80,8 +83,8 @@ fn averages(rows: &[CgroupRow]) -> Vec<Average> {
 }
 
 impl Cgroups {
-    fn of(source: &Source) -> Result<Self, Missing> {
-        let cgroups = averages(&source.record().rows());
+    fn of(data: &RecordData) -> Result<Self, Missing> {
+        let cgroups = averages(&data.record.rows());
         if cgroups.is_empty() {
             let why = "this record has no use by cgroup: that takes --monitor mglru, and --cgroup or --system";
             return Err(Missing::Other(why.to_owned()));
@@ -125,8 +128,7 @@ impl Report for Cgroups {
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self)?;
-        writeln!(out)
+        pretty(self, out)
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -2,26 +2,33 @@
 
 use std::io::{self, Write};
 
-use lowtide_model::curve::{Basis, Curve, MeasuredCosts, Point, RefaultCosts};
+use lowtide_model::curve::{Band, Basis, Curve, MeasuredCosts, RefaultCosts};
 use lowtide_model::kind::Kind;
 use lowtide_model::units::{Span, human_bytes};
+use plotters::style::text_anchor::HPos;
 use serde::Serialize;
 
-use super::draw::axis::{Frame, MARKS, Tick, byte_ticks, count_ticks};
-use super::draw::{Anchor, Ink, Page, Scene};
+use super::draw::axis::short_count;
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, aligned, heading, key, px};
 use super::text::{Grid, bytes, figure};
-use super::{DRAWN, Entry, Missing, Report, View};
+use super::{DRAWN, Missing, Report, View};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Curve,
+pub(super) const VIEW: View = View {
     name: "curve",
+    help: "What less memory would cost",
     title: "Tide curve",
     meaning: "What less memory would cost: whatever was idle for so long is gone, and what is used again has to come back, \
               each page at the price of a refault. The band is the 95 % interval of watched pages, or the bounds that histograms leave.",
     formats: DRAWN,
-    take: |source, _| {
-        let curve = source.curve().ok_or(Missing::Unmeasured("tide curve"))?;
-        Ok(Box::new(CurveView { curve, costs: source.costs(), measured: source.meta().refault_costs }))
+    damo: false,
+    optional: false,
+    make: |data, _| {
+        let curve = data.curve().ok_or(Missing::Unmeasured("tide curve"))?;
+        Ok(Box::new(CurveView {
+            curve,
+            costs: data.meta().refault_costs.or_usual(),
+            measured: data.meta().refault_costs,
+        }))
     },
 };
 
@@ -65,70 +72,54 @@ impl CurveView<'_> {
         100.0 * highest.clamp(0.005, DRAWN_SLOWDOWN) * 1.05
     }
 
-    fn slowdowns(&self, page: Page) -> Scene {
-        let mut scene = Scene::new(page, "Slowdown in percent by the memory that is kept, with its interval.");
-        let total = self.total().max(1.0);
-        let highest = self.highest();
-        let frame = Frame::on(page, 24.0, 230.0, (0.0, total * 1.02), highest);
-        scene.bold((0.0, 8.0), "Slowdown by memory kept", Ink::Text, Anchor::Start);
-        let rules: Vec<Tick> = count_ticks(highest, 5).into_iter().map(|(at, label)| (at, label + " %")).collect();
-        frame.rules(&mut scene, &rules);
-        frame.marks(&mut scene, &byte_ticks(total, if page == Page::Wide { 8 } else { 3 }));
-        // From all that there is, which costs nothing, to what the shortest age keeps.
-        let ascending = || self.curve.points.iter().rev();
-        let edge = |end: fn(&Point, &RefaultCosts) -> f64| {
-            let points = ascending().map(|point| frame.at(point.kept, 100.0 * end(point, &self.costs)));
-            [frame.at(total, 0.0)].into_iter().chain(points).collect::<Vec<_>>()
-        };
-        let mut band = edge(|point, costs| point.slowdown(costs).high);
-        band.extend(edge(|point, costs| point.slowdown(costs).low).into_iter().rev());
-        scene.area(band, Ink::Need, 0.16);
-        scene.line(edge(|point, costs| point.slowdown(costs).at), Ink::Need, 2.5);
-        let mut free_x = f64::INFINITY;
-        for point in ascending() {
-            let (x, y) = frame.at(point.kept, 100.0 * point.slowdown(&self.costs).at);
-            scene.rect((x - 3.0, y - 3.0), (6.0, 6.0), Ink::Need, 1.0);
-            let label = age(point.age_s);
-            let half = super::draw::text_width(&label) / 2.0;
-            if x + half < free_x - 4.0 {
-                let above = y - 12.0 > frame.top;
-                scene.text((x, if above { y - 12.0 } else { y + 14.0 }), label, Ink::Muted, Anchor::Middle);
-                free_x = x - half;
+    fn slowdowns(&self, page: Page) -> Figure<'_> {
+        let (total, highest) = (self.total().max(1.0), self.highest());
+        let x = Axis::new(0.0, total * 1.02, Axis::bytes(total, page.of(8, 3)).ticks);
+        let y = Axis::numbers(0.0, highest, 5, |percent| short_count(percent) + " %");
+        let x_name = "memory kept, mean; labels: evicted once idle for";
+        let layout = Layout { bottom: px(46), x_name, ..Layout::default() };
+        let label = "Slowdown in percent by the memory that is kept, with its interval.";
+        Figure::new(page, px(310), label, move |area| {
+            let rest = heading(area, "Slowdown by memory kept")?;
+            let mut plot = Plot::new(&rest, [&x, &y], layout)?;
+            // From all that there is, which costs nothing, to what the shortest age keeps.
+            let ascending = || self.curve.points.iter().rev();
+            let edge = |end: fn(&Band) -> f64| {
+                let points = ascending().map(|point| (point.kept, 100.0 * end(&point.slowdown(&self.costs))));
+                [(total, 0.0)].into_iter().chain(points).collect::<Vec<_>>()
+            };
+            plot.band(edge(|slowdown| slowdown.high), edge(|slowdown| slowdown.low), (Ink::Need, 0.16))?;
+            plot.line(edge(|slowdown| slowdown.at), Ink::Need, 10)?;
+            let mut free = f64::INFINITY;
+            for (point, (kept, percent)) in ascending().zip(edge(|slowdown| slowdown.at).into_iter().skip(1)) {
+                plot.dots([(kept, percent)], Ink::Need, px(3))?;
+                let room = total * page.of(0.05, 0.13);
+                if kept < free {
+                    let down = if percent < 0.9 * highest { px(-12) } else { px(14) };
+                    plot.text(&age(point.age_s), &aligned(Ink::Muted, HPos::Center), (kept, percent), (0, down))?;
+                    free = kept - room;
+                }
             }
-        }
-        let (x, y) = (frame.left + frame.width / 2.0, frame.bottom() + MARKS + 10.0);
-        scene.text((x, y), "memory kept, mean; labels: evicted once idle for", Ink::Muted, Anchor::Middle);
-        scene.height = y + 12.0;
-        scene
+            Ok(())
+        })
     }
 
-    fn gone(&self, page: Page) -> Scene {
-        let mut scene = Scene::new(page, "Memory that would be gone, by the idle age at which it goes.");
-        scene.bold((0.0, 8.0), "Gone by idle age", Ink::Text, Anchor::Start);
-        let top = 16.0 + scene.key((0.0, 16.0), scene.width, &[(Ink::Anon, "anonymous"), (Ink::File, "file")]);
-        let (Some(first), Some(last)) = (self.curve.points.first(), self.curve.points.last()) else { return scene };
-        let most = self.curve.points.iter().map(|point| point.gone().at).fold(1.0, f64::max) * 1.05;
-        let place = |age_s: f64| age_s.max(1e-3).ln();
-        let range = (place(first.age_s), place(last.age_s).max(place(first.age_s) + 1e-3));
-        let frame = Frame::on(page, top + 4.0, 130.0, range, most);
-        frame.rules(&mut scene, &byte_ticks(most, 4));
-        let marks = self.curve.points.iter().map(|point| (place(point.age_s), age(point.age_s)));
-        let step = if page == Page::Wide { 1 } else { 3 };
-        frame.marks(&mut scene, &marks.step_by(step).collect::<Vec<Tick>>());
-        let mut below: Vec<f64> = vec![0.0; self.curve.points.len()];
-        for (kind, ink) in [(Kind::File, Ink::File), (Kind::Anon, Ink::Anon)] {
-            let above: Vec<f64> =
-                self.curve.points.iter().zip(&below).map(|(point, below)| below + point.cold[kind].at).collect();
-            let edge = |values: &[f64]| -> Vec<_> {
-                self.curve.points.iter().zip(values).map(|(point, y)| frame.at(place(point.age_s), *y)).collect()
-            };
-            let mut outline = edge(&above);
-            outline.extend(edge(&below).into_iter().rev());
-            scene.area(outline, ink, 1.0);
-            below = above;
-        }
-        scene.height = frame.bottom() + MARKS + 6.0;
-        scene
+    fn gone(&self, page: Page) -> Figure<'_> {
+        let points = &self.curve.points;
+        let most = points.iter().map(|point| point.gone().at).fold(1.0, f64::max) * 1.05;
+        let places: Vec<f64> = points.iter().map(|point| point.age_s.max(1e-3).ln()).collect();
+        let marks = places.iter().zip(points).map(|(at, point)| (*at, age(point.age_s))).step_by(page.of(1, 3));
+        let (first, last) = (places.first().copied().unwrap_or(0.0), places.last().copied().unwrap_or(0.0));
+        let (x, y) = (Axis::new(first, last, marks), Axis::bytes(most, 4));
+        Figure::new(page, px(222), "Memory that would be gone, by the idle age at which it goes.", move |area| {
+            let rest = key(&heading(area, "Gone by idle age")?, &[(Ink::Anon, "anonymous"), (Ink::File, "file")])?;
+            let layer = |kind: Kind| points.iter().map(|point| point.cold[kind].at).collect();
+            Plot::new(&rest, [&x, &y], Layout::default())?.stacked(
+                &places,
+                &[(Ink::File, layer(Kind::File)), (Ink::Anon, layer(Kind::Anon))],
+                1.0,
+            )
+        })
     }
 }
 
@@ -183,7 +174,7 @@ impl Report for CurveView<'_> {
         vec![memory, time, within]
     }
 
-    fn scenes(&self, page: Page) -> Vec<Scene> {
+    fn figures(&self, page: Page) -> Vec<Figure<'_>> {
         vec![self.slowdowns(page), self.gone(page)]
     }
 
@@ -194,7 +185,7 @@ impl Report for CurveView<'_> {
             costs_measured: MeasuredCosts,
             #[serde(flatten)]
             curve: &'a Curve,
-            slowdown: Vec<lowtide_model::curve::Band>,
+            slowdown: Vec<Band>,
         }
         let slowdown = self.curve.points.iter().map(|point| point.slowdown(&self.costs)).collect();
         let json = Json { costs: self.costs, costs_measured: self.measured, curve: self.curve, slowdown };
@@ -233,7 +224,7 @@ impl Report for CurveView<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lowtide_model::curve::Band;
+    use lowtide_model::curve::Point;
 
     fn view(curve: &Curve) -> CurveView<'_> {
         CurveView { curve, costs: RefaultCosts { swap_s: 10e-6, disk_s: 100e-6 }, measured: MeasuredCosts::default() }
@@ -267,8 +258,9 @@ mod tests {
         let view = view(&curve);
         assert!(view.grids()[..2].iter().all(|grid| grid.rows.len() == 3));
         for page in [Page::Wide, Page::Narrow] {
-            let scenes = view.scenes(page);
-            assert!(scenes.iter().all(|scene| scene.height > 100.0 && !scene.shapes.is_empty()));
+            for figure in view.figures(page) {
+                assert!(crate::draw::svg_element(&figure).unwrap().contains("<poly"));
+            }
         }
         let mut csv = Vec::new();
         view.csv(&mut csv).unwrap();

@@ -1,8 +1,8 @@
 //! The page of a comparison: per metric the differences with their intervals, drawn, and the tables below.
 
 use super::ReportError;
-use super::draw::{Anchor, Ink, Page, Scene, shorten};
-use super::sheet::{self, Drawn};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, key, line_ink, px, shorten};
+use super::page::{self, Section};
 use super::text::Grid;
 use super::together::{self, Line};
 
@@ -47,85 +47,69 @@ pub struct Chapter {
 /// If a drawing fails.
 pub fn page(title: &str, ran: &str, chapters: &[Chapter]) -> Result<String, ReportError> {
     let drawn = |chapter: &Chapter| {
-        let draw = |page| {
-            let marks = (!chapter.marks.is_empty()).then(|| scene(page, &chapter.title, &chapter.marks));
-            marks.or_else(|| (!chapter.lines.is_empty()).then(|| together::scene(page, &chapter.title, &chapter.lines)))
-        };
-        Drawn::new(&chapter.title, &chapter.meaning, chapter.grids.clone(), draw)
+        Section::chapter(&chapter.title, &chapter.meaning, chapter.grids.clone(), |page| {
+            if !chapter.marks.is_empty() {
+                return Some(figure(page, &chapter.title, &chapter.marks));
+            }
+            (!chapter.lines.is_empty()).then(|| together::figure(page, &chapter.title, &chapter.lines))
+        })
     };
     let drawn: Result<_, ReportError> = chapters.iter().map(drawn).collect();
-    sheet::render("compare", title, ran, drawn?)
+    page::chapters("compare", title, ran, drawn?)
 }
 
-/// Colours of the names, in their order.
-const INKS: [Ink; 7] = [Ink::Anon, Ink::Window1, Ink::Window30, Ink::Window120, Ink::File, Ink::Need, Ink::Demand];
-/// Height of one mark's line, and what comes between groups.
-const LINE: f64 = 15.0;
-const GAP: f64 = 9.0;
-
-/// A step of 1, 2 or 5 times a power of ten of which at most about `count` fit.
-fn step(span: f64, count: f64) -> f64 {
-    let raw = (span / count).max(1e-6);
-    let power = 10f64.powf(raw.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|step| *step >= raw).unwrap_or(raw)
+/// Percent with its sign; as many digits as the distance of ticks asks for.
+fn percent(value: f64) -> String {
+    let text = format!("{:+}", (value * 1e3).round() / 1e3);
+    format!("{} %", if value.abs() < 5e-4 { "0" } else { &text })
 }
 
-fn scene(page: Page, title: &str, marks: &[Mark]) -> Scene {
-    let mut scene = Scene::new(page, format!("{title}: percent over the original, mean and 95 % interval"));
+fn figure<'a>(page: Page, title: &str, marks: &'a [Mark]) -> Figure<'a> {
     let mut names: Vec<&str> = Vec::new();
     for mark in marks {
         if !names.contains(&mark.name.as_str()) {
             names.push(&mark.name);
         }
     }
-    let ink = |name: &str| INKS[names.iter().position(|known| *known == name).unwrap_or(0) % INKS.len()];
-    let key: Vec<(Ink, &str)> = names.iter().map(|name| (ink(name), *name)).collect();
-    let top = scene.key((0.0, 0.0), page.width(), &key) + 8.0;
-    let left = if page == Page::Wide { 150.0 } else { 92.0 };
-    let right = page.width() - 34.0;
-    let least = marks.iter().map(|mark| mark.ends()[0]).fold(0.0, f64::min);
-    let most = marks.iter().map(|mark| mark.ends()[1]).fold(0.0, f64::max);
-    let step = step((most - least).max(0.1), if page == Page::Wide { 9.0 } else { 4.0 });
-    let (from, to) = ((least / step).floor() * step, (most / step).ceil().max(1.0) * step);
-    let x = |value: f64| left + (right - left) * ((value - from) / (to - from)).clamp(0.0, 1.0);
-    let groups = marks.chunk_by(|a, b| a.group == b.group).count();
-    #[expect(clippy::cast_precision_loss, reason = "a handful of lines")]
-    let bottom = top + marks.len() as f64 * LINE + groups as f64 * GAP;
-    let mut tick = from;
-    while tick <= to + step / 2.0 {
-        let zero = tick.abs() < step / 2.0;
-        scene.line(vec![(x(tick), top), (x(tick), bottom)], if zero { Ink::Axis } else { Ink::Grid }, 1.0);
-        let value = if zero { 0.0 } else { tick };
-        let digits = if step < 0.1 { 2 } else { usize::from(step < 1.0) };
-        let sign = if value > 0.0 { "+" } else { "" };
-        scene.text((x(tick), bottom + 14.0), format!("{sign}{value:.digits$} %"), Ink::Muted, Anchor::Middle);
-        tick += step;
-    }
-    let mut y = top + GAP / 2.0;
+    // Marks stand on the half numbers, and groups are one apart.
+    let (mut groups, mut places, mut next) = (Vec::new(), Vec::new(), 0.0);
     for group in marks.chunk_by(|a, b| a.group == b.group) {
-        #[expect(clippy::cast_precision_loss, reason = "a handful of lines")]
-        let middle = y + group.len() as f64 * LINE / 2.0;
-        scene.text((left - 10.0, middle), shorten(&group[0].group, left - 12.0), Ink::Text, Anchor::End);
-        for mark in group {
-            let (at, ink) = (y + LINE / 2.0, ink(&mark.name));
-            let [low, high] = mark.ends().map(x);
-            scene.line(vec![(low, at), (high, at)], ink, 2.0);
-            scene.rect((x(100.0 * mark.mean) - 4.0, at - 4.0), (8.0, 8.0), ink, 1.0);
-            y += LINE;
+        let first = next;
+        for _ in group {
+            places.push(-next - 0.5);
+            next += 1.0;
         }
-        y += GAP;
+        groups.push((-(first + next) / 2.0, shorten(&group[0].group, page.of(22, 13))));
+        next += 0.6;
     }
-    scene.height = bottom + 24.0;
-    scene
+    let least = marks.iter().map(|mark| mark.ends()[0]).fold(0.0, f64::min);
+    let most = marks.iter().map(|mark| mark.ends()[1]).fold(0.1, f64::max);
+    let room = 0.04 * (most - least);
+    let x = Axis::numbers(least - room, most + room, page.of(9, 4), percent);
+    let y = Axis::new(-next, 0.3, groups);
+    let rows = i32::try_from(marks.len() + y.ticks.len()).unwrap_or(i32::MAX / px(16));
+    let layout = Layout { left: page.of(px(150), px(92)), right: px(34), upright: true, ..Layout::default() };
+    let label = format!("{title}: percent over the original, mean and 95 % interval");
+    Figure::new(page, px(80) + px(15) * rows, &label, move |area| {
+        let items: Vec<(Ink, &str)> = names.iter().enumerate().map(|(at, name)| (line_ink(at), *name)).collect();
+        let rest = key(area, &items)?;
+        let mut plot = Plot::new(&rest, [&x, &y], layout)?;
+        plot.line(vec![(0.0, -next), (0.0, 0.3)], Ink::Axis, 4)?;
+        for (mark, place) in marks.iter().zip(&places) {
+            let ink = line_ink(names.iter().position(|name| *name == mark.name).unwrap_or(0));
+            plot.line(mark.ends().map(|end| (end, *place)).to_vec(), ink, 8)?;
+            plot.dots([(100.0 * mark.mean, *place)], ink, px(4))?;
+        }
+        Ok(())
+    })
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_round_and_pages_whole() {
-        assert_eq!([step(9.0, 9.0), step(100.0, 9.0), step(0.4, 4.0)], [1.0, 20.0, 0.1]);
+    fn labels_have_signs_and_pages_are_complete() {
+        assert_eq!([percent(-20.0), percent(0.1), percent(0.0)], ["-20 %", "+0.1 %", "0 %"]);
         let mark = |group: &str, name: &str, mean: f64| Mark {
             group: group.into(),
             name: name.into(),

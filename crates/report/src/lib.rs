@@ -1,7 +1,13 @@
-//! Reports: what a record says, for people and for programs.
+//! Reports: what a record holds, for people and for programs.
 //!
-//! A view is taken from a record's rows by a pure function, and then shown: as text, JSON, CSV, or a drawing that
-//! becomes SVG, PNG and a section of the page. A new view is one file and one line in `View::ALL`.
+//! Problem: a record is tables of rows; a person wants a figure, a chart or a page, and a program wants JSON or CSV of
+//! the same figures. Approach: a pure function makes a view from a record's rows, and the view has text, tables,
+//! drawings, JSON and CSV, from which all formats follow. A view is one file with its [`View`] and one line in
+//! [`View::ALL`]; the command's names and help come from there. The pages of comparisons, simulations and fleets use
+//! the same tables and drawings.
+//!
+//! It may import `record`, `fleet`, `policy` (for what the simulated machine returns) and `model`; it never reads the
+//! kernel, and nothing but `cli` and the Python package stands on it.
 
 mod ages;
 pub mod bottom_line;
@@ -9,6 +15,7 @@ mod breakdown;
 mod cgroups;
 mod curve;
 mod damo;
+mod data;
 mod draw;
 pub mod fleet;
 pub mod forest;
@@ -16,9 +23,7 @@ mod heatmap;
 mod ledger;
 mod page;
 mod regions;
-mod sheet;
 pub mod simulated;
-mod source;
 mod spark;
 mod summary;
 pub mod text;
@@ -30,35 +35,83 @@ mod wss;
 use std::io::{self, Write};
 use std::path::Path;
 
+use clap::builder::PossibleValue;
 pub use damo::Choices;
-use draw::{Page, Scene, paint};
-pub use source::Source;
-pub use text::{Grid, Look};
+use data::RecordData;
+pub use draw::PaintError;
+use draw::{Figure, Page};
+use serde::Serialize;
+pub use text::{Grid, Terminal};
 
 use lowtide_record::atomic::{self, Care};
 use lowtide_record::{Finished, Record, StoreError, finish};
 
-/// A view of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum View {
-    /// What it needs, in a few figures
-    Summary,
-    /// Memory, faults and stalls over time
-    Timeline,
-    /// How much is touched within 1 s to 2 min
-    Workingset,
-    /// Bytes by the time since they were last touched
-    Ages,
-    /// What less memory would cost
-    Curve,
-    /// Which addresses are accessed when, and how often
-    Heatmap,
-    /// The regions of one snapshot
-    Regions,
-    /// Peak and average by type of memory
-    Breakdown,
-    /// Which cgroups use their memory
-    Cgroups,
+/// A view of a record: a line of the registry.
+#[derive(Clone, Copy)]
+pub struct View {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line of help.
+    help: &'static str,
+    /// Its heading.
+    title: &'static str,
+    /// What the figure means, in a sentence or two.
+    meaning: &'static str,
+    formats: &'static [Format],
+    /// Whether it can also be calculated by damo's rule.
+    damo: bool,
+    /// Whether a page of all views leaves it out where the record does not hold it.
+    optional: bool,
+    make: Make,
+}
+
+impl View {
+    /// The registry, in the order of the page. The first is what is shown if nothing else is asked for.
+    pub const ALL: &'static [Self] = &[
+        summary::VIEW,
+        timeline::VIEW,
+        workingset::VIEW,
+        ages::VIEW,
+        curve::VIEW,
+        heatmap::VIEW,
+        breakdown::VIEW,
+        cgroups::VIEW,
+        regions::VIEW,
+    ];
+
+    /// The view of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|view| view.name == name)
+    }
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self::ALL[0]
+    }
+}
+
+impl std::fmt::Debug for View {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for View {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl clap::ValueEnum for View {
+    fn value_variants<'a>() -> &'a [Self] {
+        Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name).help(self.help))
+    }
 }
 
 /// How a view is written.
@@ -78,9 +131,9 @@ pub enum Format {
     Png,
 }
 
-/// By whose rule a figure is taken.
+/// By whose rule a figure is calculated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Rule {
+pub enum Convention {
     /// Working sets of windows of 1 s to 2 min, and heatmaps of all that is mapped
     #[default]
     Lowtide,
@@ -90,17 +143,17 @@ pub enum Rule {
 
 /// What a reader may choose.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Options {
+pub struct ReportOptions {
     /// Only this process.
     pub pid: Option<u32>,
     /// The snapshot at or before this time; else the last.
     pub at_s: Option<f64>,
-    /// By whose rule the working set and the heatmap are taken.
-    pub rule: Rule,
-    /// What is chosen of damo's rule.
+    /// By whose rule the working set and the heatmap are calculated.
+    pub rule: Convention,
+    /// Options of damo's rule.
     pub damo: Choices,
     /// For text.
-    pub look: Look,
+    pub terminal: Terminal,
 }
 
 /// Why a report could not be made.
@@ -118,8 +171,11 @@ pub enum ReportError {
         why: String,
     },
     /// The drawing failed.
-    #[error("{0}")]
-    Paint(String),
+    #[error(transparent)]
+    Paint(#[from] PaintError),
+    /// The page failed.
+    #[error(transparent)]
+    Page(#[from] askama::Error),
     /// The output could not be written.
     #[error("cannot write the report: {0}")]
     Output(#[from] io::Error),
@@ -133,40 +189,39 @@ pub enum ReportError {
 enum Missing {
     /// No monitor measured it.
     Unmeasured(&'static str),
-    /// For another reason, which is told.
+    /// For another reason.
     Other(String),
 }
 
 impl Missing {
     /// In one sentence, with the reasons of each monitor or without.
-    fn sentence(&self, source: &Source, reasons: bool) -> String {
+    fn sentence(&self, data: &RecordData, reasons: bool) -> String {
         match self {
             Self::Other(why) => why.clone(),
-            Self::Unmeasured(what) => {
-                let why = if reasons { source.why_unmeasured_and_why() } else { source.why_unmeasured() };
-                format!("this record has no {what}: {why}")
-            }
+            Self::Unmeasured(what) => format!("this record has no {what}: {}", data.why_unmeasured(reasons)),
         }
     }
 }
 
-/// A view taken from a record, to be shown.
+/// What a view shows of a record.
 trait Report {
-    /// The first thing to say; may be empty.
+    /// The first paragraphs; may be empty.
     fn lead(&self) -> String {
         String::new()
     }
 
     /// A chart of characters; may be empty.
-    fn chart(&self, _look: Look) -> String {
+    fn chart(&self, _terminal: Terminal) -> String {
         String::new()
     }
 
     /// Tables.
-    fn grids(&self) -> Vec<Grid>;
+    fn grids(&self) -> Vec<Grid> {
+        Vec::new()
+    }
 
-    /// Drawings for a page of that width, one below the other; none if it cannot be drawn.
-    fn scenes(&self, _page: Page) -> Vec<Scene> {
+    /// Drawings for a page, one below the other; none if it cannot be drawn.
+    fn figures(&self, _page: Page) -> Vec<Figure<'_>> {
         Vec::new()
     }
 
@@ -177,45 +232,14 @@ trait Report {
     fn csv(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// Takes a view from a record.
-type Take = for<'a> fn(&'a Source<'a>, &Options) -> Taken<'a>;
+/// Makes a view from a record.
+type Make = for<'a> fn(&'a RecordData<'a>, &ReportOptions) -> Made<'a>;
 
 /// The view, or what the record lacks for it.
-type Taken<'a> = Result<Box<dyn Report + 'a>, Missing>;
+type Made<'a> = Result<Box<dyn Report + 'a>, Missing>;
 
-/// A line of the registry of views.
-struct Entry {
-    view: View,
-    name: &'static str,
-    title: &'static str,
-    /// What the figure means, in a sentence or two.
-    meaning: &'static str,
-    formats: &'static [Format],
-    take: Take,
-}
-
-const DRAWN: &[Format] = &[Format::Text, Format::Json, Format::Csv, Format::Html, Format::Svg, Format::Png];
 const TABLES: &[Format] = &[Format::Text, Format::Json, Format::Csv, Format::Html];
-
-impl View {
-    /// The registry, in the order of the page.
-    const ALL: &'static [Entry] = &[
-        summary::ENTRY,
-        timeline::ENTRY,
-        workingset::ENTRY,
-        ages::ENTRY,
-        curve::ENTRY,
-        heatmap::ENTRY,
-        breakdown::ENTRY,
-        cgroups::ENTRY,
-        regions::ENTRY,
-    ];
-
-    fn entry(self) -> &'static Entry {
-        // Every view has its line: the test below goes through them.
-        Self::ALL.iter().find(|entry| entry.view == self).unwrap_or(&summary::ENTRY)
-    }
-}
+const DRAWN: &[Format] = &[Format::Text, Format::Json, Format::Csv, Format::Html, Format::Svg, Format::Png];
 
 /// Writes a view of a record.
 ///
@@ -223,82 +247,70 @@ impl View {
 /// If view and format do not go together, the record does not hold the view, or `out` fails.
 pub fn write(
     record: &Record,
-    view: View,
-    format: Format,
-    options: &Options,
+    (view, format): (View, Format),
+    options: &ReportOptions,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
-    let entry = view.entry();
-    if !entry.formats.contains(&format) {
-        let names: Vec<&str> = entry.formats.iter().map(|format| name(*format)).collect();
-        let why = format!("{} is not made as {}; possible: {}", entry.name, name(format), names.join(", "));
-        return Err(ReportError::Usage(why));
-    }
-    by_rule(entry, format, options)?;
-    let source = Source::new(record);
+    check(view, format, options).map_err(ReportError::Usage)?;
+    let data = RecordData::new(record);
     if format == Format::Html {
-        let entries = if view == View::Summary { View::ALL } else { std::slice::from_ref(entry) };
-        return Ok(out.write_all(page::render(&source, entries, options)?.as_bytes())?);
+        let views = if view == View::default() { View::ALL } else { &[view] };
+        return Ok(out.write_all(page::render(&data, views, options)?.as_bytes())?);
     }
-    let report = (entry.take)(&source, options)
-        .map_err(|missing| ReportError::Missing { view: entry.name, why: missing.sentence(&source, true) })?;
+    let report = (view.make)(&data, options)
+        .map_err(|missing| ReportError::Missing { view: view.name, why: missing.sentence(&data, true) })?;
     match format {
         Format::Json => report.json(out)?,
         Format::Csv => report.csv(out)?,
-        Format::Svg => {
-            out.write_all(paint::svg_file(&sheet(entry, &*report, &source)).map_err(painting)?.as_bytes())?
+        Format::Text | Format::Html => out.write_all(as_text(&*report, options.terminal).as_bytes())?,
+        Format::Svg | Format::Png => {
+            drawing(format, &Figure::sheet(view.title, &data.command(), report.figures(Page::Wide)), out)?;
         }
-        Format::Png => out.write_all(&paint::png_file(&sheet(entry, &*report, &source)).map_err(painting)?)?,
-        Format::Text | Format::Html => out.write_all(as_text(&*report, options.look).as_bytes())?,
     }
     Ok(())
 }
 
-/// Whether the rule goes together with the view and the format.
-fn by_rule(entry: &Entry, format: Format, options: &Options) -> Result<(), ReportError> {
-    let ruled = matches!(entry.view, View::Workingset | View::Heatmap);
-    let why = match options.rule {
-        Rule::Lowtide if options.damo != Choices::default() => {
-            "options of damo's rule are given without --rule damo".to_owned()
-        }
-        Rule::Damo if !ruled => format!("{} is not taken by damo's rule; workingset and heatmap are", entry.name),
-        Rule::Damo if matches!(format, Format::Svg | Format::Png) => {
-            format!("what is taken by damo's rule is not drawn as {}; possible: text, json, csv, html", name(format))
-        }
-        _ => return Ok(()),
+/// Writes a drawing as PNG or SVG.
+fn drawing(format: Format, figure: &Figure, out: &mut dyn Write) -> Result<(), ReportError> {
+    let png = format == Format::Png;
+    Ok(out.write_all(&if png { draw::png_file(figure)? } else { draw::svg_file(figure)?.into_bytes() })?)
+}
+
+/// Writes a value as JSON for people to read.
+fn pretty(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+/// Whether view, format and rule go together, or why not.
+fn check(view: View, format: Format, options: &ReportOptions) -> Result<(), String> {
+    let name = |format: Format| {
+        clap::ValueEnum::to_possible_value(&format).map_or_else(String::new, |of| of.get_name().to_owned())
     };
-    Err(ReportError::Usage(why))
-}
-
-fn painting(error: paint::PaintError) -> ReportError {
-    ReportError::Paint(error.to_string())
-}
-
-fn name(format: Format) -> &'static str {
-    match format {
-        Format::Text => "text",
-        Format::Json => "json",
-        Format::Csv => "csv",
-        Format::Html => "html",
-        Format::Svg => "svg",
-        Format::Png => "png",
+    let names = |formats: &[Format]| formats.iter().map(|format| name(*format)).collect::<Vec<_>>().join(", ");
+    if !view.formats.contains(&format) {
+        return Err(format!("{} is not made as {}; possible: {}", view.name, name(format), names(view.formats)));
+    }
+    match options.rule {
+        Convention::Lowtide if options.damo != Choices::default() => {
+            Err("options of damo's rule are given without --rule damo".to_owned())
+        }
+        Convention::Damo if !view.damo => {
+            let can: Vec<&str> = View::ALL.iter().filter(|view| view.damo).map(|view| view.name).collect();
+            Err(format!("{} is not calculated by damo's rule; {} are", view.name, can.join(" and ")))
+        }
+        Convention::Damo if !TABLES.contains(&format) => {
+            Err(format!("damo's rule has no drawing as {}; possible: {}", name(format), names(TABLES)))
+        }
+        _ => Ok(()),
     }
 }
 
-/// All drawings of a view under its title.
-fn sheet(entry: &Entry, report: &dyn Report, source: &Source) -> Scene {
-    let mut whole = Scene::default();
-    for scene in report.scenes(Page::Wide) {
-        whole.stack(scene, 22.0);
-    }
-    whole.titled(entry.title, &source.command())
-}
-
-fn as_text(report: &dyn Report, look: Look) -> String {
+fn as_text(report: &dyn Report, terminal: Terminal) -> String {
     let lead = report.lead();
-    let lead = lead.lines().map(|line| text::wrap(line, look.width, "")).collect::<String>();
+    let lead = lead.lines().map(|line| text::wrap(line, terminal.width, "")).collect::<String>();
     let grids = report.grids();
-    let parts = [lead, report.chart(look)].into_iter().chain(grids.iter().map(|grid| grid.text(look)));
+    let parts = [lead, report.chart(terminal)].into_iter().chain(grids.iter().map(|grid| grid.text(terminal)));
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
@@ -315,26 +327,22 @@ pub fn conclude(dir: &Path) -> Result<Finished, ReportError> {
     Ok(finished)
 }
 
-/// Draws the page of a record. Under its name there is a whole page or none.
+/// Draws the page of a record. The file is written completely or not at all.
 ///
 /// # Errors
 /// If it could not be drawn or written.
 pub fn write_page(record: &Record, path: &Path) -> Result<(), ReportError> {
     let mut html = Vec::new();
-    write(record, View::Summary, Format::Html, &Options::default(), &mut html)?;
+    write(record, (View::default(), Format::Html), &ReportOptions::default(), &mut html)?;
     Ok(atomic::write(path, Care::default(), &html)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::ValueEnum;
 
     #[test]
-    fn every_view_has_its_line_under_its_own_name() {
-        for view in View::value_variants() {
-            assert_eq!(view.entry().view, *view);
-            assert_eq!(view.to_possible_value().unwrap().get_name(), view.entry().name);
-        }
+    fn names_of_views_are_unique() {
+        assert!(View::ALL.iter().all(|view| View::named(view.name).unwrap().title == view.title));
     }
 }

@@ -1,35 +1,85 @@
-//! The page: one self-contained HTML file with all views.
+//! Pages: self-contained HTML files, of a record with all its views, or of a command with chapters.
 
 use askama::Template;
+use lowtide_model::units::integer;
 
-use super::draw::{Page, paint, theme};
-use super::summary::Overview;
+use super::data::RecordData;
+use super::draw::{self, Figure, Page, theme};
+use super::summary::{Overview, Tile};
 use super::text::{Grid, capital, printable};
-use super::{Entry, Options, Report, ReportError, Source, View, painting};
+use super::{Report, ReportError, ReportOptions, View};
 
 /// A drawing for wide and for narrow screens.
-struct Figure {
+struct Svg {
     wide: String,
     narrow: String,
 }
 
-/// One view.
-struct Section {
+impl Svg {
+    fn new(wide: &Figure, narrow: &Figure) -> Result<Self, ReportError> {
+        Ok(Self { wide: draw::svg_element(wide)?, narrow: draw::svg_element(narrow)? })
+    }
+}
+
+/// A heading and what stands below it: one view, or a chapter.
+pub(super) struct Section {
     id: &'static str,
-    title: &'static str,
-    meaning: &'static str,
+    title: String,
+    meaning: String,
     lead: String,
-    figures: Vec<Figure>,
+    figures: Vec<Svg>,
     grids: Vec<Grid>,
     /// Why there is nothing to show.
     missing: String,
 }
 
-/// A figure of the headline.
-struct Tile {
-    value: String,
-    name: String,
-    under: String,
+impl Section {
+    /// A chapter; `draw` makes its drawing for either width, if it has one.
+    pub(super) fn chapter<'a>(
+        title: &str,
+        meaning: &str,
+        grids: Vec<Grid>,
+        draw: impl Fn(Page) -> Option<Figure<'a>>,
+    ) -> Result<Self, ReportError> {
+        let figures = draw(Page::Wide).zip(draw(Page::Narrow));
+        Ok(Self {
+            id: "",
+            title: printable(title),
+            meaning: printable(meaning),
+            lead: String::new(),
+            figures: figures.map(|(wide, narrow)| Svg::new(&wide, &narrow)).transpose()?.into_iter().collect(),
+            grids,
+            missing: String::new(),
+        })
+    }
+
+    fn of(view: &View, report: &dyn Report) -> Result<Self, ReportError> {
+        let figures = report.figures(Page::Wide).into_iter().zip(report.figures(Page::Narrow));
+        Ok(Self {
+            lead: report.lead(),
+            grids: report.grids(),
+            figures: figures.map(|(wide, narrow)| Svg::new(&wide, &narrow)).collect::<Result<_, _>>()?,
+            ..Self::missing(view, String::new())
+        })
+    }
+
+    fn missing(view: &View, missing: String) -> Self {
+        let (title, meaning) = (view.title.to_owned(), view.meaning.to_owned());
+        Self { id: view.name, title, meaning, lead: String::new(), figures: Vec::new(), grids: Vec::new(), missing }
+    }
+}
+
+/// Colours on light and on dark ground, and the rules that give them to drawings.
+struct Colours {
+    light: String,
+    dark: String,
+    rules: String,
+}
+
+impl Colours {
+    fn new() -> Self {
+        Self { light: theme::variables(false), dark: theme::variables(true), rules: theme::rules("figure svg") }
+    }
 }
 
 #[derive(Template)]
@@ -45,70 +95,63 @@ struct ReportPage {
     figures: Vec<Grid>,
     notes: Vec<String>,
     version: String,
-    light: String,
-    dark: String,
-    rules: String,
+    colours: Colours,
 }
 
 /// The page with these views. The summary's line of the registry stands for headline, tables and notes.
-pub(super) fn render(source: &Source, entries: &[Entry], options: &Options) -> Result<String, ReportError> {
-    let overview = Overview::of(source);
-    let whole = entries.iter().any(|entry| entry.view == View::Summary);
-    let views = entries.iter().filter(|entry| entry.view != View::Summary);
-    let mut sections: Vec<Section> = views.map(|entry| section(source, entry, options)).collect::<Result<_, _>>()?;
-    // Most targets are one cgroup or none: that is not worth a word on a page of everything.
-    sections.retain(|section| !whole || section.id != "cgroups" || section.missing.is_empty());
-    let tile = |(value, name, under)| Tile { value, name, under };
-    let meta = source.meta();
+pub(super) fn render(data: &RecordData, views: &[View], options: &ReportOptions) -> Result<String, ReportError> {
+    let overview = Overview::of(data);
+    let complete = views.contains(&View::default());
+    let mut sections = Vec::new();
+    for view in views.iter().filter(|view| **view != View::default()) {
+        match (view.make)(data, options) {
+            Ok(report) => sections.push(Section::of(view, &*report)?),
+            Err(_) if complete && view.optional => {}
+            Err(missing) => sections.push(Section::missing(view, capital(&missing.sentence(data, false)))),
+        }
+    }
+    let meta = data.meta();
     let page = ReportPage {
-        command: source.command(),
+        command: data.command(),
         ran: overview.ran(),
         started: started(meta.started_unix_s),
         monitor: meta.monitor.backend.clone(),
         sentence: overview.sentence(),
-        tiles: if whole { overview.tiles().into_iter().map(tile).collect() } else { Vec::new() },
+        tiles: if complete { overview.tiles() } else { Vec::new() },
         sections,
-        figures: if whole { overview.figures() } else { Vec::new() },
-        notes: overview.notes().iter().map(|note| printable(note)).collect(),
+        figures: if complete { overview.figures() } else { Vec::new() },
+        notes: overview.notes.iter().map(|note| printable(note)).collect(),
         version: meta.lowtide.clone(),
-        light: theme::variables(false),
-        dark: theme::variables(true),
-        rules: theme::rules("figure svg"),
+        colours: Colours::new(),
     };
-    page.render().map_err(|error| ReportError::Paint(error.to_string()))
-}
-
-fn section(source: &Source, entry: &Entry, options: &Options) -> Result<Section, ReportError> {
-    let mut section = Section {
-        id: entry.name,
-        title: entry.title,
-        meaning: entry.meaning,
-        lead: String::new(),
-        figures: Vec::new(),
-        grids: Vec::new(),
-        missing: String::new(),
-    };
-    match (entry.take)(source, options) {
-        Err(missing) => section.missing = capital(&missing.sentence(source, false)),
-        Ok(report) => {
-            section.lead = report.lead();
-            section.grids = report.grids();
-            section.figures = figures(&*report)?;
-        }
-    }
-    Ok(section)
-}
-
-fn figures(report: &dyn Report) -> Result<Vec<Figure>, ReportError> {
-    let drawn = report.scenes(Page::Wide).into_iter().zip(report.scenes(Page::Narrow));
-    let figure = |(wide, narrow)| Ok(Figure { wide: paint::svg_element(&wide)?, narrow: paint::svg_element(&narrow)? });
-    drawn.map(figure).collect::<Result<_, paint::PaintError>>().map_err(painting)
+    Ok(page.render()?)
 }
 
 /// The date as people write it, in UTC: a record travels between machines.
 fn started(unix_s: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "saturates; jiff refuses what is no date")]
-    let second = unix_s as i64;
+    let second = i64::try_from(integer(unix_s)).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(second)
         .map_or_else(|_| String::new(), |at| at.strftime("%-d %B %Y, %H:%M UTC").to_string())
+}
+
+#[derive(Template)]
+#[template(path = "chapters.html")]
+struct ChaptersPage {
+    command: &'static str,
+    title: String,
+    ran: String,
+    sections: Vec<Section>,
+    version: &'static str,
+    colours: Colours,
+}
+
+/// The page that a command makes.
+pub(super) fn chapters(
+    command: &'static str,
+    title: &str,
+    ran: &str,
+    sections: Vec<Section>,
+) -> Result<String, ReportError> {
+    let (title, ran, colours) = (printable(title), printable(ran), Colours::new());
+    Ok(ChaptersPage { command, title, ran, sections, version: env!("CARGO_PKG_VERSION"), colours }.render()?)
 }

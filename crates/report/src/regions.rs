@@ -4,18 +4,21 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::data::RecordData;
 use super::text::{Grid, bytes, printable};
-use super::{Entry, Missing, Options, Report, Source, TABLES, View};
+use super::{Missing, Report, ReportOptions, TABLES, View};
 use lowtide_record::{Record, RegionRow};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Regions,
+pub(super) const VIEW: View = View {
     name: "regions",
+    help: "The regions of one snapshot",
     title: "Regions",
     meaning: "The map at one moment: ranges of addresses that were accessed alike, the most used first. The access rate is \
               the share of looks that saw an access, the age how long that has been so.",
     formats: TABLES,
-    take: |source, options| Ok(Box::new(Regions::of(source, options.clone())?)),
+    damo: false,
+    optional: false,
+    make: |data, options| Ok(Box::new(Regions::of(data, options.clone())?)),
 };
 
 /// Rows of a table meant for eyes.
@@ -24,7 +27,7 @@ const SHOWN: usize = 40;
 /// The view.
 struct Regions<'a> {
     record: &'a Record,
-    options: Options,
+    options: ReportOptions,
     /// The last snapshot of every process at or before the time asked for.
     snapshot: Vec<RegionRow>,
 }
@@ -42,7 +45,7 @@ struct Row<'a> {
 }
 
 /// Keeps the last snapshot of each process while rows stream by in the order of time.
-fn last_snapshots(rows: impl Iterator<Item = RegionRow>, options: &Options) -> Vec<RegionRow> {
+fn last_snapshots(rows: impl Iterator<Item = RegionRow>, options: &ReportOptions) -> Vec<RegionRow> {
     let mut kept: Vec<RegionRow> = Vec::new();
     let mut current: Vec<(u32, f64)> = Vec::new();
     for row in rows.filter(|row| wanted(row, options) && options.at_s.is_none_or(|at| row.t_s <= at)) {
@@ -62,13 +65,13 @@ fn last_snapshots(rows: impl Iterator<Item = RegionRow>, options: &Options) -> V
     kept
 }
 
-fn wanted(row: &RegionRow, options: &Options) -> bool {
+fn wanted(row: &RegionRow, options: &ReportOptions) -> bool {
     options.pid.is_none_or(|pid| row.pid == pid)
 }
 
 impl<'a> Regions<'a> {
-    fn of(source: &Source<'a>, options: Options) -> Result<Self, Missing> {
-        let record = source.record();
+    fn of(data: &RecordData<'a>, options: ReportOptions) -> Result<Self, Missing> {
+        let record = data.record;
         let snapshot = last_snapshots(record.regions().flatten(), &options);
         if !snapshot.is_empty() {
             return Ok(Self { record, options, snapshot });
@@ -178,11 +181,11 @@ mod tests {
     fn the_last_snapshot_of_each_process_by_the_time_asked_for() {
         let row = |t_s, pid, start| RegionRow { t_s, pid, start, end: start + 1, ..RegionRow::default() };
         let rows = [row(1.0, 7, 0), row(1.0, 7, 1), row(1.5, 8, 0), row(2.0, 7, 5), row(3.0, 7, 6), row(3.0, 8, 9)];
-        let take = |options: Options| {
+        let take = |options: ReportOptions| {
             last_snapshots(rows.iter().cloned(), &options).iter().map(|row| (row.pid, row.start)).collect::<Vec<_>>()
         };
-        assert_eq!(take(Options::default()), [(7, 6), (8, 9)]);
-        assert_eq!(take(Options { at_s: Some(1.6), ..Options::default() }), [(7, 0), (7, 1), (8, 0)]);
-        assert_eq!(take(Options { pid: Some(8), ..Options::default() }), [(8, 9)]);
+        assert_eq!(take(ReportOptions::default()), [(7, 6), (8, 9)]);
+        assert_eq!(take(ReportOptions { at_s: Some(1.6), ..ReportOptions::default() }), [(7, 0), (7, 1), (8, 0)]);
+        assert_eq!(take(ReportOptions { pid: Some(8), ..ReportOptions::default() }), [(8, 9)]);
     }
 }

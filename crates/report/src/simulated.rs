@@ -2,15 +2,15 @@
 
 use std::io::Write;
 
-use lowtide_model::units::human_bytes;
+use lowtide_model::units::{float, human_bytes};
 use lowtide_policy::sim::{MachineSample, Outcome};
 use serde::Serialize;
 
-use super::draw::axis::{Frame, MARKS, byte_ticks, count_ticks, time_ticks};
-use super::draw::{Ink, Page, Scene, paint};
-use super::sheet::{self, Drawn};
-use super::text::{Grid, Look, bytes, count, figure};
-use super::{Format, ReportError, painting};
+use super::draw::axis::short_count;
+use super::draw::{Axis, Figure, Page, line_ink, lines};
+use super::page::{self, Section};
+use super::text::{Grid, Terminal, bytes, count, figure};
+use super::{Format, ReportError, drawing, pretty};
 
 /// What is called the run without a policy.
 pub const NOTHING: &str = "nothing";
@@ -28,32 +28,32 @@ pub struct Run {
 /// Workloads told one by one, at most.
 const WORKLOADS: usize = 24;
 
-/// Colours of the policies, in their order.
-const INKS: [Ink; 6] = [Ink::Kernel, Ink::Anon, Ink::Window1, Ink::Window30, Ink::Window120, Ink::File];
-
 /// Writes the runs; the first is the one without a policy.
 ///
 /// # Errors
 /// If a drawing fails, or `out` does.
-pub fn write(title: &str, runs: &[Run], format: Format, look: Look, out: &mut dyn Write) -> Result<(), ReportError> {
+pub fn write(
+    title: &str,
+    runs: &[Run],
+    format: Format,
+    terminal: Terminal,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
     match format {
         Format::Text => {
             let [saved, paid] = policies(runs);
             let grids = [saved, paid, workloads(runs)];
             let texts: Vec<String> =
-                grids.iter().filter(|grid| !grid.rows.is_empty()).map(|grid| grid.text(look)).collect();
+                grids.iter().filter(|grid| !grid.rows.is_empty()).map(|grid| grid.text(terminal)).collect();
             out.write_all(texts.join("\n").as_bytes())?;
         }
-        Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, runs).map_err(std::io::Error::from)?;
-            writeln!(out)?;
-        }
+        Format::Json => pretty(&runs, out)?,
         Format::Csv => csv(runs, out)?,
         Format::Html => out.write_all(page(title, runs)?.as_bytes())?,
-        Format::Svg => {
-            out.write_all(paint::svg_file(&whole(title, runs)).map_err(painting)?.as_bytes())?;
+        Format::Svg | Format::Png => {
+            let figures = vec![memory(Page::Wide, runs), refaults(Page::Wide, runs)];
+            drawing(format, &Figure::sheet("Simulated", title, figures), out)?;
         }
-        Format::Png => out.write_all(&paint::png_file(&whole(title, runs)).map_err(painting)?)?,
     }
     Ok(())
 }
@@ -69,8 +69,7 @@ fn net(run: &Run, nothing: &Outcome) -> f64 {
 }
 
 fn pages_per_s(outcome: &Outcome) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "counts of pages")]
-    let pages = outcome.refaults.total() as f64;
+    let pages = float(outcome.refaults.total());
     (outcome.duration_s > 0.0).then(|| pages / outcome.duration_s)
 }
 
@@ -94,7 +93,7 @@ fn policies(runs: &[Run]) -> [Grid; 2] {
             figure(pages_per_s(outcome), 1, " pages/s"),
             figure(Some(100.0 * outcome.slowdown()), 2, " %"),
             figure(Some(100.0 * worst), 2, " %"),
-            count(Some(outcome.killed() as u64)),
+            count(Some(u64::try_from(outcome.killed()).unwrap_or(u64::MAX))),
             figure(Some(100.0 * outcome.action_cpu_s / outcome.duration_s.max(1e-9)), 2, " %"),
         ]);
     }
@@ -127,59 +126,56 @@ fn workloads(runs: &[Run]) -> Grid {
 }
 
 /// A figure of all runs over time.
-fn over_time(
+fn over_time<'a>(
     page: Page,
-    title: &str,
-    runs: &[Run],
-    get: fn(&MachineSample) -> f64,
-    rules: fn(f64, u32) -> Vec<(f64, String)>,
-) -> Scene {
-    let mut scene = Scene::new(page, format!("{title} over time, a line for each policy."));
-    scene.bold((0.0, 8.0), title, Ink::Text, super::draw::Anchor::Start);
-    let ink = |at: usize| INKS[at % INKS.len()];
-    let key: Vec<(Ink, &str)> = runs.iter().enumerate().map(|(at, run)| (ink(at), run.policy.as_str())).collect();
-    let top = 18.0 + scene.key((0.0, 18.0), scene.width, &key);
+    title: &'a str,
+    runs: &'a [Run],
+    (get, scale): (fn(&MachineSample) -> f64, fn(f64) -> Axis),
+) -> Figure<'a> {
     let end = runs.iter().map(|run| run.outcome.duration_s).fold(1e-3, f64::max);
-    let samples = || runs.iter().flat_map(|run| &run.outcome.samples);
-    let most = samples().map(get).fold(1e-6, f64::max) * 1.05;
-    let frame = Frame::on(page, top + 4.0, 170.0, (0.0, end), most);
-    frame.rules(&mut scene, &rules(most, 4));
-    frame.marks(&mut scene, &time_ticks(end, if page == Page::Wide { 10 } else { 5 }));
-    for (at, run) in runs.iter().enumerate() {
-        let line = run.outcome.samples.iter().map(|sample| frame.at(sample.t_s, get(sample))).collect();
-        scene.line(line, ink(at), 1.8);
-    }
-    scene.height = frame.bottom() + MARKS;
-    scene
+    let most = runs.iter().flat_map(|run| &run.outcome.samples).map(get).fold(1e-6, f64::max) * 1.05;
+    let time = Axis::time(0.0, end, page.of(10, 5));
+    let names = runs.iter().map(|run| run.policy.as_str()).collect();
+    lines(page, (title, names), [time, scale(most)], move |plot| {
+        for (at, run) in runs.iter().enumerate() {
+            let line = run.outcome.samples.iter().map(|sample| (sample.t_s, get(sample))).collect();
+            plot.line(line, line_ink(at), 7)?;
+        }
+        Ok(())
+    })
 }
 
-fn memory(page: Page, runs: &[Run]) -> Scene {
-    over_time(page, "Memory taken, zram included", runs, |at| at.resident_bytes + at.stored_bytes, byte_ticks)
+fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
+    over_time(
+        page,
+        "Memory taken, zram included",
+        runs,
+        (|at| at.resident_bytes + at.stored_bytes, |most| Axis::bytes(most, 4)),
+    )
 }
 
-fn refaults(page: Page, runs: &[Run]) -> Scene {
-    over_time(page, "Pages a second that came back", runs, |at| at.refaults_per_s, count_ticks)
-}
-
-fn whole(title: &str, runs: &[Run]) -> Scene {
-    let mut scene = memory(Page::Wide, runs);
-    scene.stack(refaults(Page::Wide, runs), 22.0);
-    scene.titled("Simulated", title)
+fn refaults(page: Page, runs: &[Run]) -> Figure<'_> {
+    over_time(
+        page,
+        "Pages a second that came back",
+        runs,
+        (|at| at.refaults_per_s, |most| Axis::numbers(0.0, most, 5, short_count)),
+    )
 }
 
 fn page(title: &str, runs: &[Run]) -> Result<String, ReportError> {
     let names: Vec<&str> = runs.iter().map(|run| run.policy.as_str()).collect();
     let chapters = vec![
-        Drawn::new(
+        Section::chapter(
             "What policies would do",
             "Net saving: memory that is free on average because of the policy, after what keeps the pages that are gone. \
              Slowdown: time that workloads waited for memory, of the time that they ran.",
             policies(runs).to_vec(),
             |page| Some(memory(page, runs)),
         )?,
-        Drawn::new("What came back", "", vec![workloads(runs)], |page| Some(refaults(page, runs)))?,
+        Section::chapter("What came back", "", vec![workloads(runs)], |page| Some(refaults(page, runs)))?,
     ];
-    sheet::render("simulate", title, &names.join(", "), chapters)
+    page::chapters("simulate", title, &names.join(", "), chapters)
 }
 
 fn csv(runs: &[Run], out: &mut dyn Write) -> std::io::Result<()> {

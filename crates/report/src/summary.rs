@@ -2,56 +2,60 @@
 
 use std::io::{self, Write};
 
-use lowtide_model::summary::{Level, Summary, WindowSummary};
+use lowtide_model::summary::Summary;
 use lowtide_model::units::human_seconds;
 
+use super::data::RecordData;
 use super::text::{Grid, count, figure, whole_bytes};
-use super::{Entry, Report, Source, TABLES, View, bottom_line};
+use super::{Report, TABLES, View, bottom_line, ledger, pretty};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Summary,
+pub(super) const VIEW: View = View {
     name: "summary",
+    help: "What it needs, in a few figures",
     title: "What it needs",
     meaning: "",
     formats: TABLES,
-    take: |source, _| Ok(Box::new(Overview::of(source))),
+    damo: false,
+    optional: false,
+    make: |data, _| Ok(Box::new(Overview::of(data))),
 };
+
+/// A figure of the headline.
+pub(super) struct Tile {
+    pub value: String,
+    pub name: String,
+    pub under: String,
+}
 
 /// The view.
 pub(super) struct Overview {
     summary: Summary,
     command: String,
     ending: Option<String>,
-    notes: Vec<String>,
+    /// What could not be measured, one sentence each.
+    pub notes: Vec<String>,
 }
 
 impl Overview {
-    pub(super) fn of(source: &Source) -> Self {
-        let meta = source.meta();
+    pub(super) fn of(data: &RecordData) -> Self {
+        let meta = data.meta();
         let mut notes = meta.notes.clone();
         let refused = meta.monitor.refused.iter();
         notes.extend(refused.map(|no| format!("{} could not serve: {}.", no.backend, no.why.trim_end_matches('.'))));
-        if source.record().is_live() {
+        if data.record.is_live() {
             notes.push("The record is still being made; these are the figures so far.".to_owned());
         } else if meta.end.is_none() {
             notes.push("The recorder was stopped before the end; the last seconds are missing.".to_owned());
         }
-        let summary = source.summary();
-        notes.extend(source.record().warnings());
-        let ending = meta.end.as_ref().map(|end| end.reason.clone());
-        Self { summary, command: source.command(), ending, notes }
+        let summary = data.summary();
+        notes.extend(data.record.warnings());
+        Self { summary, command: data.command(), ending: meta.end.as_ref().map(|end| end.reason.clone()), notes }
     }
 
-    /// What could not be seen, one sentence each.
-    pub(super) fn notes(&self) -> &[String] {
-        &self.notes
-    }
-
-    /// The bottom line, and what acting on it saved.
+    /// The bottom line, and what the schemes saved.
     pub(super) fn sentence(&self) -> String {
-        let saved = self.summary.ledger.as_ref().map_or_else(String::new, super::ledger::sentence);
-        let saved = if saved.is_empty() { saved } else { format!("{saved}.") };
-        format!("{}{saved}", bottom_line::sentences(&self.summary.answer))
+        let saved = self.summary.ledger.as_ref().and_then(ledger::sentence).unwrap_or_default();
+        bottom_line::sentences(&self.summary.answer) + &saved
     }
 
     /// How long, where, and how it ended.
@@ -64,7 +68,7 @@ impl Overview {
             _ => String::new(),
         };
         let runtime = human_seconds(summary.runtime_s);
-        // Recordings of other tools do not tell the machine.
+        // Recordings of other tools do not name the machine.
         if host.kernel.is_empty() {
             return format!("{runtime}{exit}");
         }
@@ -74,7 +78,6 @@ impl Overview {
 
     fn memory(&self) -> Grid {
         let memory = &self.summary.memory;
-        let mut grid = Grid::new("Memory", &["", "peak", "average"]);
         let rows = [
             ("resident (RSS)", memory.rss),
             ("proportional (PSS)", memory.pss),
@@ -86,127 +89,107 @@ impl Overview {
             ("charged to the cgroup", memory.cgroup),
             ("in use on the whole system", memory.system_used),
         ];
-        for (name, Level { peak_bytes, avg_bytes }) in rows {
-            if peak_bytes.is_some() {
-                grid.row([name.to_owned(), whole_bytes(peak_bytes), whole_bytes(avg_bytes)]);
-            }
-        }
-        grid
+        let measured = rows.into_iter().filter(|(_, level)| level.peak_bytes.is_some());
+        Grid::of(
+            "Memory",
+            &["", "peak", "average"],
+            measured
+                .map(|(name, level)| [name.to_owned(), whole_bytes(level.peak_bytes), whole_bytes(level.avg_bytes)]),
+        )
     }
 
-    fn working_set(&self) -> Option<Grid> {
+    fn working_set(&self) -> Grid {
         let head = ["touched within", "readings", "average", "median", "95 %", "highest", "±"];
-        let mut grid = Grid::new("Working set over the whole run", &head);
-        for set in &self.summary.working_set {
-            let WindowSummary { window_s, readings, p50_bytes, p95_bytes, max_bytes, avg_bytes, ci95_percent } = *set;
-            if readings > 0 {
-                let columns = [avg_bytes, p50_bytes, p95_bytes, max_bytes].map(whole_bytes);
-                let width = figure(ci95_percent, 0, " %");
-                grid.row([format!("{window_s} s"), readings.to_string()].into_iter().chain(columns).chain([width]));
-            }
-        }
-        (!grid.rows.is_empty()).then_some(grid)
+        let sets = self.summary.working_set.iter().filter(|set| set.readings > 0);
+        Grid::of(
+            "Working set over the whole run",
+            &head,
+            sets.map(|set| {
+                let [avg, p50, p95, max] =
+                    [set.avg_bytes, set.p50_bytes, set.p95_bytes, set.max_bytes].map(whole_bytes);
+                let width = figure(set.ci95_percent, 0, " %");
+                [format!("{} s", set.window_s), set.readings.to_string(), avg, p50, p95, max, width]
+            }),
+        )
     }
 
-    fn idle(&self) -> Option<Grid> {
-        let mut grid = Grid::new("Idle memory, on average", &["untouched for", "anonymous", "file", "together"]);
-        for cold in &self.summary.cold {
-            let both = cold.anon_bytes.zip(cold.file_bytes).map(|(anon, file)| anon + file);
-            if cold.anon_bytes.is_some() || cold.file_bytes.is_some() {
-                let columns = [cold.anon_bytes, cold.file_bytes, both].map(whole_bytes);
-                grid.row([format!("{} s or longer", cold.age_s)].into_iter().chain(columns));
-            }
-        }
-        (!grid.rows.is_empty()).then_some(grid)
+    fn idle(&self) -> Grid {
+        let rows = self.summary.cold.iter().filter(|cold| cold.anon_bytes.is_some() || cold.file_bytes.is_some());
+        Grid::of(
+            "Idle memory, on average",
+            &["untouched for", "anonymous", "file", "together"],
+            rows.map(|cold| {
+                let both = cold.anon_bytes.zip(cold.file_bytes).map(|(anon, file)| anon + file);
+                let [anon, file, both] = [cold.anon_bytes, cold.file_bytes, both].map(whole_bytes);
+                [format!("{} s or longer", cold.age_s), anon, file, both]
+            }),
+        )
     }
 
     fn budgets(&self) -> Grid {
         let budget = &self.summary.budget;
-        let mut grid = Grid::new("Budgets", &["", "", "means"]);
-        grid.remarks = true;
         let slowdown = format!("smallest within {:.0} % of slowdown", budget.slowdown_percent);
         let rows = [
-            ("App-MaxRSS", budget.app_max_rss_bytes, "highest RSS of one process".to_owned()),
-            ("Sys-MaxRSS", budget.sys_max_rss_bytes, "most memory of all kinds that served it".to_owned()),
-            ("Unlimited", budget.unlimited_bytes, "highest rise of the system's memory in use".to_owned()),
-            ("lowtide", budget.lowtide_bytes, slowdown),
+            ("App-MaxRSS", budget.app_max_rss_bytes, "highest RSS of one process"),
+            ("Sys-MaxRSS", budget.sys_max_rss_bytes, "most memory of all kinds that served it"),
+            ("Unlimited", budget.unlimited_bytes, "highest rise of the system's memory in use"),
+            ("lowtide", budget.lowtide_bytes, &slowdown),
         ];
-        for (name, value, means) in rows {
-            if value.is_some() {
-                grid.row([name.to_owned(), whole_bytes(value), means]);
-            }
-        }
-        grid
+        let known = rows.into_iter().filter(|(_, value, _)| value.is_some());
+        let rows = known.map(|(name, value, means)| [name.to_owned(), whole_bytes(value), means.to_owned()]);
+        Grid { remarks: true, ..Grid::of("Budgets", &["", "", "means"], rows) }
     }
 
     fn stalls(&self) -> Grid {
         let summary = &self.summary;
         let (faults, pressure) = (&summary.faults, &summary.pressure);
-        let seconds = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), human_seconds);
-        let mut grid = Grid::new("Faults and stalls", &["", ""]);
-        let rows = [
-            ("minor faults", count(faults.minor)),
-            ("major faults", count(faults.major)),
-            ("refaults, anonymous", count(faults.refault_anon)),
-            ("refaults, file", count(faults.refault_file)),
-            ("stalled on memory, some tasks", seconds(pressure.memory_some_s)),
-            ("stalled on memory, all tasks", seconds(pressure.memory_full_s)),
-            ("stalled on I/O, some tasks", seconds(pressure.io_some_s)),
-            ("CPUs waiting for I/O (system)", figure(summary.io_wait_percent, 2, " %")),
-            ("CPU used, of one CPU", figure(summary.cpu_utilisation_percent, 0, " %")),
-        ];
-        for (name, value) in rows {
-            if value != "-" {
-                grid.row([name.to_owned(), value]);
-            }
-        }
-        grid
+        let counted = |value: Option<u64>| value.map(|value| count(Some(value)));
+        Grid::known(
+            "Faults and stalls",
+            [
+                ("minor faults", counted(faults.minor)),
+                ("major faults", counted(faults.major)),
+                ("refaults, anonymous", counted(faults.refault_anon)),
+                ("refaults, file", counted(faults.refault_file)),
+                ("stalled on memory, some tasks", pressure.memory_some_s.map(human_seconds)),
+                ("stalled on memory, all tasks", pressure.memory_full_s.map(human_seconds)),
+                ("stalled on I/O, some tasks", pressure.io_some_s.map(human_seconds)),
+                ("CPUs waiting for I/O (system)", summary.io_wait_percent.map(|percent| format!("{percent:.2} %"))),
+                ("CPU used, of one CPU", summary.cpu_utilisation_percent.map(|percent| format!("{percent:.0} %"))),
+            ],
+        )
     }
 
     fn cost(&self) -> Grid {
         let monitor = &self.summary.monitor;
-        let mut grid = Grid::new("What measuring cost", &["", ""]);
-        grid.row(["monitor".to_owned(), monitor.backend.clone()]);
-        let rows = [
-            ("CPU time", monitor.cpu_s.map(human_seconds)),
-            ("of one CPU", monitor.cpu_percent.map(|percent| format!("{percent:.2} %"))),
-            ("own memory, peak", monitor.own_peak_rss_bytes.map(|peak| whole_bytes(Some(peak)))),
-            ("looks at every page each", monitor.sampling_s.map(human_seconds)),
-            ("ticks with a picture", (monitor.snapshots > 0).then(|| count(Some(monitor.snapshots)))),
-            ("share of memory watched", monitor.coverage_percent.map(|percent| format!("{percent:.0} %"))),
-        ];
-        for (name, value) in rows {
-            if let Some(value) = value {
-                grid.row([name.to_owned(), value]);
-            }
-        }
-        grid
+        Grid::known(
+            "What measuring cost",
+            [
+                ("monitor", Some(monitor.backend.clone())),
+                ("CPU time", monitor.cpu_s.map(human_seconds)),
+                ("of one CPU", monitor.cpu_percent.map(|percent| format!("{percent:.2} %"))),
+                ("own memory, peak", monitor.own_peak_rss_bytes.map(|peak| whole_bytes(Some(peak)))),
+                ("looks at every page each", monitor.sampling_s.map(human_seconds)),
+                ("ticks with a picture", (monitor.snapshots > 0).then(|| count(Some(monitor.snapshots)))),
+                ("share of memory watched", monitor.coverage_percent.map(|percent| format!("{percent:.0} %"))),
+            ],
+        )
     }
 
-    fn noted(&self) -> Option<Grid> {
-        let mut grid = Grid::new("What could not be seen", &[""]);
-        for note in &self.notes {
-            grid.row([note.clone()]);
-        }
-        (!grid.rows.is_empty()).then_some(grid)
-    }
-}
-
-impl Overview {
     fn ledger(&self) -> Vec<Grid> {
         let ledger = self.summary.ledger.as_ref();
-        ledger.map_or_else(Vec::new, |of| vec![super::ledger::ledger(of), super::ledger::schemes(&of.schemes)])
+        ledger.map_or_else(Vec::new, |of| vec![ledger::ledger(of), ledger::schemes(&of.schemes)])
     }
 
     /// The tables of a page, where working set and idle memory have sections of their own.
     pub(super) fn figures(&self) -> Vec<Grid> {
-        let all =
-            [bottom_line::phases(&self.summary.answer), self.memory(), self.budgets(), self.stalls(), self.cost()];
-        all.into_iter().chain(self.ledger()).filter(|grid| !grid.rows.is_empty()).collect()
+        let phases = bottom_line::phases(&self.summary.answer);
+        let all = [phases, self.memory(), self.budgets(), self.stalls(), self.cost()].into_iter().chain(self.ledger());
+        all.filter(|grid| !grid.rows.is_empty()).collect()
     }
 
-    /// The bottom line's figures as tiles of a page: value, what it is, and what stands below.
-    pub(super) fn tiles(&self) -> Vec<(String, String, String)> {
+    /// The bottom line's figures as tiles of a page.
+    pub(super) fn tiles(&self) -> Vec<Tile> {
         bottom_line::tiles(&self.summary.answer)
     }
 }
@@ -218,17 +201,17 @@ impl Report for Overview {
 
     fn grids(&self) -> Vec<Grid> {
         let phases = (self.summary.answer.phases.len() > 1).then(|| bottom_line::phases(&self.summary.answer));
-        let always = [self.memory(), self.budgets()];
-        let more = [Some(self.stalls()), Some(self.cost()), self.noted()];
-        let measured = [self.working_set(), self.idle()].into_iter().flatten();
-        let all =
-            phases.into_iter().chain(measured).chain(always).chain(self.ledger()).chain(more.into_iter().flatten());
-        all.filter(|grid| !grid.rows.is_empty()).collect()
+        let notes = self.notes.iter().map(|note| [note.clone()]);
+        let mut all: Vec<Grid> = phases.into_iter().collect();
+        all.extend([self.working_set(), self.idle(), self.memory(), self.budgets()]);
+        all.extend(self.ledger());
+        all.extend([self.stalls(), self.cost(), Grid::of("What could not be measured", &[""], notes)]);
+        all.retain(|grid| !grid.rows.is_empty());
+        all
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, &self.summary)?;
-        writeln!(out)
+        pretty(&self.summary, out)
     }
 
     /// One figure a line, named by its path in `summary.json`.

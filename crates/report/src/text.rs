@@ -1,17 +1,19 @@
 //! Text for a terminal: tables and wrapped paragraphs.
 
+use lowtide_model::units::{float, human_bytes};
+
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// What a text is made for.
+/// What a text is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct Terminal {
     /// Columns of the terminal, or of the page.
     pub width: usize,
     /// Whether colours are understood and wanted.
     pub ansi: bool,
 }
 
-impl Default for Look {
+impl Default for Terminal {
     fn default() -> Self {
         Self { width: 80, ansi: false }
     }
@@ -36,6 +38,21 @@ impl Grid {
     pub fn new(title: &str, head: &[&str]) -> Self {
         let head = head.iter().map(|&name| name.to_owned()).collect();
         Self { title: title.to_owned(), head, rows: Vec::new(), remarks: false }
+    }
+
+    /// A table with its rows.
+    #[must_use]
+    pub fn of<const N: usize>(title: &str, head: &[&str], rows: impl IntoIterator<Item = [String; N]>) -> Self {
+        let mut grid = Self::new(title, head);
+        rows.into_iter().for_each(|row| grid.row(row));
+        grid
+    }
+
+    /// A table of names and their values, without those that are not known.
+    #[must_use]
+    pub fn known<'a>(title: &str, rows: impl IntoIterator<Item = (&'a str, Option<String>)>) -> Self {
+        let rows = rows.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?]));
+        Self::of(title, &["", ""], rows)
     }
 
     /// Whether any column has a head.
@@ -63,11 +80,11 @@ impl Grid {
 
     /// The table as text.
     #[must_use]
-    pub fn text(&self, look: Look) -> String {
+    pub fn text(&self, terminal: Terminal) -> String {
         let mut table = Table::new();
         table.load_style(comfy_table::presets::NOTHING);
         table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(u16::try_from(look.width).unwrap_or(u16::MAX));
+        table.set_width(u16::try_from(terminal.width).unwrap_or(u16::MAX));
         if self.has_head() {
             table.set_header(self.head.iter());
         }
@@ -136,14 +153,13 @@ pub fn capital(text: &str) -> String {
 /// Bytes for people, or a dash where there is no figure.
 #[must_use]
 pub fn bytes(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), lowtide_model::units::human_bytes)
+    value.map_or_else(|| "-".to_owned(), human_bytes)
 }
 
-/// The same for whole bytes.
+/// The same for an integer.
 #[must_use]
 pub fn whole_bytes(value: Option<u64>) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    bytes(value.map(|value| value as f64))
+    bytes(value.map(float))
 }
 
 /// A figure with its digits, or a dash.

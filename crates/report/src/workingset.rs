@@ -7,24 +7,25 @@ use lowtide_model::stats::quantile;
 use lowtide_model::usage::Usage;
 use serde::Serialize;
 
-use super::draw::axis::{Frame, MARKS, Tick, byte_ticks};
-use super::draw::{Anchor, Ink, Page, Scene};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, key, px};
 use super::text::{Grid, bytes, figure};
 use super::wss::Wss;
-use super::{DRAWN, Entry, Missing, Report, Rule, View};
+use super::{Convention, DRAWN, Missing, Report, View, pretty};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Workingset,
+pub(super) const VIEW: View = View {
     name: "workingset",
+    help: "How much is touched within 1 s to 2 min",
     title: "Working set",
     meaning: "How much memory was touched within the last second, 5 s, and so on up to two minutes. Read a curve at 95 % \
               to see how much sufficed 95 % of the time. Bands are 95 % intervals of one tick's estimate.",
     formats: DRAWN,
-    take: |source, options| {
-        if options.rule == Rule::Damo {
-            return Ok(Box::new(Wss::of(source, options)?));
+    damo: true,
+    optional: false,
+    make: |data, options| {
+        if options.rule == Convention::Damo {
+            return Ok(Box::new(Wss::of(data, options)?));
         }
-        let view = WorkingSet::of(source.ticks());
+        let view = WorkingSet::of(data.ticks());
         if view.windows.is_empty() {
             return Err(Missing::Unmeasured("working set"));
         }
@@ -116,44 +117,33 @@ impl Report for WorkingSet {
         vec![grid]
     }
 
-    fn scenes(&self, page: Page) -> Vec<Scene> {
-        let mut scene = Scene::new(page, "Percentiles of the working set for windows of 1 s to 120 s.");
-        let names: Vec<String> = self.windows.iter().map(|window| format!("{} s", window.window_s)).collect();
-        let mut top = 10.0;
-        if page == Page::Narrow {
+    fn figures(&self, page: Page) -> Vec<Figure<'_>> {
+        let max = self.windows.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
+        let marks = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].map(|percent| (percent, format!("{percent:.0}")));
+        let (x, y) = (Axis::new(0.0, 100.0, marks), Axis::bytes(max, 5));
+        let layout = Layout { bottom: px(44), x_name: "share of the time, %", ..Layout::default() };
+        vec![Figure::new(page, px(330), "Percentiles of the working set for windows of 1 s to 120 s.", move |area| {
+            let names: Vec<String> = self.windows.iter().map(|window| format!("{} s", window.window_s)).collect();
             let items: Vec<(Ink, &str)> =
                 self.windows.iter().map(Window::ink).zip(names.iter().map(String::as_str)).collect();
-            top += scene.key((2.0, 0.0), scene.width, &items);
-        }
-        let max = self.windows.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
-        let frame = Frame::on(page, top, 250.0, (0.0, 100.0), max);
-        frame.rules(&mut scene, &byte_ticks(max, 5));
-        let marks: Vec<Tick> = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].iter().map(|p| (*p, format!("{p:.0}"))).collect();
-        frame.marks(&mut scene, &marks);
-        let mut labels = Vec::new();
-        for window in &self.windows {
-            let edge = |value: fn(&At) -> f64| window.percentiles.iter().map(move |at| frame.at(at.percent, value(at)));
-            let band = edge(|at| at.low_bytes).chain(edge(|at| at.high_bytes).rev()).collect();
-            scene.area(band, window.ink(), 0.13);
-        }
-        for (window, name) in self.windows.iter().zip(&names) {
-            let line: Vec<_> = window.percentiles.iter().map(|at| frame.at(at.percent, at.bytes)).collect();
-            let end = line.last().map_or(0.0, |point| point.1);
-            scene.line(line, window.ink(), if window.ink() == Ink::Need { 2.5 } else { 1.8 });
-            labels.push((end, window.ink(), name.clone()));
-        }
-        if page == Page::Wide {
-            scene.end_labels(frame.right() + 10.0, (frame.top, frame.bottom()), labels);
-        }
-        let (x, y) = (frame.left + frame.width / 2.0, frame.bottom() + MARKS + 10.0);
-        scene.text((x, y), "share of the time, %", Ink::Muted, Anchor::Middle);
-        scene.height = y + 12.0;
-        vec![scene]
+            let rest = key(area, &items)?;
+            let mut plot = Plot::new(&rest, [&x, &y], layout)?;
+            let edge = |window: &Window, value: fn(&At) -> f64| {
+                window.percentiles.iter().map(|at| (at.percent, value(at))).collect::<Vec<_>>()
+            };
+            for window in &self.windows {
+                plot.band(edge(window, |at| at.low_bytes), edge(window, |at| at.high_bytes), (window.ink(), 0.13))?;
+            }
+            for window in &self.windows {
+                let width = if window.ink() == Ink::Need { 10 } else { 7 };
+                plot.line(edge(window, |at| at.bytes), window.ink(), width)?;
+            }
+            Ok(())
+        })]
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self)?;
-        writeln!(out)
+        pretty(self, out)
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::damo::{Choices, Sort};
+use super::data::RecordData;
 use super::text::{Grid, bytes};
-use super::{Missing, Options, Report, Source};
+use super::{Missing, Report, ReportOptions, pretty};
 use lowtide_record::interchange::counts::{Aggregation, Intervals, aggregations};
 
 /// damo leaves out so many snapshots at the start, in which DAMON is still finding its regions.
@@ -35,10 +36,10 @@ pub(super) struct Wss {
 }
 
 impl Wss {
-    pub(super) fn of(source: &Source, options: &Options) -> Result<Self, Missing> {
-        let rows = source.record().regions().flatten().filter(|row| options.pid.is_none_or(|pid| row.pid == pid));
+    pub(super) fn of(data: &RecordData, options: &ReportOptions) -> Result<Self, Missing> {
+        let rows = data.record.regions().flatten().filter(|row| options.pid.is_none_or(|pid| row.pid == pid));
         let rule = Rule::of(&options.damo);
-        let all = working_sets(aggregations(rows, Intervals::of(&source.meta().monitor)), &rule);
+        let all = working_sets(aggregations(rows, Intervals::of(&data.meta().monitor)), &rule);
         if all.is_empty() {
             return Err(Missing::Unmeasured("map of regions"));
         }
@@ -223,8 +224,7 @@ impl Report for Wss {
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self)?;
-        writeln!(out)
+        pretty(self, out)
     }
 
     /// The process is empty where all targets are together.

@@ -19,7 +19,7 @@ use lowtide_engine::calibration;
 use lowtide_engine::failure::words as reason;
 use lowtide_engine::recording;
 use lowtide_engine::source;
-use lowtide_report::text::{Grid, Look, figure, whole_bytes};
+use lowtide_report::text::{Grid, Terminal, figure, whole_bytes};
 
 /// Bytes of the zram device that is set up for `--with-zram`.
 const ZRAM_BYTES: u64 = 128 << 20;
@@ -162,7 +162,7 @@ fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
 }
 
 /// The diagnosis for people.
-fn text(diagnosis: &Diagnosis, look: Look) -> String {
+fn text(diagnosis: &Diagnosis, look: Terminal) -> String {
     let mut out = format!("monitor: auto means {}\n", diagnosis.monitor.backend);
     for refusal in &diagnosis.monitor.refused {
         out += &format!("         not {}: {}\n", refusal.backend, refusal.why);
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn the_monitor_comes_first_and_fixes_below_what_is_missing() {
         for width in [80, 200] {
-            let text = text(&diagnosis(), Look { width, ansi: false });
+            let text = text(&diagnosis(), Terminal { width, ansi: false });
             assert!(text.starts_with("monitor: auto means smaps\n         not damon: no damon-paddr\n"), "{text}");
             let places: Vec<usize> =
                 ["\nmeasure\n", "fix: a kernel with CONFIG_DAMON_PADDR=y", "\nreclaim\n", "\nprotect\n"]

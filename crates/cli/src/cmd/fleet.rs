@@ -194,7 +194,7 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
     let replayed =
         Replayed::new(&counting.dir, &of, &names, counting.money()).by(args.by.as_deref(), &of, counting.money());
-    counting.output.print(|format, look, out| write(&replayed, None, format, look, out))
+    counting.output.print(|format, terminal, out| write((&replayed, None), format, terminal, out))
 }
 
 /// That some of the telemetry could be read.
@@ -238,7 +238,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     check_rows(&of)?;
     let replayed = Replayed::new(&counting.dir, &of, &["tuned"], counting.money());
     let tuned = Tuned::new(&search, &best, goal.rate, split);
-    counting.output.print(|format, look, out| write(&replayed, Some(&tuned), format, look, out))
+    counting.output.print(|format, terminal, out| write((&replayed, Some(&tuned)), format, terminal, out))
 }
 
 /// The file of the results of each workload.

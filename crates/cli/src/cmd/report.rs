@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use lowtide_model::units::Span;
 use lowtide_record::{Record, StoreError};
-use lowtide_report::{Choices, Options, ReportError, Rule, View};
+use lowtide_report::{Choices, Convention, ReportError, ReportOptions, View};
 
 use crate::output::OutputArgs;
 
@@ -14,7 +14,7 @@ pub struct ReportArgs {
     /// Folder of the record, as made by `lowtide run` or `lowtide record`
     record: PathBuf,
     /// What to show
-    #[arg(value_enum, default_value_t = View::Summary)]
+    #[arg(value_enum, default_value_t)]
     view: View,
     #[command(flatten)]
     output: OutputArgs,
@@ -22,8 +22,8 @@ pub struct ReportArgs {
     #[arg(long)]
     pid: Option<u32>,
     /// By whose rule it is calculated (workingset, heatmap)
-    #[arg(long, value_enum, default_value_t = Rule::Lowtide)]
-    rule: Rule,
+    #[arg(long, value_enum, default_value_t = Convention::Lowtide)]
+    rule: Convention,
     /// The snapshot at this time since the start, for example 30s or 2m (regions)
     #[arg(long, value_name = "TIME")]
     at: Option<Span>,
@@ -46,10 +46,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<i32> {
         Err(error) => eprintln!("lowtide: the record could not be finished: {error}"),
     }
     let record = Record::open(&args.record)?;
-    args.output.print(|format, look, out| {
+    args.output.print(|format, terminal, out| {
         let at_s = args.at.map(|at| at.0.as_secs_f64());
-        let options = Options { pid: args.pid, at_s, rule: args.rule, damo: args.damo.clone(), look };
-        lowtide_report::write(&record, args.view, format, &options, out)
+        let options = ReportOptions { pid: args.pid, at_s, rule: args.rule, damo: args.damo.clone(), terminal };
+        lowtide_report::write(&record, (args.view, format), &options, out)
     })?;
     record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
     Ok(0)

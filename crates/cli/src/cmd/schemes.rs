@@ -12,7 +12,7 @@ use crate::output::terminal;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::schemes::load;
 use lowtide_engine::schemes::means::{self, Executor, Ground};
-use lowtide_report::text::{Grid, Look, wrap};
+use lowtide_report::text::{Grid, Terminal, wrap};
 
 /// Check operation schemes, and apply them
 #[derive(Debug, clap::Args)]
@@ -115,23 +115,23 @@ fn since(version: Option<&str>) -> String {
     version.map_or_else(|| "no".to_owned(), |version| format!("Linux {version}"))
 }
 
-fn text(schemes: &[Scheme], look: Look) -> String {
+fn text(schemes: &[Scheme], terminal: Terminal) -> String {
     let here = here(schemes);
     let mut text = String::new();
     for (index, scheme) in schemes.iter().enumerate() {
-        text += &wrap(&format!("{}: {}", scheme.title(), sentence(scheme)), look.width, "  ");
+        text += &wrap(&format!("{}: {}", scheme.title(), sentence(scheme)), terminal.width, "  ");
         let mut grid = Grid::new("", &["needs", "DAMON vaddr", "DAMON paddr", "lowtide itself"]);
         for Requirement { what, vaddr, paddr, own } in needs(scheme) {
             grid.row([what, since(vaddr), since(paddr), since(own)]);
         }
-        text += &grid.text(look);
+        text += &grid.text(terminal);
         if let Ok(means) = &here {
             text += &format!("  here: {}\n", means[index]);
         }
         text.push('\n');
     }
     if let Err(why) = here {
-        text += &wrap(&format!("Not possible here: {why}."), look.width, "");
+        text += &wrap(&format!("Not possible here: {why}."), terminal.width, "");
     }
     text
 }

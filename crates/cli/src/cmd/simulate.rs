@@ -64,7 +64,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<i32> {
     }
     let policies: Policies = args.policy.as_deref().map_or_else(|| Ok(Policies::new()), read)?;
     let runs = simulate(&setup, &policies)?;
-    args.output.print(|format, look, out| write(&title, &runs, format, look, out))?;
+    args.output.print(|format, terminal, out| write(&title, &runs, format, terminal, out))?;
     Ok(0)
 }
 

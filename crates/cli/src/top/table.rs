@@ -1,6 +1,6 @@
 //! Tables that fit a terminal: names give way, from their beginning, as paths differ at the end.
 
-use lowtide_report::text::{Grid, Look, printable};
+use lowtide_report::text::{Grid, Terminal, printable};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Names are cut no shorter.
@@ -10,7 +10,7 @@ const NAME: usize = 12;
 #[must_use]
 pub fn lines(mut grid: Grid, width: usize) -> Vec<String> {
     let text = |grid: &Grid| {
-        let text = grid.text(Look { width: usize::from(u16::MAX), ansi: false });
+        let text = grid.text(Terminal { width: usize::from(u16::MAX), ansi: false });
         text.lines().map(|line| line.strip_prefix("  ").unwrap_or(line).to_owned()).collect::<Vec<String>>()
     };
     grid.rows.iter_mut().for_each(|row| row[0] = harmless(&row[0]));

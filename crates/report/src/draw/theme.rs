@@ -5,6 +5,9 @@
 
 use std::fmt::Write;
 
+use lowtide_model::units::integer;
+use plotters::style::RGBColor;
+
 /// Red, green, blue.
 pub(crate) type Rgb = (u8, u8, u8);
 
@@ -52,10 +55,12 @@ inks! {
     Window120 0x5A_4A99 0xA7_98EA;
 }
 
-/// Splits `0xRRGGBB`.
-pub(super) fn rgb(hex: u32) -> Rgb {
-    let [_, red, green, blue] = hex.to_be_bytes();
-    (red, green, blue)
+impl Ink {
+    /// The colour on light ground.
+    pub(crate) fn rgb(self) -> RGBColor {
+        let [_, red, green, blue] = self.hex().0.to_be_bytes();
+        RGBColor(red, green, blue)
+    }
 }
 
 /// Rules that turn a drawing's light colours into variables a page defines (`--ink-need` and so on).
@@ -107,9 +112,7 @@ fn oklab(lightness: f64, a: f64, b: f64) -> Rgb {
     let gamma = |linear: f64| {
         let linear = linear.clamp(0.0, 1.0);
         let value = if linear <= 0.003_130_8 { 12.92 * linear } else { 1.055 * linear.powf(1.0 / 2.4) - 0.055 };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in 0..=255")]
-        let byte = (value * 255.0).round() as u8;
-        byte
+        u8::try_from(integer((value * 255.0).round())).unwrap_or(u8::MAX)
     };
     (
         gamma(4.076_741_662_1 * long - 3.307_711_591_3 * medium + 0.230_969_929_2 * short),

@@ -1,15 +1,18 @@
 //! Replays and searches, drawn.
 
+use std::io::Write;
+
 use lowtide_fleet::tally::Quantiles;
 
-use super::{Candidate, Replayed, Tuned, float, grids, title};
-use crate::ReportError;
-use crate::draw::axis::{Frame, MARKS, Tick};
-use crate::draw::{Anchor, Ink, Page, Scene};
-use crate::sheet::{self, Drawn};
+use lowtide_model::units::float;
+use plotters::style::text_anchor::HPos;
 
-/// Colours of policies, in their order.
-const INKS: [Ink; 6] = [Ink::Anon, Ink::Window1, Ink::Window30, Ink::Window120, Ink::File, Ink::Kernel];
+use super::results::Replayed;
+use super::tables::{grids, title};
+use super::{Candidate, Tuned};
+use crate::draw::{Axis, Figure, Ink, Layout, Page, Plot, aligned, heading, line_ink, lines, px};
+use crate::page::{self, Section};
+use crate::{Format, ReportError, drawing};
 
 /// Rates that are drawn: 10^-4 to 100 % a minute.
 const RATES: (f64, f64) = (-6.0, 0.0);
@@ -19,112 +22,93 @@ fn place(rate: f64) -> f64 {
     rate.max(1e-12).log10().clamp(RATES.0, RATES.1)
 }
 
-fn rate_marks() -> Vec<Tick> {
-    let name = |power: i32| match power {
-        -6 => "0.0001 %".to_owned(),
-        -5 => "0.001 %".to_owned(),
-        -4 => "0.01 %".to_owned(),
-        -3 => "0.1 %".to_owned(),
-        -2 => "1 %".to_owned(),
-        -1 => "10 %".to_owned(),
-        _ => "100 %".to_owned(),
-    };
-    (-6..=0).map(|power| (f64::from(power), name(power))).collect()
+fn rates_axis() -> Axis {
+    let names = ["0.0001 %", "0.001 %", "0.01 %", "0.1 %", "1 %", "10 %", "100 %"];
+    Axis::new(RATES.0, RATES.1, (-6..=0).map(f64::from).zip(names.map(str::to_owned)))
 }
 
-fn share_rules(most: f64) -> Vec<Tick> {
-    let rule = |part: i32| (most * f64::from(part) / 4.0, format!("{:.0} %", 25.0 * most * f64::from(part)));
-    (0..=4).map(rule).collect()
+/// Shares from 0 to the highest, in quarters of it.
+fn shares_axis(most: f64) -> Axis {
+    let quarter = |part: i32| (most * f64::from(part) / 4.0, format!("{:.0} %", 25.0 * most * f64::from(part)));
+    Axis::new(0.0, most, (0..=4).map(quarter))
 }
 
-/// Of which share of the minutes how little came back.
-fn rates(page: Page, told: &Replayed) -> Scene {
+/// The share of the minutes in which so little came back.
+fn rates(page: Page, result: &Replayed) -> Figure<'_> {
     let title = "Minutes in which so little came back, of what is used";
-    let mut scene = Scene::new(page, format!("{title}: a line for each policy."));
-    scene.bold((0.0, 8.0), title, Ink::Text, Anchor::Start);
-    let ink = |at: usize| INKS[at % INKS.len()];
-    let key: Vec<(Ink, &str)> =
-        told.policies.iter().enumerate().map(|(at, policy)| (ink(at), policy.policy.as_str())).collect();
-    let top = 18.0 + scene.key((0.0, 18.0), scene.width, &key);
-    let frame = Frame::on(page, top + 4.0, 170.0, RATES, 1.0);
-    frame.rules(&mut scene, &share_rules(1.0));
-    frame.marks(&mut scene, &rate_marks());
-    for (at, policy) in told.policies.iter().enumerate() {
-        let all = float(u128::from(policy.rates.count())).max(1.0);
-        let mut below = 0u64;
-        let mut line = Vec::new();
-        for (key, count) in policy.rates.counts() {
-            let value = Quantiles::from_counts([(key, 1)]).at(1.0).unwrap_or(0.0);
-            let before = float(u128::from(below)) / all;
-            line.push(frame.at(place(value), before));
-            below += count;
-            line.push(frame.at(place(value), float(u128::from(below)) / all));
+    let names = result.policies.iter().map(|policy| policy.policy.as_str()).collect();
+    lines(page, (title, names), [rates_axis(), shares_axis(1.0)], |plot| {
+        for (at, policy) in result.policies.iter().enumerate() {
+            let all = float(policy.rates.count()).max(1.0);
+            let mut below = 0u64;
+            let mut line = Vec::new();
+            for (key, count) in policy.rates.counts() {
+                let value = place(Quantiles::from_counts([(key, 1)]).at(1.0).unwrap_or(0.0));
+                line.push((value, float(below) / all));
+                below += count;
+                line.push((value, float(below) / all));
+            }
+            line.push((RATES.1, 1.0));
+            plot.line(line, line_ink(at), 7)?;
         }
-        line.push(frame.at(RATES.1, 1.0));
-        scene.line(line, ink(at), 1.8);
-    }
-    scene.height = frame.bottom() + MARKS;
-    scene
+        Ok(())
+    })
 }
 
 /// Candidates of a search, and the frontier.
-fn candidates(page: Page, tuned: &Tuned) -> Scene {
-    let title = "Candidates: memory saved, and the 98th percentile of what came back in a minute";
-    let mut scene =
-        Scene::new(page, format!("{title}. The frontier is a line; what is right of the mark is not allowed."));
-    scene.bold(
-        (0.0, 8.0),
-        if page == Page::Wide { title } else { "Saved, over p98 of the rate" },
-        Ink::Text,
-        Anchor::Start,
+fn candidates(page: Page, tuned: &Tuned) -> Figure<'_> {
+    let title = page.of(
+        "Candidates: memory saved, and the 98th percentile of what came back in a minute",
+        "Saved, over p98 of the rate",
     );
+    let label = format!("{title}. The frontier is a line; what is right of the mark is not allowed.");
     // A top that has round quarters.
     let most = tuned.tried.iter().map(|tried| tried.saved_percent / 4.0).fold(0.1, f64::max).ceil() * 4.0 / 100.0;
-    let frame = Frame::on(page, 30.0, 210.0, RATES, most);
-    frame.rules(&mut scene, &share_rules(most));
-    frame.marks(&mut scene, &rate_marks());
-    let at =
-        |candidate: &Candidate| frame.at(place(candidate.rate_p98_percent / 100.0), candidate.saved_percent / 100.0);
-    let limit = place(tuned.rate_limit_percent / 100.0);
-    scene.dashed(&[frame.at(limit, 0.0), frame.at(limit, most)], Ink::Kernel, 1.2);
-    for candidate in &tuned.tried {
-        let (x, y) = at(candidate);
-        scene.rect((x - 2.0, y - 2.0), (4.0, 4.0), Ink::Anon, 0.6);
-    }
-    scene.line(tuned.frontier.iter().map(at).collect(), Ink::File, 1.6);
-    let (x, y) = frame.at(place(tuned.chosen_rate_percent / 100.0), tuned.chosen_saved_percent / 100.0);
-    scene.rect((x - 4.5, y - 4.5), (9.0, 9.0), Ink::File, 1.0);
-    scene.text((x - 9.0, y - 12.0), "chosen", Ink::Text, Anchor::End);
-    scene.height = frame.bottom() + MARKS;
-    scene
+    Figure::new(page, px(262), &label, move |area| {
+        let axes = [&rates_axis(), &shares_axis(most)];
+        let rest = heading(area, title)?;
+        let mut plot = Plot::new(&rest, axes, Layout::default())?;
+        let at = |candidate: &Candidate| (place(candidate.rate_p98_percent / 100.0), candidate.saved_percent / 100.0);
+        let limit = place(tuned.rate_limit_percent / 100.0);
+        plot.dashed(vec![(limit, 0.0), (limit, most)], Ink::Kernel, 5)?;
+        plot.dots(tuned.tried.iter().map(at), Ink::Anon, px(2))?;
+        plot.line(tuned.frontier.iter().map(at).collect(), Ink::File, 6)?;
+        let chosen = (place(tuned.chosen_rate_percent / 100.0), tuned.chosen_saved_percent / 100.0);
+        plot.dots([chosen], Ink::File, px(5))?;
+        plot.text("chosen", &aligned(Ink::Text, HPos::Right), chosen, (px(-9), px(-12)))
+    })
 }
 
 /// All of it on one sheet.
-pub(super) fn whole(told: &Replayed, tuned: Option<&Tuned>) -> Scene {
-    let mut scene = rates(Page::Wide, told);
-    if let Some(tuned) = tuned {
-        scene.stack(candidates(Page::Wide, tuned), 22.0);
-    }
-    scene.titled("Fleet", &title(told))
+pub(super) fn file(
+    result: &Replayed,
+    tuned: Option<&Tuned>,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<(), ReportError> {
+    let figures = [rates(Page::Wide, result)].into_iter().chain(tuned.map(|tuned| candidates(Page::Wide, tuned)));
+    drawing(format, &Figure::sheet("Fleet", &title(result), figures.collect()), out)
 }
 
 /// All of it as a page.
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub(super) fn page(told: &Replayed, tuned: Option<&Tuned>) -> Result<String, ReportError> {
-    let names: Vec<&str> = told.policies.iter().map(|policy| policy.policy.as_str()).collect();
-    let remarks = told.remarks().join(". ");
+pub(super) fn page(result: &Replayed, tuned: Option<&Tuned>) -> Result<String, ReportError> {
+    let names: Vec<&str> = result.policies.iter().map(|policy| policy.policy.as_str()).collect();
+    let remarks = result.remarks().join(". ");
     let meaning = format!(
         "Net saving: what would have been gone, on average, less the {:.0} % of anonymous memory that keeping it takes. Coverage: of what \
          was cold. Rate: what came back in a minute, of what is used. {remarks}",
-        told.kept_percent
+        result.kept_percent
     );
-    let mut chapters =
-        vec![Drawn::new("What policies would have done", &meaning, grids(told), |page| Some(rates(page, told)))?];
+    let mut chapters = vec![Section::chapter("What policies would have done", &meaning, grids(result), |page| {
+        Some(rates(page, result))
+    })?];
     if let Some(tuned) = tuned {
-        let drawn = Drawn::new("Candidates", &tuned.words(), vec![tuned.grid()], |page| Some(candidates(page, tuned)))?;
+        let drawn =
+            Section::chapter("Candidates", &tuned.words(), vec![tuned.grid()], |page| Some(candidates(page, tuned)))?;
         chapters.push(drawn);
     }
-    sheet::render("fleet", &title(told), &names.join(", "), chapters)
+    page::chapters("fleet", &title(result), &names.join(", "), chapters)
 }

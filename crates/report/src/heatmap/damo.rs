@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::guide::{Guide, Range, guides};
 use crate::damo::Cells;
+use crate::data::RecordData;
 use crate::text::{Grid, bytes};
-use crate::{Missing, Options, Report, Source};
+use crate::{Missing, Report, ReportOptions};
 use lowtide_record::interchange::counts::{Aggregation, Counted, Intervals, aggregations};
 
 /// The view.
@@ -37,10 +38,10 @@ struct Map {
 }
 
 impl Heatmaps {
-    pub(super) fn of(source: &Source, options: &Options) -> Result<Self, Missing> {
-        let intervals = Intervals::of(&source.meta().monitor);
+    pub(super) fn of(data: &RecordData, options: &ReportOptions) -> Result<Self, Missing> {
+        let intervals = Intervals::of(&data.meta().monitor);
         let read = || {
-            let rows = source.record().regions().flatten();
+            let rows = data.record.regions().flatten();
             aggregations(rows.filter(|row| options.pid.is_none_or(|pid| row.pid == pid)), intervals)
         };
         let aggregation_ns = nanoseconds(intervals.aggregation_us.saturating_mul(1000));

@@ -1,148 +1,139 @@
 //! Drawing heatmaps: time to the right, addresses upward, colour for the access rate.
 
-use lowtide_model::units::human_bytes;
+use lowtide_model::units::{float, human_bytes, index};
 
-use super::super::draw::axis::{Frame, MARKS, time_ticks};
+use super::super::draw::canvas::Raster;
 use super::super::draw::theme::HEAT_LEVELS;
-use super::super::draw::{Anchor, Ink, Page, Raster, Scene, shorten, text_width};
+use super::super::draw::{Area, Axis, Drawn, Figure, Ink, Layout, Page, Plot, aligned, heading, px, shorten, text};
 use super::super::regions::file_name;
 use super::super::text::capital;
+use super::layout::Section;
 use super::take::Panel;
+use plotters::style::text_anchor::HPos;
 
-/// Height of the largest process' panel and of the others.
-const HEIGHTS: [f64; 2] = [330.0, 110.0];
+/// Height of the largest process' map and of the others.
+const HEIGHTS: [i32; 2] = [330, 110];
 
 /// Height of a cut in the address space.
 const CUT: f64 = 9.0;
 
-/// The palette entry of a rate; 0 is the ground.
-fn entry(rate: Option<f32>) -> u8 {
-    rate.map_or(0, |rate| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in 0..=1 times a small number")]
-        let level = (rate.clamp(0.0, 1.0) * f32::from(HEAT_LEVELS - 1)).round() as u8;
-        level + 1
+/// Levels of a rate, of so many.
+pub(super) fn level(rate: f32, of: u8) -> u8 {
+    u8::try_from(index(f64::from(rate.clamp(0.0, 1.0) * f32::from(of)).round())).unwrap_or(of)
+}
+
+/// One drawing for each process.
+pub(super) fn figures(panels: &[Panel], page: Page) -> Vec<Figure<'_>> {
+    panels.iter().enumerate().map(|(at, panel)| figure(panel, at == 0, page)).collect()
+}
+
+fn figure(panel: &Panel, first: bool, page: Page) -> Figure<'_> {
+    let title = if panel.pid == 0 { "physical addresses".to_owned() } else { format!("process {}", panel.pid) };
+    let label = format!("Access rate by address and time, {title}.");
+    let height = HEIGHTS[usize::from(!first)];
+    let room = page.of(px(168), px(104));
+    Figure::new(page, px(height + 56), &label, move |area| {
+        if first {
+            ramp(area, page)?;
+        }
+        let rest = heading(area, &capital(&title))?;
+        let places = places(panel, f64::from(height));
+        // Addresses only where there is room for them.
+        let mut addresses: Vec<(f64, String)> = Vec::new();
+        for (section, low, _) in &places {
+            if page == Page::Wide && addresses.last().is_none_or(|(last, _)| low - last > 13.0) {
+                addresses.push((*low, format!("{:#x}", section.start)));
+            }
+        }
+        let time = Axis::time(panel.from_s, panel.to_s, page.of(8, 3));
+        let axes = [&time, &Axis::new(0.0, f64::from(height), addresses)];
+        let layout = Layout { left: page.of(px(112), px(4)), right: room, grid: false, ..Layout::default() };
+        let mut plot = Plot::new(&rest, axes, layout)?;
+        let mut free = 0.0;
+        for (at, (section, low, high)) in places.iter().enumerate() {
+            plot.element(raster(panel, section, (*low, *high)))?;
+            for (y, name, bytes) in names(panel, section, (*low, *high)) {
+                let name = if page == Page::Wide { label_of(panel, name, bytes) } else { plain(name) };
+                let y = f64::max(y, free);
+                if y < f64::from(height) + 4.0 {
+                    let name = shorten(&name, page.of(25, 14));
+                    plot.text(&name, &text(Ink::Muted, 12, false), (panel.to_s, y), (px(9), 0))?;
+                }
+                free = y + 14.0;
+            }
+            if at > 0 {
+                cut(&mut plot, panel, low - CUT / 2.0)?;
+            }
+        }
+        Ok(())
     })
 }
 
-/// One scene for each process.
-pub(super) fn scenes(panels: &[Panel], page: Page) -> Vec<Scene> {
-    panels.iter().enumerate().map(|(at, panel)| scene(panel, at == 0, page)).collect()
-}
-
-fn scene(panel: &Panel, first: bool, page: Page) -> Scene {
-    let title = if panel.pid == 0 { "physical addresses".to_owned() } else { format!("process {}", panel.pid) };
-    let mut scene = Scene::new(page, format!("Access rate by address and time, {title}."));
-    scene.bold((0.0, 9.0), capital(&title), Ink::Text, Anchor::Start);
-    if first {
-        ramp(&mut scene, page);
-    }
-    let (left, room) = if page == Page::Wide { (104.0, 168.0) } else { (2.0, 104.0) };
-    let height = HEIGHTS[usize::from(!first)];
-    let width = scene.width - left - room;
-    let top = 30.0;
+/// The sections from the lowest with the heights between which they lie.
+fn places(panel: &Panel, height: f64) -> Vec<(&Section, f64, f64)> {
     let sections = &panel.layout.sections;
-    #[expect(clippy::cast_precision_loss, reason = "some hundred rows")]
-    let (cuts, rows) = (CUT * (sections.len().saturating_sub(1)) as f64, panel.layout.rows.max(1) as f64);
-    let unit = ((height - cuts) / rows).max(0.5);
-    let mut bottom = top + unit * rows + cuts;
-    let frame = Frame { left, top, width, height: bottom - top, x: (panel.from_s, panel.to_s), y: (0.0, 1.0) };
-    let mut labels = Vec::new();
-    let mut addresses: Vec<f64> = Vec::new();
-    for (at, section) in sections.iter().enumerate() {
-        #[expect(clippy::cast_precision_loss, reason = "some hundred rows")]
-        let tall = unit * section.rows as f64;
-        let upper = bottom - tall;
-        scene.rasters.push(raster(panel, at, (left, upper), (width, tall)));
-        for (y, name, bytes) in names(panel, at, (upper, tall)) {
-            let name = if page == Page::Wide { label(panel, name, bytes) } else { plain(name) };
-            labels.push((y, Ink::Muted, shorten(&name, room - 12.0)));
-        }
-        // Addresses only where there is room for them.
-        if page == Page::Wide && addresses.iter().all(|y| (y - bottom).abs() > 13.0) {
-            scene.text((left - 8.0, bottom - 4.0), format!("{:#x}", section.start), Ink::Muted, Anchor::End);
-            addresses.push(bottom);
-        }
-        bottom = upper;
-        if at + 1 < sections.len() {
-            cut(&mut scene, (left, bottom - CUT), width);
-            bottom -= CUT;
-        }
-    }
-    plain_labels(&mut scene, frame.right() + 9.0, (frame.top - 4.0, frame.bottom() + 4.0), labels);
-    frame.marks(&mut scene, &time_ticks(panel.to_s, if page == Page::Wide { 8 } else { 3 }));
-    scene.height = frame.bottom() + MARKS;
-    scene
+    let cuts = CUT * float(sections.len().saturating_sub(1));
+    let unit = ((height - cuts) / float(panel.layout.rows.max(1))).max(0.5);
+    let mut next = 0.0;
+    let place = |section: &'_ Section| {
+        let (low, high) = (next, next + unit * float(section.rows));
+        next = high + CUT;
+        (low, high)
+    };
+    let heights: Vec<(f64, f64)> = sections.iter().map(place).collect();
+    sections.iter().zip(heights).map(|(section, (low, high))| (section, low, high)).collect()
 }
 
-fn raster(panel: &Panel, section: usize, at: (f64, f64), size: (f64, f64)) -> Raster {
-    let section = &panel.layout.sections[section];
+fn raster(panel: &Panel, section: &Section, (low, high): (f64, f64)) -> Raster<(f64, f64)> {
     let rows = (section.first_row..section.first_row + section.rows).rev();
+    let entry = |rate: Option<f32>| rate.map_or(0, |rate| level(rate, HEAT_LEVELS - 1) + 1);
     let cells = rows.flat_map(|row| (0..panel.columns).map(move |column| entry(panel.cell(row, column)))).collect();
-    Raster { at, size, columns: panel.columns, cells }
+    Raster { corners: [(panel.from_s, high), (panel.to_s, low)], columns: panel.columns, cells }
 }
 
-/// Where the address space was cut: two slanted strokes, as on a broken axis.
-fn cut(scene: &mut Scene, (x, y): (f64, f64), width: f64) {
-    let middle = y + CUT / 2.0;
-    for x in [x, x + width - 9.0] {
-        scene.line(vec![(x, middle + 3.0), (x + 4.0, middle - 3.0)], Ink::Muted, 1.0);
-        scene.line(vec![(x + 5.0, middle + 3.0), (x + 9.0, middle - 3.0)], Ink::Muted, 1.0);
+/// Where the address space was cut: two slanted strokes at either end, as on a broken axis.
+fn cut(plot: &mut Plot, panel: &Panel, y: f64) -> Drawn {
+    for x in [panel.from_s, panel.to_s] {
+        plot.text("//", &aligned(Ink::Muted, HPos::Center), (x, y), (0, 0))?;
     }
+    Ok(())
 }
 
-/// Names of the mappings of a section that are tall enough to be seen, or of its largest.
-fn names(panel: &Panel, section: usize, (upper, tall): (f64, f64)) -> Vec<(f64, &str, u64)> {
-    let section = &panel.layout.sections[section];
-    #[expect(clippy::cast_precision_loss, reason = "places in a drawing")]
-    let share = |bytes: u64| bytes as f64 / (section.end - section.start) as f64;
+/// Names of the mappings of a section that are tall enough for a line, or of its largest.
+fn names<'a>(panel: &'a Panel, section: &Section, (low, high): (f64, f64)) -> Vec<(f64, &'a str, u64)> {
+    let share = |bytes: u64| float(bytes) / float(section.end - section.start);
     let inside = panel.names.iter().filter(|(start, _, _)| (section.start..section.end).contains(start));
     inside
         .enumerate()
-        .filter(|(at, (_, bytes, _))| *at == 0 || (panel.sized && *at < 4 && share(*bytes) * tall >= 14.0))
+        .filter(|(at, (_, bytes, _))| *at == 0 || (panel.sized && *at < 4 && share(*bytes) * (high - low) >= 14.0))
         .map(|(_, (start, bytes, name))| {
             let middle = share(start - section.start) + share(*bytes) / 2.0;
-            (upper + tall * (1.0 - middle), name.as_str(), *bytes)
+            (low + (high - low) * middle, name.as_str(), *bytes)
         })
         .collect()
 }
 
 /// A mapping's name and, where it is known, its size.
-pub(super) fn label(panel: &Panel, name: &str, bytes: u64) -> String {
+pub(super) fn label_of(panel: &Panel, name: &str, bytes: u64) -> String {
     if !panel.sized {
         return plain(name);
     }
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let size = human_bytes(bytes as f64);
-    format!("{}, {size}", plain(name))
+    format!("{}, {}", plain(name), human_bytes(float(bytes)))
 }
 
 fn plain(name: &str) -> String {
     if name.is_empty() { "nameless".to_owned() } else { file_name(name) }
 }
 
-/// Labels at their rows, moved apart, the topmost given up where there is no room for all.
-fn plain_labels(scene: &mut Scene, x: f64, (top, bottom): (f64, f64), mut labels: Vec<(f64, Ink, String)>) {
-    let gap = 14.0;
-    labels.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut limit = bottom - 4.0;
-    for (y, ink, name) in labels {
-        let y = y.min(limit);
-        if y < top {
-            break;
-        }
-        scene.text((x, y), name, ink, Anchor::Start);
-        limit = y - gap;
-    }
-}
-
-/// The scale of colours.
-fn ramp(scene: &mut Scene, page: Page) {
-    let right = scene.width;
-    let width = if page == Page::Wide { 120.0 } else { 70.0 };
-    let (to, from) = ("100 %", if page == Page::Wide { "accessed in 0 %" } else { "0 %" });
-    let x = right - text_width(to) - 6.0 - width;
-    scene.text((right, 9.0), to, Ink::Muted, Anchor::End);
-    scene.text((x - 6.0, 9.0), from, Ink::Muted, Anchor::End);
+/// The scale of colours, at the right above the largest map.
+fn ramp(area: &Area, page: Page) -> Drawn {
+    let (right, width) = (page.width(), page.of(px(120), px(70)));
+    let x = right - px(44) - width;
+    let style = aligned(Ink::Muted, HPos::Right);
+    area.draw_text("100 %", &style, (right, px(8)))?;
+    area.draw_text(page.of("accessed in 0 %", "0 %"), &style, (x - px(6), px(8)))?;
     let cells = (1..=HEAT_LEVELS).collect();
-    scene.rasters.push(Raster { at: (x, 3.0), size: (width, 12.0), columns: usize::from(HEAT_LEVELS), cells });
+    let corners = [(x, px(2)), (x + width, px(14))];
+    area.draw(&Raster { corners, columns: usize::from(HEAT_LEVELS), cells })?;
+    Ok(())
 }

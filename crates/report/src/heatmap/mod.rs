@@ -10,26 +10,30 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::data::RecordData;
 use super::draw::axis::clock;
 use super::draw::theme::{HEAT_LEVELS, heat};
-use super::draw::{Page, Scene};
-use super::text::{Grid, Look, wrap};
-use super::{DRAWN, Entry, Missing, Options, Report, Rule, Source, View};
+use super::draw::{Figure, Page};
+use super::text::{Terminal, wrap};
+use super::{Convention, DRAWN, Missing, Report, ReportOptions, View};
+use draw::level;
 use layout::Section;
 use take::{PANELS, Panel};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Heatmap,
+pub(super) const VIEW: View = View {
     name: "heatmap",
+    help: "Which addresses are accessed when, and how often",
     title: "Where and when",
     meaning: "Time runs to the right, addresses upward; the lighter, the more of the looks saw an access. Ranges that were \
               never mapped are cut out where the slanted strokes are. Dark memory is held and not used.",
     formats: DRAWN,
-    take: |source, options| {
-        if options.rule == Rule::Damo {
-            return Ok(Box::new(damo::Heatmaps::of(source, options)?));
+    damo: true,
+    optional: false,
+    make: |data, options| {
+        if options.rule == Convention::Damo {
+            return Ok(Box::new(damo::Heatmaps::of(data, options)?));
         }
-        Ok(Box::new(Heatmap::of(source, options)?))
+        Ok(Box::new(Heatmap::of(data, options)?))
     },
 };
 
@@ -60,13 +64,13 @@ struct Process {
 }
 
 impl Heatmap {
-    fn of(source: &Source, options: &Options) -> Result<Self, Missing> {
-        let record = source.record();
+    fn of(data: &RecordData, options: &ReportOptions) -> Result<Self, Missing> {
+        let record = data.record;
         let (panels, left_out) = take::from_regions(|| record.regions(), options.pid);
         if !panels.is_empty() {
             return Ok(Self { panels, left_out, from_cohort: false });
         }
-        let tick_s = source.meta().monitor.sampling_s.max(source.meta().interval_s);
+        let tick_s = data.meta().monitor.sampling_s.max(data.meta().interval_s);
         let (panels, left_out) = take::from_episodes(|| record.read(), tick_s, options.pid);
         if !panels.is_empty() {
             return Ok(Self { panels, left_out, from_cohort: true });
@@ -101,15 +105,13 @@ fn mean(panel: &Panel, rows: std::ops::Range<usize>, columns: std::ops::Range<us
 }
 
 /// One cell of a text: a coloured blank, or the rate in tenths.
-fn character(rate: Option<f32>, look: Look) -> String {
+fn character(rate: Option<f32>, terminal: Terminal) -> String {
     let Some(rate) = rate else { return " ".to_owned() };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in 0..=1 times a small number")]
-    let level = |levels: u8| (rate.clamp(0.0, 1.0) * f32::from(levels)).round() as u8;
-    if look.ansi {
-        let (red, green, blue) = heat(level(HEAT_LEVELS - 1));
+    if terminal.ansi {
+        let (red, green, blue) = heat(level(rate, HEAT_LEVELS - 1));
         format!("\x1b[48;5;{}m \x1b[0m", ansi256(red, green, blue))
     } else {
-        char::from(b'0' + level(9)).to_string()
+        char::from(b'0' + level(rate, 9)).to_string()
     }
 }
 
@@ -123,8 +125,8 @@ fn ansi256(red: u8, green: u8, blue: u8) -> u8 {
     16 + 36 * side(red) + 6 * side(green) + side(blue)
 }
 
-fn panel_text(panel: &Panel, rows: usize, look: Look) -> String {
-    let width = look.width.saturating_sub(NAMES + 1).max(10).min(panel.columns);
+fn panel_text(panel: &Panel, rows: usize, terminal: Terminal) -> String {
+    let width = terminal.width.saturating_sub(NAMES + 1).max(10).min(panel.columns);
     let mut out = if panel.pid == 0 { "Physical addresses\n".to_owned() } else { format!("Process {}\n", panel.pid) };
     for section in panel.layout.sections.iter().rev() {
         let rows = text_rows(section, panel.layout.rows, rows);
@@ -134,10 +136,10 @@ fn panel_text(panel: &Panel, rows: usize, look: Look) -> String {
             let lines = at(row)..at(row + 1).max(at(row) + 1);
             for column in 0..width {
                 let columns = column * panel.columns / width..(column + 1) * panel.columns / width;
-                out += &character(mean(panel, lines.clone(), columns), look);
+                out += &character(mean(panel, lines.clone(), columns), terminal);
             }
             if row == rows / 2 {
-                let label = name.map_or_else(String::new, |(_, bytes, name)| draw::label(panel, name, *bytes));
+                let label = name.map_or_else(String::new, |(_, bytes, name)| draw::label_of(panel, name, *bytes));
                 out += &format!(" {}", label.chars().take(NAMES).collect::<String>());
             }
             out.truncate(out.trim_end_matches(' ').len());
@@ -163,23 +165,20 @@ impl Report for Heatmap {
         text.join("\n")
     }
 
-    fn chart(&self, look: Look) -> String {
-        let key = if look.ansi { "the lighter, the more accesses" } else { "0 to 9 is the access rate in tenths" };
+    fn chart(&self, terminal: Terminal) -> String {
+        let key = if terminal.ansi { "the lighter, the more accesses" } else { "0 to 9 is the access rate in tenths" };
         let key = wrap(
             &format!("Rows are addresses from high to low, columns time; {key}, blank is not mapped."),
-            look.width,
+            terminal.width,
             "",
         );
-        let panels = self.panels.iter().enumerate().map(|(at, panel)| panel_text(panel, TEXT_ROWS[at.min(1)], look));
+        let panels =
+            self.panels.iter().enumerate().map(|(at, panel)| panel_text(panel, TEXT_ROWS[at.min(1)], terminal));
         std::iter::once(key).chain(panels).collect::<Vec<_>>().join("\n")
     }
 
-    fn grids(&self) -> Vec<Grid> {
-        Vec::new()
-    }
-
-    fn scenes(&self, page: Page) -> Vec<Scene> {
-        draw::scenes(&self.panels, page)
+    fn figures(&self, page: Page) -> Vec<Figure<'_>> {
+        draw::figures(&self.panels, page)
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -1,18 +1,24 @@
 //! Drawing the timeline: memory above, thin charts of faults and stalls below, all over the same time.
 
-use super::super::draw::axis::{Frame, MARKS, byte_ticks, count_ticks, time_ticks};
-use super::super::draw::{Anchor, Ink, Page, Point, Scene};
+use super::super::draw::axis::short_count;
+use super::super::draw::{Area, Axis, Drawn, Figure, Ink, Layout, Page, Plot, heading, key, px};
 use super::{Get, Moment, highest, highest_bytes};
 
-/// Heights in drawing units.
-const MEMORY: f64 = 280.0;
-const THIN: f64 = 54.0;
+/// Heights of the charts with their headings.
+const MEMORY: i32 = px(330);
+const THIN: i32 = px(92);
+const KEY: i32 = px(26);
+/// Height of the labels of the time axis, which only the lowest thin chart has.
+const TIMES: i32 = px(26);
+
+/// A figure of each moment, its colour and its name.
+type Series = (Get, Ink, &'static str);
 
 /// A thin chart: its name and its lines with their names.
 struct Thin {
     name: &'static str,
     unit: &'static str,
-    lines: &'static [(Get, Ink, &'static str)],
+    lines: &'static [Series],
 }
 
 const THINS: [Thin; 3] = [
@@ -35,85 +41,72 @@ const THINS: [Thin; 3] = [
 ];
 
 /// The drawing.
-pub(super) fn scenes(all: &[Moment], window_s: u32, page: Page) -> Vec<Scene> {
-    let points = thin_out(all, if page == Page::Wide { 400 } else { 160 });
-    let mut scene = Scene::new(
-        page,
-        "Memory held by type, resident memory, demand and working set over time; faults and stalls below.",
-    );
+pub(super) fn figures(all: &[Moment], window_s: u32, page: Page) -> Vec<Figure<'static>> {
+    let points = thin_out(all, page.of(400, 160));
     let end = points.last().map_or(1.0, |point| point.t_s).max(1e-3);
-    let ticks = time_ticks(end, if page == Page::Wide { 10 } else { 5 });
-    let mut top = 6.0;
-    if page == Page::Narrow {
-        let items = areas(&points)
-            .into_iter()
-            .chain(lines(&points, window_s))
-            .map(|(_, ink, name)| (ink, name))
-            .collect::<Vec<_>>();
-        top += scene.key((2.0, 0.0), scene.width, &items);
+    let time = Axis::time(0.0, end, page.of(10, 5));
+    let measured = |series: &&Series| points.iter().any(|point| series.0(point).is_some());
+    let thins: Vec<(&Thin, Vec<&Series>)> = THINS
+        .iter()
+        .map(|thin| (thin, thin.lines.iter().filter(measured).collect()))
+        .filter(|(_, lines): &(_, Vec<_>)| !lines.is_empty())
+        .collect();
+    let height = |lines: &[&Series]| if lines.len() > 1 { THIN + KEY } else { THIN };
+    let thin_height = thins.iter().map(|(_, lines)| height(lines)).sum::<i32>();
+    let label = "Memory held by type, resident memory, demand and working set over time; faults and stalls below.";
+    vec![Figure::new(page, MEMORY + thin_height + TIMES, label, move |area| {
+        let (above, mut rest) = area.split_vertically(MEMORY);
+        memory(&above, &points, window_s, &time)?;
+        for (at, (thin, lines)) in thins.iter().enumerate() {
+            let last = at + 1 == thins.len();
+            let bottom = if last { TIMES } else { 0 };
+            let (own, below) = rest.split_vertically(height(lines) + bottom);
+            thin_chart(&own, &points, (thin, lines), (&time, bottom))?;
+            rest = below;
+        }
+        Ok(())
+    })]
+}
+
+fn thin_chart(
+    area: &Area,
+    points: &[Moment],
+    (thin, lines): (&Thin, &[&Series]),
+    (time, bottom): (&Axis, i32),
+) -> Drawn {
+    let mut rest = heading(area, thin.name)?;
+    if lines.len() > 1 {
+        let items: Vec<(Ink, &str)> = lines.iter().map(|(_, ink, name)| (*ink, *name)).collect();
+        rest = key(&rest, &items)?;
     }
-    let max = highest_bytes(&points).max(1.0) * 1.04;
-    let frame = Frame::on(page, top, if page == Page::Wide { MEMORY } else { 220.0 }, (0.0, end), max);
-    memory(&mut scene, &frame, (&points, window_s), page);
-    frame.marks(&mut scene, &ticks);
-    scene.height = frame.bottom() + MARKS;
-    let mut last = None;
-    for thin in &THINS {
-        let measured: Vec<_> =
-            thin.lines.iter().filter(|(get, _, _)| points.iter().any(|m| get(m).is_some())).collect();
-        if measured.is_empty() {
-            continue;
+    // A chart of nothing still has a scale.
+    let max = lines.iter().map(|(get, ..)| highest(points, get)).fold(0.0, f64::max).max(0.5) * 1.05;
+    let y = Axis::numbers(0.0, max, 3, |value| short_count(value) + thin.unit);
+    let mut plot = Plot::new(&rest, [time, &y], Layout { bottom, ..Layout::default() })?;
+    for (get, ink, _) in lines {
+        for run in runs(points, get) {
+            plot.line(run, *ink, 6)?;
         }
-        let top = scene.height + 14.0;
-        scene.bold((0.0, top), thin.name, Ink::Text, Anchor::Start);
-        let mut top = top + 16.0;
-        if page == Page::Narrow && measured.len() > 1 {
-            let items: Vec<(Ink, &str)> = measured.iter().map(|(_, ink, name)| (*ink, *name)).collect();
-            top += scene.key((2.0, top - 8.0), scene.width, &items) - 4.0;
-        }
-        // A chart of nothing still has a scale.
-        let max = measured.iter().map(|(get, _, _)| highest(&points, get)).fold(0.0, f64::max).max(0.5) * 1.05;
-        let frame = Frame::on(page, top, THIN, (0.0, end), max);
-        let rules: Vec<_> = count_ticks(max, 2).into_iter().map(|(at, label)| (at, label + thin.unit)).collect();
-        frame.rules(&mut scene, &rules);
-        let mut labels = Vec::new();
-        for (get, ink, name) in measured {
-            for run in runs(&frame, &points, get) {
-                labels.retain(|(_, _, known): &(f64, Ink, String)| known != name);
-                labels.push((run.last().map_or(0.0, |point| point.1), *ink, (*name).to_owned()));
-                scene.line(run, *ink, 1.5);
-            }
-        }
-        if page == Page::Wide && labels.len() > 1 {
-            scene.end_labels(frame.right() + 10.0, (frame.top - 12.0, frame.bottom() + 12.0), labels);
-        }
-        scene.height = frame.bottom() + 8.0;
-        last = Some(frame);
     }
-    // One time axis under all thin charts is enough.
-    if let Some(frame) = last {
-        frame.marks(&mut scene, &ticks);
-        scene.height = frame.bottom() + MARKS;
-    }
-    vec![scene]
+    Ok(())
 }
 
 /// Areas that were measured, from below.
-fn areas(points: &[Moment]) -> Vec<(Get, Ink, &'static str)> {
-    let all: [(Get, Ink, &str); 3] =
+fn areas(points: &[Moment]) -> Vec<Series> {
+    let all: [Series; 3] =
         [(|m| m.anon, Ink::Anon, "anonymous"), (|m| m.file, Ink::File, "file"), (|m| m.kernel, Ink::Kernel, "kernel")];
     all.into_iter().filter(|(get, _, _)| highest(points, get) > 0.0).collect()
 }
 
 /// Lines that were measured and say something of their own.
-fn lines(points: &[Moment], window_s: u32) -> Vec<(Get, Ink, &'static str)> {
+fn lines(points: &[Moment], window_s: u32) -> Vec<Series> {
     let touched = match window_s {
         1 => "touched in 1 s",
         5 => "touched in 5 s",
         _ => "touched in 10 s",
     };
     let swapped = points.iter().any(|m| m.demand.zip(m.rss).is_some_and(|(demand, rss)| demand > 1.001 * rss));
-    let all: [(Get, Ink, &str); 3] = [
+    let all: [Series; 3] = [
         (|m| m.demand, Ink::Demand, "demand"),
         (|m| m.rss, Ink::Resident, "resident"),
         (|m| m.need, Ink::Need, touched),
@@ -121,50 +114,36 @@ fn lines(points: &[Moment], window_s: u32) -> Vec<(Get, Ink, &'static str)> {
     all.into_iter().filter(|(get, ink, _)| highest(points, get) > 0.0 && (swapped || *ink != Ink::Demand)).collect()
 }
 
-fn memory(scene: &mut Scene, frame: &Frame, (points, window_s): (&[Moment], u32), page: Page) {
-    let mut labels = Vec::new();
-    let mut below: Vec<f64> = vec![0.0; points.len()];
-    for (get, ink, name) in areas(points) {
-        let above: Vec<f64> =
-            points.iter().zip(&below).map(|(point, below)| below + get(point).unwrap_or(0.0)).collect();
-        let edge = |values: &[f64]| points.iter().zip(values).map(|(m, v)| frame.at(m.t_s, *v)).collect::<Vec<Point>>();
-        let (upper, lower) = (edge(&above), edge(&below));
-        if let (Some(high), Some(low)) = (upper.last(), lower.last()) {
-            labels.push(((high.1 + low.1) / 2.0, ink, name.to_owned()));
-        }
-        scene.area(upper.into_iter().chain(lower.into_iter().rev()).collect(), ink, 0.62);
-        below = above;
-    }
-    // Over the areas, so that heights can be read off.
-    frame.rules(scene, &byte_ticks(frame.y.1, 5));
-    let band: Vec<(&Moment, f64, f64)> =
-        points.iter().filter_map(|m| Some((m, m.need? - m.need_ci95?, m.need? + m.need_ci95?))).collect();
-    let upper = band.iter().map(|(m, _, high)| frame.at(m.t_s, *high));
-    let lower = band.iter().rev().map(|(m, low, _)| frame.at(m.t_s, low.max(0.0)));
-    scene.area(upper.chain(lower).collect(), Ink::Need, 0.22);
-    for (get, ink, name) in lines(points, window_s) {
-        let runs = runs(frame, points, &get);
-        if let Some(end) = runs.last().and_then(|run| run.last()) {
-            labels.push((end.1, ink, name.to_owned()));
-        }
-        for run in runs {
+fn memory(area: &Area, points: &[Moment], window_s: u32, time: &Axis) -> Drawn {
+    let (areas, lines) = (areas(points), lines(points, window_s));
+    let items: Vec<(Ink, &str)> = areas.iter().chain(&lines).map(|(_, ink, name)| (*ink, *name)).collect();
+    let rest = key(area, &items)?;
+    let bytes = Axis::bytes(highest_bytes(points).max(1.0) * 1.04, 5);
+    let mut plot = Plot::new(&rest, [time, &bytes], Layout::default())?;
+    let times: Vec<f64> = points.iter().map(|point| point.t_s).collect();
+    let heights = |get: &Get| points.iter().map(|point| get(point).unwrap_or(0.0)).collect();
+    let layers: Vec<(Ink, Vec<f64>)> = areas.iter().map(|(get, ink, _)| (*ink, heights(get))).collect();
+    plot.stacked(&times, &layers, 0.62)?;
+    let edge =
+        |sign: f64| points.iter().filter_map(|m| Some((m.t_s, (m.need? + sign * m.need_ci95?).max(0.0)))).collect();
+    plot.band(edge(1.0), edge(-1.0), (Ink::Need, 0.22))?;
+    for (get, ink, _) in &lines {
+        for run in runs(points, get) {
             match ink {
-                Ink::Demand => scene.dashed(&run, ink, 1.6),
-                Ink::Need => scene.line(run, ink, 2.4),
-                _ => scene.line(run, ink, 1.6),
+                Ink::Demand => plot.dashed(run, *ink, 6)?,
+                Ink::Need => plot.line(run, *ink, 10)?,
+                _ => plot.line(run, *ink, 6)?,
             }
         }
     }
-    if page == Page::Wide {
-        scene.end_labels(frame.right() + 10.0, (frame.top, frame.bottom()), labels);
-    }
+    Ok(())
 }
 
 /// The stretches in which a figure was measured.
-fn runs(frame: &Frame, points: &[Moment], get: &Get) -> Vec<Vec<Point>> {
+fn runs(points: &[Moment], get: &Get) -> Vec<Vec<(f64, f64)>> {
     points
         .chunk_by(|a, b| get(a).is_some() == get(b).is_some())
-        .map(|chunk| chunk.iter().filter_map(|m| Some(frame.at(m.t_s, get(m)?))).collect::<Vec<Point>>())
+        .map(|chunk| chunk.iter().filter_map(|m| Some((m.t_s, get(m)?))).collect::<Vec<_>>())
         .filter(|run| !run.is_empty())
         .collect()
 }

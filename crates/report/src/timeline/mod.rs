@@ -8,26 +8,28 @@ use lowtide_model::usage::{FIELDS, Unit, Usage};
 use serde_json::{Map, Value};
 
 use super::draw::axis::clock;
-use super::draw::{Page, Scene};
+use super::draw::{Figure, Page};
 use super::spark::{self, Layer};
-use super::text::{Grid, Look, bytes};
-use super::{DRAWN, Entry, Missing, Report, View};
+use super::text::{Terminal, bytes};
+use super::{DRAWN, Missing, Report, View};
 
-pub(super) const ENTRY: Entry = Entry {
-    view: View::Timeline,
+pub(super) const VIEW: View = View {
     name: "timeline",
+    help: "Memory, faults and stalls over time",
     title: "Memory over time",
     meaning: "Areas are what is held, by type. The dark line is resident memory (RSS), the dashed one what was asked for \
               and touched, swapped out or not (demand). The crimson line is the working set: each reading is drawn over the \
               window in which it was touched, with its 95 % interval where there is one. Where it stays far below, memory \
               is held that is not used.",
     formats: DRAWN,
-    take: |source, _| {
-        if source.ticks().is_empty() {
+    damo: false,
+    optional: false,
+    make: |data, _| {
+        if data.ticks().is_empty() {
             return Err(Missing::Other("this record has no ticks: it ended before the first was written".to_owned()));
         }
-        let window_s = window(source.usage());
-        Ok(Box::new(Timeline { rows: source.usage(), points: points(source.usage(), window_s), window_s }))
+        let window_s = window(data.usage());
+        Ok(Box::new(Timeline { rows: data.usage(), points: points(data.usage(), window_s), window_s }))
     },
 };
 
@@ -138,8 +140,8 @@ impl Timeline<'_> {
 const MARGIN: usize = 12;
 
 impl Report for Timeline<'_> {
-    fn chart(&self, look: Look) -> String {
-        let width = look.width.saturating_sub(MARGIN + 2).max(10);
+    fn chart(&self, terminal: Terminal) -> String {
+        let width = terminal.width.saturating_sub(MARGIN + 2).max(10);
         let height = 12;
         let (need, rss, demand) = (self.column(|m| m.need), self.column(|m| m.rss), self.column(|m| m.demand));
         let max = highest(&self.points, |m| [m.demand, m.rss, m.need].into_iter().flatten().reduce(f64::max));
@@ -184,12 +186,8 @@ impl Report for Timeline<'_> {
         out
     }
 
-    fn grids(&self) -> Vec<Grid> {
-        Vec::new()
-    }
-
-    fn scenes(&self, page: Page) -> Vec<Scene> {
-        draw::scenes(&self.points, self.window_s, page)
+    fn figures(&self, page: Page) -> Vec<Figure<'_>> {
+        draw::figures(&self.points, self.window_s, page)
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {
