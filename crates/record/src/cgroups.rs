@@ -25,7 +25,7 @@ impl Table for CgroupRow {
         let promoted = "Bytes that were idle at one look and used by the next, since the row before; at most.";
         let mut columns = vec![
             column!(Plain row.t_s, "t_s", "Time since the start of the record."),
-            column!(Dictionary row.memory.cgroup, "cgroup", cgroup),
+            column!(Plain row.memory.cgroup, "cgroup", cgroup),
             column!(Node row.memory.node, "node", "NUMA node."),
             column!(Backing row.memory.anon, "kind", "anon or file."),
             column!(Bytes row.memory.bytes, "bytes", "Bytes in all."),

@@ -1,31 +1,26 @@
 //! Columns: how values of rows are stored, and read back by name, so that newer and older records read alike.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field};
+use lowtide_model::PAGE;
+use lowtide_model::episode::PageKind;
 use lowtide_model::units::{float, signed, single};
-use lowtide_model::{PAGE, episode};
+use parquet::data_type::ByteArray;
+
+use super::values::{ColumnSpec, ColumnValues, ValueType, Values};
 
 /// One column of a table with rows of type `R`.
 pub struct Column<R> {
-    pub(super) name: Cow<'static, str>,
-    pub(super) doc: Cow<'static, str>,
-    pub(super) kind: DataType,
-    pub(super) nullable: bool,
+    pub(super) spec: ColumnSpec,
     /// Records of older versions have no such column; the value is the default one then.
     pub(super) optional: bool,
     pub(super) write: Write<R>,
     pub(super) read: Read<R>,
 }
 
-type Write<R> = Box<dyn Fn(&[R]) -> ArrayRef>;
+type Write<R> = Box<dyn Fn(&[R]) -> ColumnValues>;
 /// Sets the value of every row; false where the column is of another type.
-type Read<R> = Box<dyn Fn(&dyn Array, &mut [R]) -> bool>;
+type Read<R> = Box<dyn Fn(&ColumnValues, &mut [R]) -> bool>;
 
 impl<R: 'static> Column<R> {
     /// A column of a value that rows hold, stored as `S` says.
@@ -36,13 +31,10 @@ impl<R: 'static> Column<R> {
         place: impl Fn(&mut R) -> &mut V + 'static,
     ) -> Self {
         Self {
-            name: name.into(),
-            doc: doc.into(),
-            kind: S::kind(),
-            nullable: S::NULLABLE,
+            spec: ColumnSpec { name: name.into(), doc: doc.into(), kind: S::KIND, nullable: S::NULLABLE },
             optional: false,
-            write: Box::new(move |rows| S::array(rows.iter().map(&get))),
-            read: Box::new(move |array, rows| S::read(array, |at, value| *place(&mut rows[at]) = value)),
+            write: Box::new(move |rows| S::values(rows.iter().map(&get))),
+            read: Box::new(move |column, rows| S::read(column, |at, value| *place(&mut rows[at]) = value)),
         }
     }
 
@@ -51,19 +43,14 @@ impl<R: 'static> Column<R> {
         Self { optional: true, ..self }
     }
 
-    pub(super) fn field(&self) -> Field {
-        let doc = HashMap::from([("doc".to_owned(), self.doc.to_string())]);
-        Field::new(self.name.as_ref(), self.kind.clone(), self.nullable).with_metadata(doc)
-    }
-
-    pub(super) fn array(&self, rows: &[R]) -> ArrayRef {
-        (self.write)(rows)
-    }
-
-    /// Sets the values of these rows, one for each of the batch.
-    pub(super) fn read(&self, batch: &RecordBatch, rows: &mut [R]) -> Result<(), String> {
-        let read = batch.column_by_name(&self.name).is_some_and(|array| (self.read)(array.as_ref(), rows));
-        if read || self.optional { Ok(()) } else { Err(format!("no column {} of type {}", self.name, self.kind)) }
+    /// Sets the values of these rows from what a file has under the column's name.
+    pub(super) fn read(&self, column: Option<&ColumnValues>, rows: &mut [R]) -> Result<(), String> {
+        let read = column.is_some_and(|column| (self.read)(column, rows));
+        if read || self.optional {
+            Ok(())
+        } else {
+            Err(format!("no column {} of type {}", self.spec.name, self.spec.kind))
+        }
     }
 }
 
@@ -82,13 +69,13 @@ pub(super) use column;
 
 /// A way in which values of type `V` are stored.
 pub(super) trait Storage<V> {
+    const KIND: ValueType;
     const NULLABLE: bool;
-    fn kind() -> DataType;
-    fn array<'a>(values: impl Iterator<Item = &'a V>) -> ArrayRef
+    fn values<'a>(values: impl Iterator<Item = &'a V>) -> ColumnValues
     where
         V: 'a;
-    /// Passes the value of every row; false where the array is of another type.
-    fn read(array: &dyn Array, set: impl FnMut(usize, V)) -> bool;
+    /// Passes the value of every row; false where the column is of another type.
+    fn read(column: &ColumnValues, set: impl FnMut(usize, V)) -> bool;
 }
 
 /// As the type itself.
@@ -101,117 +88,61 @@ pub(super) struct Single;
 pub(super) struct Node;
 /// The number of a page, as the address of its first byte.
 pub(super) struct Address;
-/// Text of which there are few different ones.
-pub(super) struct Dictionary;
 /// What backs memory, as its word.
 pub(super) struct Backing;
 
-macro_rules! primitive {
-    ($($storage:ident $value:ty: $kind:ty, $to:expr, $from:expr;)*) => {$(
+macro_rules! storage {
+    ($($storage:ident $value:ty: $kind:ident, $to:expr, $from:expr;)*) => {$(
         impl Storage<$value> for $storage {
+            const KIND: ValueType = ValueType::$kind;
             const NULLABLE: bool = false;
 
-            fn kind() -> DataType {
-                <$kind>::DATA_TYPE
+            fn values<'a>(values: impl Iterator<Item = &'a $value>) -> ColumnValues {
+                ColumnValues::$kind(Values::required(values.map($to)))
             }
 
-            fn array<'a>(values: impl Iterator<Item = &'a $value>) -> ArrayRef {
-                Arc::new(values.copied().map($to).collect::<PrimitiveArray<$kind>>())
-            }
-
-            fn read(array: &dyn Array, mut set: impl FnMut(usize, $value)) -> bool {
-                let array = array.as_primitive_opt::<$kind>();
-                array.map(|array| array.values().iter().enumerate().for_each(|(at, value)| set(at, $from(*value)))).is_some()
+            fn read(column: &ColumnValues, mut set: impl FnMut(usize, $value)) -> bool {
+                let ColumnValues::$kind(values) = column else { return false };
+                values.iter().enumerate().for_each(|(at, value)| set(at, value.map($from).unwrap_or_default()));
+                true
             }
         }
 
         impl Storage<Option<$value>> for $storage {
+            const KIND: ValueType = ValueType::$kind;
             const NULLABLE: bool = true;
 
-            fn kind() -> DataType {
-                <$kind>::DATA_TYPE
+            fn values<'a>(values: impl Iterator<Item = &'a Option<$value>>) -> ColumnValues {
+                ColumnValues::$kind(Values::nullable(values.map(|value| value.as_ref().map($to))))
             }
 
-            fn array<'a>(values: impl Iterator<Item = &'a Option<$value>>) -> ArrayRef {
-                Arc::new(values.map(|value| value.map($to)).collect::<PrimitiveArray<$kind>>())
-            }
-
-            fn read(array: &dyn Array, mut set: impl FnMut(usize, Option<$value>)) -> bool {
-                let array = array.as_primitive_opt::<$kind>();
-                array.map(|array| array.iter().enumerate().for_each(|(at, value)| set(at, value.map($from)))).is_some()
+            fn read(column: &ColumnValues, mut set: impl FnMut(usize, Option<$value>)) -> bool {
+                let ColumnValues::$kind(values) = column else { return false };
+                values.iter().enumerate().for_each(|(at, value)| set(at, value.map($from)));
+                true
             }
         }
     )*};
 }
 
-primitive! {
-    Plain f64: Float64Type, std::convert::identity, std::convert::identity;
-    Plain f32: Float32Type, std::convert::identity, std::convert::identity;
-    Plain u32: UInt32Type, std::convert::identity, std::convert::identity;
-    Plain u64: UInt64Type, std::convert::identity, std::convert::identity;
-    Plain i64: Int64Type, std::convert::identity, std::convert::identity;
-    Bytes f64: Int64Type, signed, float;
-    Bytes u64: Int64Type, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX), |bytes| u64::try_from(bytes).unwrap_or(0);
-    Single f64: Float32Type, single, f64::from;
-    Node u64: UInt32Type, |node| u32::try_from(node).unwrap_or(u32::MAX), u64::from;
-    Address u64: UInt64Type, |page| page * PAGE, |address| address / PAGE;
+storage! {
+    Plain f64: Float64, |value| *value, |value| *value;
+    Plain f32: Float32, |value| *value, |value| *value;
+    Plain u32: UInt32, |value| *value, |value| *value;
+    Plain u64: UInt64, |value| *value, |value| *value;
+    Plain i64: Int64, |value| *value, |value| *value;
+    Plain bool: Boolean, |value| *value, |value| *value;
+    Plain String: Text, |text| ByteArray::from(text.as_str()), |bytes| text(bytes).into_owned();
+    Bytes f64: Int64, |bytes| signed(*bytes), |bytes| float(*bytes);
+    Bytes u64: Int64, |bytes| i64::try_from(*bytes).unwrap_or(i64::MAX), |bytes| u64::try_from(*bytes).unwrap_or(0);
+    Single f64: Float32, |value| single(*value), |value| f64::from(*value);
+    Node u64: UInt32, |node| u32::try_from(*node).unwrap_or(u32::MAX), |node| u64::from(*node);
+    Address u64: UInt64, |page| page * PAGE, |address| address / PAGE;
+    Backing bool: Text, |anon| ByteArray::from(if *anon { "anon" } else { "file" }), |bytes| bytes.data() == b"anon";
+    Backing PageKind: Text, |kind| ByteArray::from(kind.name()), |bytes| PageKind::named(&text(bytes)).unwrap_or_default();
 }
 
-impl Storage<bool> for Plain {
-    const NULLABLE: bool = false;
-
-    fn kind() -> DataType {
-        DataType::Boolean
-    }
-
-    fn array<'a>(values: impl Iterator<Item = &'a bool>) -> ArrayRef {
-        Arc::new(values.map(|value| Some(*value)).collect::<BooleanArray>())
-    }
-
-    fn read(array: &dyn Array, mut set: impl FnMut(usize, bool)) -> bool {
-        let array = array.as_boolean_opt();
-        array.map(|array| array.values().iter().enumerate().for_each(|(at, value)| set(at, value))).is_some()
-    }
-}
-
-macro_rules! text {
-    ($($storage:ident $value:ty: $kind:expr, $array:ty, $to:expr, $from:expr;)*) => {$(
-        impl Storage<$value> for $storage {
-            const NULLABLE: bool = false;
-
-            fn kind() -> DataType {
-                $kind
-            }
-
-            fn array<'a>(values: impl Iterator<Item = &'a $value>) -> ArrayRef {
-                let to: fn(&$value) -> &str = $to;
-                Arc::new(values.map(|value| Some(to(value))).collect::<$array>())
-            }
-
-            fn read(array: &dyn Array, mut set: impl FnMut(usize, $value)) -> bool {
-                texts(array, |at, text| set(at, $from(text)))
-            }
-        }
-    )*};
-}
-
-text! {
-    Plain String: DataType::Utf8, StringArray, |text| text, str::to_owned;
-    Dictionary String: DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
-        DictionaryArray<Int32Type>, |text| text, str::to_owned;
-    Backing bool: DataType::Utf8, StringArray, |anon| if *anon { "anon" } else { "file" }, |text| text == "anon";
-    Backing episode::PageKind: DataType::Utf8, StringArray, |kind| kind.name(),
-        |text| episode::PageKind::named(text).unwrap_or(episode::PageKind::Anon);
-}
-
-/// Passes the text of every row, plain or from a dictionary; empty where it is null.
-fn texts(array: &dyn Array, mut set: impl FnMut(usize, &str)) -> bool {
-    if let Some(array) = array.as_string_opt::<i32>() {
-        array.iter().enumerate().for_each(|(at, text)| set(at, text.unwrap_or_default()));
-        return true;
-    }
-    let dictionary = array.as_dictionary_opt::<Int32Type>();
-    let Some(texts) = dictionary.and_then(|array| array.downcast_dict::<StringArray>()) else { return false };
-    texts.into_iter().enumerate().for_each(|(at, text)| set(at, text.unwrap_or_default()));
-    true
+/// The text of these bytes; what is no UTF-8 is replaced.
+fn text(bytes: &ByteArray) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.data())
 }

@@ -1,27 +1,32 @@
 //! Parquet files: how they are encoded, written completely or not at all, and read back without trusting them.
 
 use std::fs::File;
+use std::io::Write;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::column::reader::ColumnReader;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
-use parquet::file::reader::ChunkReader;
-use parquet::schema::types::ColumnPath;
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type};
 
 use super::atomic::{self, Care};
 use super::error::{Result, StoreError};
-use super::table::{Table, decode, encode, schema};
+use super::table::{Table, decode, encode, specs};
+use super::values::{ColumnSpec, ColumnValues, ValueType};
 
 /// Rows held at once while reading or rewriting.
 const BATCH_ROWS: usize = 8192;
 
-/// Rows of a row group of a main file: what is buffered, column by column, while finishing.
-const GROUP_ROWS: usize = 65_536;
+/// Memory for the rows of a row group of a main file, which are held while a record is finished, and most of these rows.
+const GROUP_BYTES: usize = 2 << 20;
+const GROUP_ROWS: usize = 16_384;
 
 /// Runs a step of the Parquet reader. It is not written for hostile bytes, and a damaged file must cost its own rows and
 /// nothing else.
@@ -52,50 +57,106 @@ fn properties<T: Table>(compression: Compression, dictionaries: bool) -> WriterP
         .fold(properties, |properties, name| properties.set_column_dictionary_enabled(ColumnPath::from(*name), true))
 }
 
-/// Parts are small and read once or twice: no statistics, no indexes, no embedded Arrow schema.
-fn part_options<T: Table>() -> ArrowWriterOptions {
+/// Parts are small and read once or twice: no statistics, no indexes, no docs.
+fn part_properties<T: Table>() -> WriterProperties {
     let compression = if T::COMPRESS_PARTS { zstd(PART_LEVEL) } else { Compression::UNCOMPRESSED };
-    let properties =
-        properties::<T>(compression, T::COMPRESS_PARTS).set_statistics_enabled(EnabledStatistics::None).build();
-    ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true)
+    properties::<T>(compression, T::COMPRESS_PARTS).set_statistics_enabled(EnabledStatistics::None).build()
 }
 
-fn main_options<T: Table>() -> ArrowWriterOptions {
-    let properties = properties::<T>(zstd(MAIN_LEVEL), true)
+fn main_properties<T: Table>() -> WriterProperties {
+    properties::<T>(zstd(MAIN_LEVEL), true)
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_max_row_group_row_count(Some(GROUP_ROWS))
-        .set_created_by(format!("lowtide {}", env!("CARGO_PKG_VERSION")));
-    ArrowWriterOptions::new().with_properties(properties.build())
+        .set_key_value_metadata(Some(docs(&specs::<T>())))
+        .set_created_by(format!("lowtide {}", env!("CARGO_PKG_VERSION")))
+        .build()
+}
+
+/// What each column is, as `doc.COLUMN` of the metadata of a file.
+#[must_use]
+pub fn docs(columns: &[ColumnSpec]) -> Vec<KeyValue> {
+    columns.iter().map(|column| KeyValue::new(format!("doc.{}", column.name), column.doc.to_string())).collect()
+}
+
+/// Begins a Parquet file.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn create<W: Write + Send>(
+    sink: W,
+    columns: &[ColumnSpec],
+    properties: WriterProperties,
+) -> std::result::Result<SerializedFileWriter<W>, ParquetError> {
+    let fields = columns.iter().map(|column| column.schema().map(Arc::new)).collect::<std::result::Result<_, _>>()?;
+    let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
+    SerializedFileWriter::new(sink, Arc::new(schema), Arc::new(properties))
+}
+
+/// Writes rows as a row group, one column after another.
+///
+/// # Errors
+/// If they cannot be written, or the columns are not those of the file.
+pub fn write_group<W: Write + Send>(
+    writer: &mut SerializedFileWriter<W>,
+    columns: impl Iterator<Item = ColumnValues>,
+) -> std::result::Result<(), ParquetError> {
+    let mut group = writer.next_row_group()?;
+    for values in columns {
+        let mut column =
+            group.next_column()?.ok_or_else(|| ParquetError::General("more columns than declared".to_owned()))?;
+        values.write(column.untyped())?;
+        column.close()?;
+    }
+    group.close().map(drop)
 }
 
 /// Rows as a complete Parquet file in memory.
 pub(super) fn encode_part<T: Table>(rows: &[T]) -> std::result::Result<Vec<u8>, ParquetError> {
-    let mut writer = ArrowWriter::try_new_with_options(Vec::new(), schema::<T>(), part_options::<T>())?;
-    writer.write(&encode(rows)?)?;
+    let mut writer = create(Vec::new(), &specs::<T>(), part_properties::<T>())?;
+    write_group(&mut writer, encode(&T::columns(), rows))?;
     writer.into_inner()
 }
 
-/// Streams batches of rows into a main file. Nothing is visible under its name until all are written.
-pub(super) fn write_main<T: Table>(path: &Path, batches: impl FnOnce(&mut MainFile<'_>) -> Result<()>) -> Result<()> {
+/// Streams rows into a main file. Nothing is visible under its name until all are written.
+pub(super) fn write_main<T: Table>(path: &Path, rows: impl FnOnce(&mut MainFile<'_, T>) -> Result<()>) -> Result<()> {
     atomic::write_by(path, Care { sync: true, ..Care::default() }, |file| {
-        let writer = ArrowWriter::try_new_with_options(file, schema::<T>(), main_options::<T>());
-        let mut main = MainFile { path, writer: writer.map_err(|error| StoreError::parquet(path, error))? };
-        batches(&mut main)?;
+        let writer = create(file, &specs::<T>(), main_properties::<T>());
+        let writer = writer.map_err(|error| StoreError::parquet(path, error))?;
+        let mut main = MainFile { path, writer, waiting: Vec::new() };
+        rows(&mut main)?;
+        main.write_groups(1)?;
         Ok((main.writer.into_inner().map_err(|error| StoreError::parquet(path, error))?, ()))
     })
     .map_err(|error: StoreError| error.on(path))
 }
 
 /// A main file being written.
-pub(super) struct MainFile<'a> {
+pub(super) struct MainFile<'a, T> {
     path: &'a Path,
-    writer: ArrowWriter<File>,
+    writer: SerializedFileWriter<File>,
+    /// Rows of the next row group.
+    waiting: Vec<T>,
 }
 
-impl MainFile<'_> {
-    pub(super) fn write<T: Table>(&mut self, rows: &[T]) -> Result<()> {
-        let batch = encode(rows).map_err(|error| StoreError::malformed(self.path, error))?;
-        self.writer.write(&batch).map_err(|error| StoreError::parquet(self.path, error))
+impl<T: Table> MainFile<'_, T> {
+    const GROUP_ROWS: usize = {
+        let rows = GROUP_BYTES / size_of::<T>();
+        if rows < GROUP_ROWS { rows } else { GROUP_ROWS }
+    };
+
+    pub(super) fn write(&mut self, rows: Vec<T>) -> Result<()> {
+        self.waiting.extend(rows);
+        self.write_groups(Self::GROUP_ROWS)
+    }
+
+    /// Writes row groups as long as this many rows are waiting.
+    fn write_groups(&mut self, least: usize) -> Result<()> {
+        while self.waiting.len() >= least {
+            let rows = self.waiting.len().min(Self::GROUP_ROWS);
+            let written = write_group(&mut self.writer, encode(&T::columns(), &self.waiting[..rows]));
+            written.map_err(|error| StoreError::parquet(self.path, error))?;
+            self.waiting.drain(..rows);
+        }
+        Ok(())
     }
 }
 
@@ -104,30 +165,119 @@ pub(super) fn replace(path: &Path, content: &[u8], sync: bool) -> Result<()> {
     atomic::write(path, Care { sync, ..Care::default() }, content).map_err(|error| StoreError::write(path, error))
 }
 
-/// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
-pub(super) struct Reader {
-    batches: Option<ParquetRecordBatchReader>,
+/// The next rows of a file, column by column.
+#[derive(Debug)]
+pub struct ColumnBatch {
+    /// Number of rows.
+    pub rows: usize,
+    /// The columns asked for, in the order of their names; `None` = the file has no such column.
+    pub columns: Vec<Option<ColumnValues>>,
 }
 
-impl Reader {
-    pub(super) fn open<R: ChunkReader + 'static>(source: R) -> std::result::Result<Self, String> {
+/// A column that a file has.
+#[derive(Clone, Copy)]
+struct Found {
+    at: usize,
+    kind: Option<ValueType>,
+    nullable: bool,
+}
+
+/// Columns of a Parquet file, some rows at a time.
+pub struct ColumnFile {
+    file: Box<dyn FileReader>,
+    batch_rows: usize,
+    found: Vec<Option<Found>>,
+    /// The next row group, the rows left of the present one, and its columns.
+    group: usize,
+    left: usize,
+    readers: Vec<Option<ColumnReader>>,
+}
+
+impl ColumnFile {
+    /// Opens a file to read these columns in batches of so many rows.
+    ///
+    /// # Errors
+    /// If it is no Parquet file, or damaged.
+    pub fn open<N: AsRef<str>>(
+        source: impl ChunkReader + 'static,
+        names: impl IntoIterator<Item = N>,
+        batch_rows: usize,
+    ) -> std::result::Result<Self, String> {
         survive(|| {
-            let builder = ParquetRecordBatchReaderBuilder::try_new(source).map_err(|error| error.to_string())?;
-            let batches = builder.with_batch_size(BATCH_ROWS).build().map_err(|error| error.to_string())?;
-            Ok(Self { batches: Some(batches) })
+            let file = Box::new(SerializedFileReader::new(source).map_err(|error| error.to_string())?);
+            let schema = file.metadata().file_metadata().schema_descr();
+            let find = |name: N| {
+                let at = schema.columns().iter().position(|column| column.path().parts() == [name.as_ref()])?;
+                let column = schema.column(at);
+                Some(Found { at, kind: ValueType::of(&column), nullable: column.max_def_level() > 0 })
+            };
+            let found = names.into_iter().map(find).collect();
+            Ok(Self { file, batch_rows, found, group: 0, left: 0, readers: Vec::new() })
         })
     }
 
-    pub(super) fn next<T: Table>(&mut self) -> Option<std::result::Result<Vec<T>, String>> {
-        let batches = self.batches.as_mut()?;
-        let step = survive(|| match batches.next() {
-            None => Ok(None),
-            Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(batch)) => decode(&batch).map(Some),
-        });
-        if !matches!(step, Ok(Some(_))) {
-            self.batches = None;
+    /// A value of the file's metadata.
+    #[must_use]
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        let pairs = self.file.metadata().file_metadata().key_value_metadata()?;
+        pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+    }
+
+    /// The next rows; `None` = there are no more.
+    ///
+    /// # Errors
+    /// If the file is damaged. It should not be read further then.
+    pub fn next_batch(&mut self) -> std::result::Result<Option<ColumnBatch>, String> {
+        survive(|| self.step().map_err(|error| error.to_string()))
+    }
+
+    fn step(&mut self) -> std::result::Result<Option<ColumnBatch>, ParquetError> {
+        while self.left == 0 {
+            if self.group == self.file.num_row_groups() {
+                return Ok(None);
+            }
+            let group = self.file.get_row_group(self.group)?;
+            self.left = usize::try_from(group.metadata().num_rows())?;
+            let open = |column: &Option<Found>| column.map(|column| group.get_column_reader(column.at)).transpose();
+            self.readers = self.found.iter().map(open).collect::<std::result::Result<_, _>>()?;
+            self.group += 1;
         }
-        step.transpose()
+        let rows = self.left.min(self.batch_rows);
+        self.left -= rows;
+        let read = |(column, reader): (&Option<Found>, &mut Option<ColumnReader>)| match (column, reader) {
+            (Some(Found { kind: Some(kind), nullable, .. }), Some(reader)) => {
+                ColumnValues::read(reader, *kind, (rows, *nullable)).map(Some)
+            }
+            (Some(_), _) => Ok(Some(ColumnValues::Foreign)),
+            (None, _) => Ok(None),
+        };
+        let columns = self.found.iter().zip(&mut self.readers).map(read).collect::<std::result::Result<_, _>>()?;
+        Ok(Some(ColumnBatch { rows, columns }))
+    }
+}
+
+/// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
+pub(super) struct Reader<T> {
+    file: Option<ColumnFile>,
+    rows: PhantomData<T>,
+}
+
+impl<T: Table> Reader<T> {
+    pub(super) fn open(source: impl ChunkReader + 'static) -> std::result::Result<Self, String> {
+        let file = ColumnFile::open(source, specs::<T>().iter().map(|column| &column.name), BATCH_ROWS)?;
+        Ok(Self { file: Some(file), rows: PhantomData })
+    }
+}
+
+impl<T: Table> Iterator for Reader<T> {
+    type Item = std::result::Result<Vec<T>, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.file.as_mut()?.next_batch();
+        let rows = batch.and_then(|batch| batch.map(|batch| decode(&batch)).transpose());
+        if !matches!(rows, Ok(Some(_))) {
+            self.file = None;
+        }
+        rows.transpose()
     }
 }

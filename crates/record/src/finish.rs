@@ -91,7 +91,7 @@ pub(super) fn merge<T: Table>(record: &Record) -> Result<()> {
     let path = record.dir().join(format!("{}.parquet", T::NAME));
     write_main::<T>(&path, |file| {
         for rows in record.read::<T>() {
-            file.write(&rows)?;
+            file.write(rows)?;
         }
         // Rows that are damaged are lost; rows that could not be read this time are not given up.
         record.failed().map_or(Ok(()), Err)

@@ -2,7 +2,8 @@
 //!
 //! Problem: a record must survive a recorder that is killed and a disk that fills, open with any Parquet reader, and cost little
 //! while it is written. Approach: small complete files while recording, united once recording has ended. The tables are in one
-//! registry (`table.rs`): a new table is one file with its columns, and one line there.
+//! registry (`table.rs`): a new table is one file with its columns, and one line there. Other crates write and read Parquet by
+//! [`file`] and [`values`].
 //!
 //! May import: the model.
 //!
@@ -33,6 +34,7 @@ mod read;
 mod regions;
 mod table;
 mod usage;
+pub mod values;
 mod write;
 
 pub mod interchange;

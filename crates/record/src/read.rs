@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -118,7 +117,7 @@ impl Record {
     /// The rows of a table, some thousand at a time, in the order in which they were written.
     #[must_use]
     pub fn read<T: Table>(&self) -> Batches<'_, T> {
-        Batches { record: self, files: self.files::<T>(), reader: None, table: PhantomData }
+        Batches { record: self, files: self.files::<T>(), reader: None }
     }
 
     /// The summary, computed from the rows.
@@ -240,8 +239,7 @@ fn read_meta(dir: &Path) -> Result<Meta> {
 pub struct Batches<'a, T: Table> {
     record: &'a Record,
     files: VecDeque<PathBuf>,
-    reader: Option<(PathBuf, Reader)>,
-    table: PhantomData<T>,
+    reader: Option<(PathBuf, Reader<T>)>,
 }
 
 impl<T: Table> Iterator for Batches<'_, T> {
@@ -250,7 +248,7 @@ impl<T: Table> Iterator for Batches<'_, T> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some((path, reader)) = &mut self.reader {
-                match reader.next::<T>() {
+                match reader.next() {
                     Some(Ok(rows)) => return Some(rows),
                     Some(Err(why)) => self.record.warn(path, &why),
                     None => {}
@@ -271,7 +269,7 @@ impl<T: Table> Iterator for Batches<'_, T> {
 }
 
 /// Parts are read at once: they are small, and their file may go meanwhile. Main files are read in place.
-fn open(path: &Path) -> std::io::Result<std::result::Result<Reader, String>> {
+fn open<T: Table>(path: &Path) -> std::io::Result<std::result::Result<Reader<T>, String>> {
     if path.parent().is_some_and(|parent| parent.ends_with(PARTS)) {
         Ok(Reader::open(Bytes::from(fs::read(path)?)))
     } else {

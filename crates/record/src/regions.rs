@@ -54,7 +54,7 @@ impl Table for RegionRow {
             column!(Plain row.end, "end", "One past the last byte."),
             column!(Plain row.access_rate, "access_rate", "Share of the samples that saw an access, 0 to 1."),
             column!(Plain row.age_s, "age_s", "Seconds for which the rate has been like this."),
-            column!(Dictionary row.mapping, "mapping", "Name of the mapping; empty for nameless memory."),
+            column!(Plain row.mapping, "mapping", "Name of the mapping; empty for nameless memory."),
         ]
     }
 }

@@ -1,15 +1,13 @@
 //! The tables of a record: one file each, and a line in the registry at the end of this file.
 
 use std::path::Path;
-use std::sync::Arc;
-
-use arrow_array::RecordBatch;
-use arrow_schema::{ArrowError, Schema};
 
 use super::columns::Column;
 use super::error::Result;
+use super::file::ColumnBatch;
 use super::finish::merge;
 use super::read::Record;
+use super::values::{ColumnSpec, ColumnValues};
 use super::write::flush;
 use super::{ActionRow, CgroupRow, RegionRow};
 use lowtide_model::cohort::AgeRow;
@@ -30,20 +28,20 @@ pub trait Table: Clone + Default + Registered + 'static {
     fn columns() -> Vec<Column<Self>>;
 }
 
-/// The schema of a table.
-pub(super) fn schema<T: Table>() -> Arc<Schema> {
-    Arc::new(Schema::new(T::columns().iter().map(Column::field).collect::<Vec<_>>()))
+/// The columns of a table as a file declares them.
+pub(super) fn specs<T: Table>() -> Vec<ColumnSpec> {
+    T::columns().into_iter().map(|column| column.spec).collect()
 }
 
-/// Rows as a batch.
-pub(super) fn encode<T: Table>(rows: &[T]) -> std::result::Result<RecordBatch, ArrowError> {
-    RecordBatch::try_new(schema::<T>(), T::columns().iter().map(|column| column.array(rows)).collect())
+/// Rows, column by column.
+pub(super) fn encode<T: Table>(columns: &[Column<T>], rows: &[T]) -> impl Iterator<Item = ColumnValues> {
+    columns.iter().map(|column| (column.write)(rows))
 }
 
-/// A batch as rows.
-pub(super) fn decode<T: Table>(batch: &RecordBatch) -> std::result::Result<Vec<T>, String> {
-    let mut rows = vec![T::default(); batch.num_rows()];
-    T::columns().iter().try_for_each(|column| column.read(batch, &mut rows))?;
+/// All columns of a table as rows.
+pub(super) fn decode<T: Table>(batch: &ColumnBatch) -> std::result::Result<Vec<T>, String> {
+    let mut rows = vec![T::default(); batch.rows];
+    T::columns().iter().zip(&batch.columns).try_for_each(|(column, values)| column.read(values.as_ref(), &mut rows))?;
     Ok(rows)
 }
 
