@@ -272,7 +272,7 @@ impl Recorder {
             Ok(frame) => {
                 (usage.watched_bytes, usage.regions) = (frame.watched_bytes, frame.region_count);
                 if let Some((_, picture)) = &frame.picture {
-                    usage.set_sampled(picture.pages as u64, &picture.working_set);
+                    usage.set_sampled(u64::try_from(picture.pages).unwrap_or(u64::MAX), &picture.working_set);
                 }
                 self.publish_frame(now_s, &frame);
             }

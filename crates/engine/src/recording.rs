@@ -25,7 +25,7 @@ pub fn task() -> Option<Task> {
 /// nothing may be changed that could not be taken back. On a kernel with pages of another size.
 pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
     let page = rustix::param::page_size();
-    if page as u64 != lowtide_model::PAGE {
+    if u64::try_from(page) != Ok(lowtide_model::PAGE) {
         let message =
             format!("this kernel's pages have {page} bytes; lowtide knows those of 4096 only: boot such a kernel");
         return Err(Failure::new(code::IMPOSSIBLE, message).into());
@@ -75,7 +75,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &RecordOptions, cgro
         max_overhead_percent: options.max_overhead * 100.0,
         host: Host {
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            cpus: std::thread::available_parallelism().map_or(0, |cpus| cpus.get() as u64),
+            cpus: std::thread::available_parallelism().map_or(0, |cpus| u64::try_from(cpus.get()).unwrap_or(u64::MAX)),
             memory_bytes: system::memory(kernel).map_or(0, |memory| memory.total),
             swap_bytes: swap::available(kernel, any.as_ref()).unwrap_or(0),
             cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),

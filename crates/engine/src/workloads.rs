@@ -277,7 +277,7 @@ impl Workloads {
             swap_free: Some(self.room(&devices)),
             swap_on_disk,
             costs: self.costs.with_swap(swap_on_disk),
-            cpus: std::thread::available_parallelism().ok().map(|cpus| float(cpus.get() as u64)),
+            cpus: std::thread::available_parallelism().ok().map(|cpus| float(cpus.get())),
             cpu_busy,
             can_protect: self.can_protect,
             ..Observation::default()

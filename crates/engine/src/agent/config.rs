@@ -147,6 +147,27 @@ impl Config {
         for name in &self.exclude {
             Selection::new(kernel, name).map_err(|error| format!("exclude: \"{name}\": {error}"))?;
         }
+        self.check_workloads(kernel)?;
+        if let Some(lifecycle) = &self.lifecycle {
+            let spec = self.policy(&lifecycle.policy).map_err(|why| format!("lifecycle: {why}"))?;
+            if !matches!(spec, Spec::Lifecycle(_)) {
+                return Err(format!("lifecycle: policy \"{}\" is of another kind", lifecycle.policy));
+            }
+            if lifecycle.idle_after.is_some_and(|time| time.0.as_secs() == 0) {
+                return Err("lifecycle: idle_after is a second at least".to_owned());
+            }
+        }
+        for (name, spec) in &self.policy {
+            let right = match spec.settings().regions() {
+                Some(regions) => regions.map_err(|error| error.to_string()).and_then(|regions| check_regions(&regions)),
+                None => build(name, spec, 0).map(|_| ()),
+            };
+            right.map_err(|why| format!("policy {name}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_workloads(&self, kernel: &Kernel) -> Result<(), String> {
         for (number, workload) in (1..).zip(&self.workload) {
             let place = |why: String| format!("workload {number}: {why}");
             Selection::new(kernel, &workload.cgroup).map_err(|error| place(error.to_string()))?;
@@ -168,22 +189,6 @@ impl Config {
                 let why = "a policy for what is in the background belongs into [lifecycle], as its policy";
                 return Err(place(format!("policy \"{}\": {why}", workload.policy)));
             }
-        }
-        if let Some(lifecycle) = &self.lifecycle {
-            let spec = self.policy(&lifecycle.policy).map_err(|why| format!("lifecycle: {why}"))?;
-            if !matches!(spec, Spec::Lifecycle(_)) {
-                return Err(format!("lifecycle: policy \"{}\" is of another kind", lifecycle.policy));
-            }
-            if lifecycle.idle_after.is_some_and(|time| time.0.as_secs() == 0) {
-                return Err("lifecycle: idle_after is a second at least".to_owned());
-            }
-        }
-        for (name, spec) in &self.policy {
-            let right = match spec.settings().regions() {
-                Some(regions) => regions.map_err(|error| error.to_string()).and_then(|regions| check_regions(&regions)),
-                None => build(name, spec, 0).map(|_| ()),
-            };
-            right.map_err(|why| format!("policy {name}: {why}"))?;
         }
         Ok(())
     }

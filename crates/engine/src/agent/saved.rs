@@ -168,7 +168,7 @@ pub fn load(path: &Path, boot_id: &str, now_s: f64) -> Result<Option<SavedState>
     }
     let mut bytes = Vec::new();
     // A little more than the most: the head. What is longer is cut off, and then torn.
-    file.take(MOST as u64 + 1024).read_to_end(&mut bytes)?;
+    file.take(u64::try_from(MOST).unwrap_or(u64::MAX) + 1024).read_to_end(&mut bytes)?;
     decode(&bytes, boot_id, now_s).map(Some)
 }
 
@@ -189,8 +189,10 @@ mod tests {
     use super::*;
 
     fn state() -> SavedState {
-        let saved =
-            Saved { common: json!({"cpu_debt_s": 0.2}), targets: [(TargetId::Cgroup(7), json!({"past": null}))].into() };
+        let saved = Saved {
+            common: json!({"cpu_debt_s": 0.2}),
+            targets: [(TargetId::Cgroup(7), json!({"past": null}))].into(),
+        };
         let workload = SavedWorkload {
             path: "/a b".to_owned(),
             totals: Totals { reclaimed: [1.0, 2.5].into(), ..Totals::default() },

@@ -143,7 +143,7 @@ pub fn give(path: &Path, hint: &Hint) -> io::Result<Answer> {
     stream.write_all(&serde_json::to_vec(hint)?)?;
     stream.shutdown(std::net::Shutdown::Write)?;
     let mut text = Vec::new();
-    stream.take(LONGEST as u64).read_to_end(&mut text)?;
+    stream.take(u64::try_from(LONGEST).unwrap_or(u64::MAX)).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 

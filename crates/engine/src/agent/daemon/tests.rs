@@ -149,3 +149,36 @@ fn what_the_kernel_refuses_is_no_end() {
     machine.holds(400 * MIB, 0);
     assert!(!machine.run(&mut agent, &signals, 120).is_empty(), "it goes on once it can");
 }
+
+#[test]
+fn a_write_that_fails_with_eio_is_no_end() {
+    let (machine, signals) = (Machine::new(), signals());
+    let mut agent = machine.agent("");
+    let reclaim = machine.dir.path().join("cg/job/memory.reclaim");
+    fs::remove_file(&reclaim).unwrap();
+    // Nothing is mapped at address 0: writing there fails with EIO.
+    std::os::unix::fs::symlink("/proc/self/mem", &reclaim).unwrap();
+    let end_ns = machine.clock.now_ns() + 60_000_000_000;
+    while machine.clock.now_ns() < end_ns {
+        assert!(scheduler::step(&agent.kernel.clone(), &signals, &mut agent).unwrap().is_none());
+    }
+    let tried = agent.workloads.all.values().next().unwrap().totals;
+    assert!(
+        tried.requests.0 > 0.0 && tried.requests.1 == tried.requests.0 && tried.reclaimed.total() == 0.0,
+        "{tried:?}"
+    );
+    fs::remove_file(&reclaim).unwrap();
+    machine.holds(400 * MIB, 0);
+    assert!(!machine.run(&mut agent, &signals, 120).is_empty(), "it goes on once it can");
+}
+
+#[test]
+fn a_workload_that_grows_is_asked_for_more() {
+    let (machine, signals) = (Machine::new(), signals());
+    let mut agent = machine.agent("");
+    let bytes = |asked: &[String]| asked.last().unwrap().split_whitespace().next().unwrap().parse::<u64>().unwrap();
+    let small = bytes(&machine.run(&mut agent, &signals, 60));
+    machine.holds(1600 * MIB, 0);
+    let large = bytes(&machine.run(&mut agent, &signals, 60));
+    assert!(large > 2 * small, "{small} of 400 MiB, {large} of 1600 MiB");
+}

@@ -119,7 +119,7 @@ pub struct Telemetry {
     /// The last trouble that was reported.
     reported: Option<String>,
     /// Rows that were lost, and are not reported yet.
-    lost: u64,
+    lost: usize,
 }
 
 /// This host's name: in a container, which has a name of its own, `NODE_NAME`.
@@ -181,7 +181,7 @@ impl Telemetry {
             self.writer = FileThread::start(&self.settings).ok();
         }
         let Some(writer) = &self.writer else {
-            self.lost += rows.len() as u64;
+            self.lost += rows.len();
             return;
         };
         if let Err(TrySendError::Full(rows) | TrySendError::Disconnected(rows)) = writer.rows.try_send(rows) {
@@ -189,7 +189,7 @@ impl Telemetry {
             if rows.len() < 4 * HELD {
                 self.rows = rows;
             } else {
-                self.lost += rows.len() as u64;
+                self.lost += rows.len();
             }
         }
     }
