@@ -1,6 +1,8 @@
 //! lowtide for Python. Everything is told as JSON, which the package `lowtide` around this makes Python's own of; telemetry that
 //! comes from elsewhere comes as an Arrow stream.
 
+mod arrow;
+
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +12,6 @@ use lowtide::budgets::{self, Below, Question};
 use lowtide_fleet::replay::{self, HostReplay, Named, OfFleet, OfHost};
 use lowtide_fleet::store::{Fleet, Reader};
 use lowtide_fleet::tally::PolicyTally;
-use lowtide_fleet::telemetry::Batch;
 use lowtide_fleet::tune::{self, TuneGoal};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::Share;
@@ -155,7 +156,7 @@ fn replay_host(
         let policies = policies(policy.as_deref(), costs(swap_cost, file_cost))?;
         let mut replay = HostReplay::new(&policies, by.as_deref());
         for batch in StreamReader::try_new(Cursor::new(stream), None).map_err(wrong)? {
-            replay.batch(&Batch::new(&batch.map_err(wrong)?).map_err(wrong)?);
+            replay.batch(&arrow::batch(&batch.map_err(wrong)?).map_err(wrong)?);
         }
         serde_json::to_string(&replay.end(&host)).map_err(failed)
     })

@@ -3,6 +3,7 @@
 //! A file appears complete or not at all: it is written under a hidden name and renamed. Days and hosts are folders as data
 //! lakes partition them, so that other tools read all of it as one table with two columns more.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -11,9 +12,8 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use lowtide_model::units::signed;
 use lowtide_record::atomic::{self, Care};
-use lowtide_record::file::survive;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
-use parquet::arrow::{ArrowWriter, ProjectionMask};
+use lowtide_record::file::{ColumnFile, create, docs, write_group};
+use lowtide_record::values::ColumnSpec;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -22,11 +22,9 @@ use parquet::file::reader::ChunkReader;
 
 use crate::telemetry::{self, Batch, TelemetryRow, VERSION, VERSION_KEY};
 
-/// Rows that are written at once.
-const BATCH_ROWS: usize = 8192;
 /// Rows that are read at once: few enough that all of their columns stay in a CPU's own cache.
 const READ_ROWS: usize = 1024;
-/// Rows of a row group: what is buffered while writing.
+/// Rows of a row group, of which one column after another is encoded.
 const GROUP_ROWS: usize = 65_536;
 /// zstd's.
 const LEVEL: i32 = 3;
@@ -82,10 +80,10 @@ pub fn write(dir: &Path, host: &str, rows: &[TelemetryRow]) -> Result<Vec<PathBu
         let name = format!("{first:.0}-{last:.0}.parquet");
         let path = folder.join(&name);
         let written = atomic::write_by(&path, Care { sync: true, ..Care::default() }, |file| {
-            let schema = std::sync::Arc::new(telemetry::schema());
-            let mut writer = ArrowWriter::try_new(file, schema, Some(properties()))?;
-            for rows in day.chunks(BATCH_ROWS) {
-                writer.write(&telemetry::encode(rows)?)?;
+            let columns = telemetry::columns();
+            let mut writer = create(file, &columns, properties(&columns))?;
+            for rows in day.chunks(GROUP_ROWS) {
+                write_group(&mut writer, telemetry::encode(rows))?;
             }
             Ok((writer.into_inner()?, ()))
         });
@@ -95,14 +93,14 @@ pub fn write(dir: &Path, host: &str, rows: &[TelemetryRow]) -> Result<Vec<PathBu
     Ok(files)
 }
 
-fn properties() -> WriterProperties {
-    let version = KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string());
+fn properties(columns: &[ColumnSpec]) -> WriterProperties {
+    let mut metadata = vec![KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string())];
+    metadata.extend(docs(columns));
     let builder = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL).unwrap_or_default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
-        .set_max_row_group_row_count(Some(GROUP_ROWS))
-        .set_key_value_metadata(Some(vec![version]))
+        .set_key_value_metadata(Some(metadata))
         .set_created_by(format!("lowtide {}", env!("CARGO_PKG_VERSION")));
     builder.build()
 }
@@ -237,7 +235,10 @@ impl FleetHost<'_> {
 }
 
 /// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
-pub struct Reader(Option<ParquetRecordBatchReader>);
+pub struct Reader {
+    file: Option<ColumnFile>,
+    names: Vec<Cow<'static, str>>,
+}
 
 impl Reader {
     /// Opens a file, with or without its labels.
@@ -253,22 +254,21 @@ impl Reader {
     /// # Errors
     /// As [`Reader::open`].
     pub fn new(file: impl ChunkReader + 'static, labels: bool) -> Result<Self, String> {
-        survive(|| {
-            let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| error.to_string())?;
-            let metadata = builder.metadata().file_metadata();
-            let returned = metadata.key_value_metadata().into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
-            let version = returned.and_then(|pair| pair.value.as_ref()?.parse::<u32>().ok());
-            if let Some(newer) = version.filter(|version| *version > VERSION) {
-                return Err(format!("schema {newer}, and this lowtide knows {VERSION}: read it with a newer one"));
-            }
-            let schema = builder.parquet_schema();
-            let known = telemetry::columns();
-            let needed = |name: &str| Batch::needs(name, labels) && known.iter().any(|column| column.name == name);
-            let places = (0..schema.num_columns()).filter(|at| needed(schema.column(*at).name()));
-            let mask = ProjectionMask::leaves(schema, places);
-            let reader = builder.with_projection(mask).with_batch_size(READ_ROWS).build();
-            Ok(Self(Some(reader.map_err(|error| error.to_string())?)))
-        })
+        let names = telemetry::columns().into_iter().map(|column| column.name);
+        let names: Vec<_> = names.filter(|name| Batch::needs(name, labels)).collect();
+        let file = ColumnFile::open(file, &names, READ_ROWS)?;
+        let version = file.metadata(VERSION_KEY).and_then(|version| version.parse::<u32>().ok());
+        if let Some(newer) = version.filter(|version| *version > VERSION) {
+            return Err(format!("schema {newer}, and this lowtide knows {VERSION}: read it with a newer one"));
+        }
+        Ok(Self { file: Some(file), names })
+    }
+
+    fn step(&mut self) -> Result<Option<Batch>, String> {
+        let Some(file) = &mut self.file else { return Ok(None) };
+        let Some(mut batch) = file.next_batch()? else { return Ok(None) };
+        let column = |name: &str| batch.columns[self.names.iter().position(|known| known == name)?].take();
+        Batch::new(batch.rows, column).map(Some).map_err(|foreign| foreign.to_string())
     }
 }
 
@@ -276,14 +276,9 @@ impl Iterator for Reader {
     type Item = Result<Batch, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batches = self.0.as_mut()?;
-        let step = survive(|| match batches.next() {
-            None => Ok(None),
-            Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(batch)) => Batch::new(&batch).map(Some).map_err(|foreign| foreign.to_string()),
-        });
+        let step = self.step();
         if !matches!(step, Ok(Some(_))) {
-            self.0 = None;
+            self.file = None;
         }
         step.transpose()
     }

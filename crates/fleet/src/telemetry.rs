@@ -3,17 +3,13 @@
 //! Columns that a file has beyond these are left out; of those that it lacks, the required ones make it unreadable, and the
 //! others count as not known. So older and newer writers are read alike, as far as they agree.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::borrow::Cow;
 
-use arrow_array::builder::StringDictionaryBuilder;
-use arrow_array::types::Int32Type;
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
-use arrow_schema::{ArrowError, DataType, Field, Schema};
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::signed;
 use lowtide_policy::replay::{BURSTS, Minute};
+use lowtide_record::values::{ByteArray, ColumnSpec, ColumnValues, ValueType, Values};
 
 mod batch;
 
@@ -41,143 +37,146 @@ pub struct TelemetryRow {
     pub stalled: Option<f64>,
 }
 
-/// A column.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub kind: DataType,
-    /// It is never null, and no file can be read without it.
-    pub required: bool,
-    /// What it is, with its unit.
-    pub doc: String,
+/// A column, and its values of rows.
+struct TelemetryColumn {
+    spec: ColumnSpec,
+    values: Box<Encode>,
+}
+
+type Encode = dyn Fn(&[TelemetryRow]) -> ColumnValues;
+
+/// A column that is never null, and without which no file can be read.
+fn required(
+    name: impl Into<Cow<'static, str>>,
+    kind: ValueType,
+    doc: impl Into<Cow<'static, str>>,
+    values: impl Fn(&[TelemetryRow]) -> ColumnValues + 'static,
+) -> TelemetryColumn {
+    let spec = ColumnSpec { name: name.into(), doc: doc.into(), kind, nullable: false };
+    TelemetryColumn { spec, values: Box::new(values) }
+}
+
+/// A column of bytes, or of seconds since 1970. Beyond i64 there is no memory to measure.
+fn integers(name: &'static str, doc: &'static str, get: fn(&TelemetryRow) -> f64) -> TelemetryColumn {
+    required(name, ValueType::Int64, doc, move |rows| {
+        ColumnValues::Int64(Values::required(rows.iter().map(|row| signed(get(row)))))
+    })
+}
+
+fn bytes(
+    name: impl Into<Cow<'static, str>>,
+    doc: impl Into<Cow<'static, str>>,
+    get: impl Fn(&TelemetryRow) -> Option<f64> + 'static,
+) -> TelemetryColumn {
+    let column = required(name, ValueType::Int64, doc, move |rows| {
+        ColumnValues::Int64(Values::nullable(rows.iter().map(|row| get(row).map(signed))))
+    });
+    column.nullable()
+}
+
+fn share(name: &'static str, doc: &'static str, get: fn(&TelemetryRow) -> Option<f64>) -> TelemetryColumn {
+    let column = required(name, ValueType::Float64, doc, move |rows| {
+        ColumnValues::Float64(Values::nullable(rows.iter().map(get)))
+    });
+    column.nullable()
+}
+
+/// A column of texts, of which empty ones are null.
+fn text(name: &'static str, doc: &'static str, get: fn(&TelemetryRow) -> &str) -> TelemetryColumn {
+    let column = required(name, ValueType::Text, doc, move |rows| {
+        let texts = rows.iter().map(|row| Some(get(row)).filter(|text| !text.is_empty()).map(ByteArray::from));
+        ColumnValues::Text(Values::nullable(texts))
+    });
+    column.nullable()
+}
+
+impl TelemetryColumn {
+    /// A column that may be null, or missing in a file.
+    fn nullable(mut self) -> Self {
+        self.spec.nullable = true;
+        self
+    }
 }
 
 /// Kinds in words.
 const WORDS: PerKind<&str> = PerKind { anon: "Anonymous", file: "File" };
 
 /// All columns, in their order.
-pub fn columns() -> Vec<Column> {
-    let text = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-    let column = |name: &str, kind: DataType, required: bool, doc: &str| Column {
-        name: name.to_owned(),
-        kind,
-        required,
-        doc: doc.to_owned(),
-    };
-    let bytes = |name: &str, required: bool, doc: &str| column(name, DataType::Int64, required, doc);
+fn table() -> Vec<TelemetryColumn> {
     let mut all = vec![
-        column(
-            "time_s",
-            DataType::Int64,
-            true,
-            "When the interval ended: seconds since 1970, UTC, by the host's clock.",
+        integers("time_s", "When the interval ended: seconds since 1970, UTC, by the host's clock.", |row| {
+            row.minute.now_s
+        }),
+        required(
+            "interval_s",
+            ValueType::Float64,
+            "Seconds that the row stands for: 60, or until ages were reported.",
+            |rows| ColumnValues::Float64(Values::required(rows.iter().map(|row| row.minute.lasts_s))),
         ),
-        column("interval_s", DataType::Float64, true, "Seconds that the row stands for: 60, or until ages were told."),
-        column("workload", text(), true, "Its name on its host: the cgroup's path."),
-        column("labels", text(), false, "What else is known of it: a JSON object."),
-        column("policy", text(), false, "The policy that it was under; null = none."),
-        bytes("anon_bytes", true, "Anonymous memory in memory, mean."),
-        bytes("file_bytes", true, "File memory in memory, mean."),
-        bytes("swapped_bytes", false, "Paged out, mean."),
-        bytes("stored_bytes", false, "What that took where it was kept in memory; null = not known, or on a disk."),
-        bytes("floor_bytes", false, "Protected from reclaim: memory.min or memory.low, whichever is higher."),
-        column("pressure_some", DataType::Float64, false, "Share of the time that some task stalled on memory."),
-        column("stalled", DataType::Float64, false, "Share of the time in which it did not get on because of memory."),
+        required("workload", ValueType::Text, "Its name on its host: the cgroup's path.", |rows| {
+            ColumnValues::Text(Values::required(rows.iter().map(|row| ByteArray::from(row.workload.as_str()))))
+        }),
+        text("labels", "What else is known of it: a JSON object.", |row| &row.labels),
+        text("policy", "The policy that it was under; null = none.", |row| &row.policy),
+        integers("anon_bytes", "Anonymous memory in memory, mean.", |row| row.minute.resident.anon),
+        integers("file_bytes", "File memory in memory, mean.", |row| row.minute.resident.file),
+        bytes("swapped_bytes", "Paged out, mean.", |row| Some(row.minute.swapped)),
+        bytes("stored_bytes", "What that took where it was kept in memory; null = not known, or on a disk.", |row| {
+            row.stored
+        }),
+        bytes("floor_bytes", "Protected from reclaim: memory.min or memory.low, whichever is higher.", |row| {
+            Some(row.minute.floor)
+        }),
+        share("pressure_some", "Share of the time that some task stalled on memory.", |row| row.minute.pressure),
+        share("stalled", "Share of the time in which it did not make progress because of memory.", |row| row.stalled),
     ];
-    for (kind, words) in WORDS.iter() {
-        let name = |what: &str| format!("{}_{what}_bytes", kind.name());
-        all.push(bytes(
-            &name("used"),
-            false,
-            &format!("{words} memory used within the longest window that is known, without new memory."),
-        ));
-        all.push(bytes(&name("refault"), false, &format!("{words} memory that came back in the interval.")));
-        for age_s in BURSTS {
-            let doc = format!(
-                "{words} memory that came into use at once, from one look to the next, having been idle for {age_s} s: mean over its bytes; null = not known."
-            );
-            all.push(bytes(&name(&format!("burst_{age_s}s")), false, &doc));
-        }
+    for kind in Kind::ALL {
+        all.extend(of_kind(kind));
     }
-    for (kind, words) in WORDS.iter() {
-        let side = kind.name();
-        for edge in &AGE_EDGES_S[1..] {
-            let doc = format!("{words} memory that had been idle for at least {edge} s, mean; null = not known.");
-            all.push(bytes(&format!("{side}_idle_{edge}s_bytes"), false, &doc));
-        }
-    }
-    for (kind, words) in WORDS.iter() {
-        let side = kind.name();
-        for edge in &AGE_EDGES_S[1..] {
-            let doc = format!(
-                "{words} memory that would have come back in the interval, had all gone that was idle for {edge} s; null = not known."
-            );
-            all.push(bytes(&format!("{side}_back_{edge}s_bytes"), false, &doc));
-        }
-    }
+    let ages = || Kind::ALL.into_iter().flat_map(|kind| (1..AGE_EDGES_S.len()).map(move |edge| (kind, edge)));
+    all.extend(ages().map(|(kind, edge)| {
+        let (words, age_s) = (WORDS[kind], AGE_EDGES_S[edge]);
+        let doc = format!("{words} memory that had been idle for at least {age_s} s, mean; null = not known.");
+        bytes(format!("{}_idle_{age_s}s_bytes", kind.name()), doc, move |row| row.minute.idle[kind][edge])
+    }));
+    all.extend(ages().map(|(kind, edge)| {
+        let (words, age_s) = (WORDS[kind], AGE_EDGES_S[edge]);
+        let doc = format!(
+            "{words} memory that would have come back in the interval, had all gone that was idle for {age_s} s; null = not known."
+        );
+        bytes(format!("{}_back_{age_s}s_bytes", kind.name()), doc, move |row| {
+            row.minute.returned[kind].back[edge - 1].map(|rate| rate * row.minute.lasts_s)
+        })
+    }));
     all
 }
 
-/// The schema of a file, with what each column is.
-pub fn schema() -> Schema {
-    let field = |column: Column| {
-        let doc = HashMap::from([("doc".to_owned(), column.doc)]);
-        Field::new(column.name, column.kind, !column.required).with_metadata(doc)
-    };
-    let version = HashMap::from([(VERSION_KEY.to_owned(), VERSION.to_string())]);
-    Schema::new_with_metadata(columns().into_iter().map(field).collect::<Vec<_>>(), version)
+/// Columns of one kind of memory that are not by age.
+fn of_kind(kind: Kind) -> Vec<TelemetryColumn> {
+    let words = WORDS[kind];
+    let name = |what: &str| format!("{}_{what}_bytes", kind.name());
+    let used = format!("{words} memory used within the longest window that is known, without new memory.");
+    let refault = format!("{words} memory that came back in the interval.");
+    let mut columns = vec![
+        bytes(name("used"), used, move |row| Some(row.minute.returned[kind].used)),
+        bytes(name("refault"), refault, move |row| Some(row.minute.returned[kind].refaulted * row.minute.lasts_s)),
+    ];
+    columns.extend(BURSTS.iter().enumerate().map(|(at, age_s)| {
+        let doc = format!(
+            "{words} memory that came into use at once, from one reading to the next, having been idle for {age_s} s: mean over its bytes; null = not known."
+        );
+        bytes(name(&format!("burst_{age_s}s")), doc, move |row| row.minute.burst[kind][at])
+    }));
+    columns
 }
 
-/// Rows as a batch.
-///
-/// # Errors
-/// None that these rows can cause; as Arrow reports.
-pub fn encode(rows: &[TelemetryRow]) -> Result<RecordBatch, ArrowError> {
-    let bytes = |get: &dyn Fn(&TelemetryRow) -> f64| -> ArrayRef {
-        Arc::new(rows.iter().map(|row| Some(signed(get(row)))).collect::<Int64Array>())
-    };
-    let maybe = |get: &dyn Fn(&TelemetryRow) -> Option<f64>| -> ArrayRef {
-        Arc::new(rows.iter().map(|row| get(row).map(signed)).collect::<Int64Array>())
-    };
-    let share = |get: &dyn Fn(&TelemetryRow) -> Option<f64>| -> ArrayRef {
-        Arc::new(rows.iter().map(get).collect::<Float64Array>())
-    };
-    let text = |get: &dyn Fn(&TelemetryRow) -> &str, empty: bool| -> ArrayRef {
-        let mut texts = StringDictionaryBuilder::<Int32Type>::new();
-        for text in rows.iter().map(get) {
-            texts.append_option(Some(text).filter(|text| empty || !text.is_empty()));
-        }
-        Arc::new(texts.finish())
-    };
-    let mut arrays = vec![
-        bytes(&|row| row.minute.now_s),
-        share(&|row| Some(row.minute.lasts_s)),
-        text(&|row| &row.workload, true),
-        text(&|row| &row.labels, false),
-        text(&|row| &row.policy, false),
-        bytes(&|row| row.minute.resident.anon),
-        bytes(&|row| row.minute.resident.file),
-        bytes(&|row| row.minute.swapped),
-        maybe(&|row| row.stored),
-        bytes(&|row| row.minute.floor),
-        share(&|row| row.minute.pressure),
-        share(&|row| row.stalled),
-    ];
-    for kind in Kind::ALL {
-        arrays.push(bytes(&|row| row.minute.returned[kind].used));
-        arrays.push(bytes(&|row| row.minute.returned[kind].refaulted * row.minute.lasts_s));
-        arrays.extend((0..BURSTS.len()).map(|at| maybe(&|row| row.minute.burst[kind][at])));
-    }
-    for kind in Kind::ALL {
-        arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| row.minute.idle[kind][edge])));
-    }
-    for kind in Kind::ALL {
-        let back = |row: &TelemetryRow, edge: usize| {
-            row.minute.returned[kind].back[edge - 1].map(|rate| rate * row.minute.lasts_s)
-        };
-        arrays.extend((1..AGE_EDGES_S.len()).map(|edge| maybe(&|row| back(row, edge))));
-    }
-    RecordBatch::try_new(Arc::new(schema()), arrays)
+/// All columns as a file declares them, in their order.
+#[must_use]
+pub fn columns() -> Vec<ColumnSpec> {
+    table().into_iter().map(|column| column.spec).collect()
+}
+
+/// Rows, column by column.
+pub fn encode(rows: &[TelemetryRow]) -> impl Iterator<Item = ColumnValues> {
+    table().into_iter().map(|column| (column.values)(rows))
 }

@@ -2,11 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use lowtide_fleet::collect::Collector;
 use lowtide_fleet::generate::{self, FleetPlan};
 use lowtide_fleet::replay::{Named, OfFleet};
@@ -21,7 +20,9 @@ use lowtide_policy::replay::{Minute, Replay};
 use lowtide_policy::sim::Simulated;
 use lowtide_policy::sim::load::{AccessPattern, Load, Part};
 use lowtide_policy::sim::simulated::Setup;
-use parquet::arrow::ArrowWriter;
+use lowtide_record::file::{create, write_group};
+use lowtide_record::values::{ByteArray, ColumnSpec, ColumnValues, ValueType, Values};
+use parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 
 fn policies() -> Vec<Named> {
@@ -113,26 +114,38 @@ fn a_broken_file_costs_its_own_rows_and_is_named() {
 }
 
 /// Writes columns as a file of a host.
-fn write(dir: &Path, columns: Vec<(&str, ArrayRef)>, version: Option<&str>) {
+fn write(dir: &Path, columns: Vec<(&'static str, ColumnValues)>, version: Option<&str>) {
     let folder = dir.join("day=2026-01-01/host=a");
     fs::create_dir_all(&folder).unwrap();
-    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let spec = |(name, values): &(&'static str, ColumnValues)| {
+        let kind = match values {
+            ColumnValues::Int64(_) => ValueType::Int64,
+            ColumnValues::Float64(_) => ValueType::Float64,
+            _ => ValueType::Text,
+        };
+        ColumnSpec { name: (*name).into(), doc: "".into(), kind, nullable: false }
+    };
+    let specs: Vec<ColumnSpec> = columns.iter().map(spec).collect();
     let file = fs::File::create(folder.join("1-2.parquet")).unwrap();
-    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    let mut writer = create(file, &specs, WriterProperties::default()).unwrap();
     if let Some(version) = version {
         let pair = parquet::file::metadata::KeyValue::new(VERSION_KEY.to_owned(), version.to_owned());
         writer.append_key_value_metadata(pair);
     }
-    writer.write(&batch).unwrap();
+    write_group(&mut writer, columns.into_iter().map(|(_, values)| values)).unwrap();
     writer.close().unwrap();
 }
 
-fn foreign(times: &[i64]) -> Vec<(&'static str, ArrayRef)> {
-    let each = |value: f64| -> ArrayRef { Arc::new(Float64Array::from(vec![value; times.len()])) };
+fn floats(values: &[f64]) -> ColumnValues {
+    ColumnValues::Float64(Values::required(values.iter().copied()))
+}
+
+fn foreign(times: &[i64]) -> Vec<(&'static str, ColumnValues)> {
+    let each = |value: f64| floats(&vec![value; times.len()]);
     vec![
-        ("time_s", Arc::new(Int64Array::from(times.to_vec()))),
-        ("interval_s", Arc::new(Int64Array::from(vec![60; times.len()]))),
-        ("workload", Arc::new(StringArray::from(vec!["a"; times.len()]))),
+        ("time_s", ColumnValues::Int64(Values::required(times.iter().copied()))),
+        ("interval_s", ColumnValues::Int64(Values::required(times.iter().map(|_| 60)))),
+        ("workload", ColumnValues::Text(Values::required(times.iter().map(|_| ByteArray::from("a"))))),
         ("anon_bytes", each(1e9)),
         ("file_bytes", each(2e9)),
         ("anon_idle_10s_bytes", each(4e8)),
@@ -150,6 +163,30 @@ fn other_writers_types_and_columns_are_understood() {
     assert_eq!(of.tallies[0].gone, PerKind { anon: 4 * 60_000 * 400_000_000, file: 0 });
 }
 
+fn read(path: &Path) -> Vec<TelemetryRow> {
+    let row = |batch: &Batch, at: usize| {
+        let workload = batch.workloads().nth(batch.workload(at).unwrap()).unwrap().to_owned();
+        TelemetryRow { workload, minute: batch.minute(at).unwrap(), ..TelemetryRow::default() }
+    };
+    let batches = Reader::open(path, true).unwrap().map(Result::unwrap);
+    batches.flat_map(|batch| (0..batch.len()).map(|at| row(&batch, at)).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn files_written_through_arrow_are_read() {
+    let old = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/arrow.parquet"));
+    assert!(old.len() == 180 && old.iter().all(|row| row.minute.idle.anon[1].is_some()), "{}", old.len());
+    let dir = tempfile::tempdir().unwrap();
+    let written = store::write(dir.path(), "a", &old).unwrap();
+    let read = read(&written[0]);
+    let plain = |rows: &[TelemetryRow]| -> Vec<(String, Minute)> {
+        let minute = |row: &TelemetryRow| Minute { returned: PerKind::default(), ..row.minute };
+        rows.iter().map(|row| (row.workload.clone(), minute(row))).collect()
+    };
+    // What comes back is a rate, which is rounded to bytes of an interval.
+    assert_eq!(plain(&read), plain(&old));
+}
+
 #[test]
 fn newer_schemas_and_files_of_others_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -165,7 +202,7 @@ fn newer_schemas_and_files_of_others_are_refused() {
 fn rows_that_cannot_be_true_and_clocks_set_back_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut columns = foreign(&[60, 120, 60, 180, 240]);
-    columns[3].1 = Arc::new(Float64Array::from(vec![1e9, 1e9, 1e9, -1.0, 1e9]));
+    columns[3].1 = floats(&[1e9, 1e9, 1e9, -1.0, 1e9]);
     write(dir.path(), columns, None);
     let of = replayed(dir.path());
     assert_eq!((of.tallies[0].rows, of.trouble.senseless, of.trouble.repeated), (3, 1, 1));
@@ -201,7 +238,7 @@ fn every_column_is_documented() {
             .iter()
             .filter(|_| !column.name.contains("burst"))
             .find(|edge| column.name.contains(&format!("_{edge}s_")));
-        let name = edge.map_or(column.name.clone(), |edge| column.name.replace(&format!("_{edge}s_"), "_Ns_"));
+        let name = edge.map_or(column.name.to_string(), |edge| column.name.replace(&format!("_{edge}s_"), "_Ns_"));
         assert!(docs.contains(&format!("`{name}`")), "{name} is not in docs/fleet.md");
     }
 }
@@ -273,7 +310,8 @@ proptest! {
     #[test]
     fn what_is_written_is_read(minutes in prop::collection::vec(minutes(), 1..20)) {
         let rows: Vec<TelemetryRow> = minutes.iter().map(|minute| TelemetryRow { workload: "w".into(), minute: *minute, ..TelemetryRow::default() }).collect();
-        let batch = Batch::new(&telemetry::encode(&rows).unwrap()).unwrap();
+        let mut columns = columns().into_iter().map(|column| column.name).zip(telemetry::encode(&rows)).collect::<HashMap<_, _>>();
+        let batch = Batch::new(rows.len(), |name| columns.remove(name)).unwrap();
         prop_assert_eq!(batch.len(), minutes.len());
         prop_assert_eq!(batch.workloads().collect::<Vec<_>>(), ["w"]);
         for (at, expected) in minutes.iter().enumerate() {

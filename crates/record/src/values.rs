@@ -6,7 +6,8 @@ use std::fmt;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::column::writer::{ColumnWriter, ColumnWriterImpl};
-use parquet::data_type::{ByteArray, DataType};
+pub use parquet::data_type::ByteArray;
+use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::schema::types::{ColumnDescriptor, Type};
 

@@ -3,16 +3,13 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, PrimitiveArray, RecordBatch};
-use arrow_schema::DataType;
 use lowtide_model::AGE_EDGES_S;
 use lowtide_model::kind::{Kind, PerKind};
-use lowtide_model::units::{float, signed};
+use lowtide_model::units::float;
 use lowtide_policy::replay::{BURSTS, Minute};
+use lowtide_record::values::{ColumnSpec, ColumnValues, ValueType};
 
-use super::{Column, columns};
+use super::columns;
 
 /// Why a batch cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,32 +19,30 @@ pub enum Foreign {
     Lacks(String),
     /// A column cannot be what it should.
     #[error("column {0} cannot be read as {1}")]
-    Type(String, String),
+    Type(String, ValueType),
 }
 
-/// Integers numbers that may be missing.
+/// Numbers of rows: NaN = null, and none at all where the file has no such column.
 #[derive(Default)]
-struct Integers(Option<Int64Array>);
+struct Numbers(Vec<f64>);
 
-impl Integers {
+impl Numbers {
     /// Of whatever numbers another writer has put there.
-    fn of(array: &ArrayRef) -> Option<Int64Array> {
-        Some(match array.data_type() {
-            DataType::Int64 => array.as_primitive::<Int64Type>().clone(),
-            DataType::Int32 => array.as_primitive::<Int32Type>().unary(i64::from),
-            DataType::UInt32 => array.as_primitive::<UInt32Type>().unary(i64::from),
-            DataType::UInt64 => {
-                array.as_primitive::<UInt64Type>().unary(|value| i64::try_from(value).unwrap_or(i64::MAX))
-            }
-            DataType::Float64 => array.as_primitive::<Float64Type>().unary(|value: f64| signed(value.trunc())),
-            DataType::Float32 => array.as_primitive::<Float32Type>().unary(|value| signed(f64::from(value).trunc())),
+    fn of(values: &ColumnValues) -> Option<Self> {
+        let null = f64::NAN;
+        Some(Self(match values {
+            ColumnValues::Int64(values) => values.or(null, |value| float(*value)),
+            ColumnValues::Float64(values) => values.or(null, |value| *value),
+            ColumnValues::Int32(values) => values.or(null, |value| f64::from(*value)),
+            ColumnValues::UInt32(values) => values.or(null, |value| f64::from(*value)),
+            ColumnValues::UInt64(values) => values.or(null, |value| float(*value)),
+            ColumnValues::Float32(values) => values.or(null, |value| f64::from(*value)),
             _ => return None,
-        })
+        }))
     }
 
     fn get(&self, at: usize) -> Option<f64> {
-        let array = self.0.as_ref()?;
-        array.is_valid(at).then(|| float(array.value(at)))
+        self.0.get(at).copied().filter(|value| value.is_finite())
     }
 
     fn or_nothing(&self, at: usize) -> f64 {
@@ -55,69 +50,31 @@ impl Integers {
     }
 }
 
-/// Shares and times that may be missing.
-#[derive(Default)]
-struct Shares(Option<Float64Array>);
-
-impl Shares {
-    fn of(array: &ArrayRef) -> Option<Float64Array> {
-        Some(match array.data_type() {
-            DataType::Float64 => array.as_primitive::<Float64Type>().clone(),
-            DataType::Float32 => array.as_primitive::<Float32Type>().unary(f64::from),
-            _ => Integers::of(array)?.unary(float),
-        })
-    }
-
-    fn get(&self, at: usize) -> Option<f64> {
-        let array = self.0.as_ref()?;
-        array.is_valid(at).then(|| array.value(at)).filter(|value| value.is_finite())
-    }
-}
-
 /// Texts, each once, and which of them a row has.
+#[derive(Default)]
 struct Texts {
-    keys: PrimitiveArray<Int32Type>,
+    places: Vec<Option<usize>>,
     values: Vec<String>,
 }
 
 impl Texts {
-    fn of(array: &ArrayRef) -> Option<Self> {
-        if let Some(dictionary) = array.as_dictionary_opt::<Int32Type>() {
-            let values = plain(dictionary.values())?;
-            let values = values.into_iter().map(Option::unwrap_or_default).map(str::to_owned);
-            return Some(Self { keys: dictionary.keys().clone(), values: values.collect() });
-        }
-        let mut places: HashMap<&str, i32> = HashMap::new();
-        let mut values = Vec::new();
-        let mut keys = Vec::new();
-        for text in plain(array)? {
-            let key = text.map(|text| {
-                *places.entry(text).or_insert_with(|| {
-                    values.push(text.to_owned());
-                    // Batches have a few thousand rows.
-                    i32::try_from(values.len() - 1).unwrap_or(i32::MAX)
-                })
-            });
-            keys.push(key);
-        }
-        Some(Self { keys: keys.into_iter().collect(), values })
+    fn of(values: &ColumnValues) -> Option<Self> {
+        let ColumnValues::Text(texts) = values else { return None };
+        let (mut known, mut values) = (HashMap::new(), Vec::new());
+        let mut place = |text| {
+            *known.entry(text).or_insert_with(|| {
+                values.push(String::from_utf8_lossy(text).into_owned());
+                values.len() - 1
+            })
+        };
+        let places = texts.iter().map(|text| text.map(|text| place(text.data()))).collect();
+        Some(Self { places, values })
     }
 
     /// The place of a row's text; `None` = it has none.
     fn place(&self, at: usize) -> Option<usize> {
-        let key = self.keys.is_valid(at).then(|| self.keys.value(at))?;
-        usize::try_from(key).ok().filter(|key| *key < self.values.len())
+        self.places.get(at).copied().flatten()
     }
-}
-
-/// Texts of an array, whatever its kind of text.
-fn plain(array: &ArrayRef) -> Option<Vec<Option<&str>>> {
-    Some(match array.data_type() {
-        DataType::Utf8 => array.as_string::<i32>().iter().collect(),
-        DataType::LargeUtf8 => array.as_string::<i64>().iter().collect(),
-        DataType::Utf8View => array.as_string_view().iter().collect(),
-        _ => return None,
-    })
 }
 
 /// Ages that columns exist for: all edges of a histogram but the first.
@@ -126,38 +83,63 @@ const EDGES: [u32; AGE_EDGES_S.len() - 1] = {
     edges
 };
 
-/// Columns of each kind by age.
-fn by_age<const AGES: usize>(
-    what: &str,
-    ages_s: [u32; AGES],
-    integers: &impl Fn(&str) -> Result<Integers, Foreign>,
-) -> Result<PerKind<[Integers; AGES]>, Foreign> {
-    let mut all = PerKind::from_fn(|_| std::array::from_fn(|_| Integers::default()));
-    for kind in Kind::ALL {
-        let name = kind.name();
-        for (column, age_s) in all[kind].iter_mut().zip(ages_s) {
-            *column = integers(&format!("{name}_{what}_{age_s}s_bytes"))?;
-        }
-    }
-    Ok(all)
-}
-
 /// A batch, to be read row by row.
 pub struct Batch {
     len: usize,
-    time_s: Integers,
-    interval_s: Shares,
+    time_s: Numbers,
+    interval_s: Numbers,
     workload: Texts,
-    labels: Option<Texts>,
-    resident: PerKind<Integers>,
-    swapped: Integers,
-    floor: Integers,
-    pressure: Shares,
-    used: PerKind<Integers>,
-    refault: PerKind<Integers>,
-    burst: PerKind<[Integers; BURSTS.len()]>,
-    idle: PerKind<[Integers; AGE_EDGES_S.len() - 1]>,
-    back: PerKind<[Integers; AGE_EDGES_S.len() - 1]>,
+    labels: Texts,
+    resident: PerKind<Numbers>,
+    swapped: Numbers,
+    floor: Numbers,
+    pressure: Numbers,
+    used: PerKind<Numbers>,
+    refault: PerKind<Numbers>,
+    burst: PerKind<[Numbers; BURSTS.len()]>,
+    idle: PerKind<[Numbers; AGE_EDGES_S.len() - 1]>,
+    back: PerKind<[Numbers; AGE_EDGES_S.len() - 1]>,
+}
+
+/// Finds columns by name.
+struct Columns<F>(F);
+
+impl<F: FnMut(&str) -> Option<ColumnValues>> Columns<F> {
+    /// A column as `read` understands it; the default where it may be missing, and is.
+    fn find<T: Default>(&mut self, name: &str, read: impl Fn(&ColumnValues) -> Option<T>) -> Result<T, Foreign> {
+        // They are looked up for every batch.
+        static KNOWN: LazyLock<Vec<ColumnSpec>> = LazyLock::new(columns);
+        let Some(spec) = KNOWN.iter().find(|spec| spec.name == name) else { return Ok(T::default()) };
+        match self.0(name) {
+            Some(values) => read(&values).ok_or_else(|| Foreign::Type(name.to_owned(), spec.kind)),
+            None if spec.nullable => Ok(T::default()),
+            None => Err(Foreign::Lacks(name.to_owned())),
+        }
+    }
+
+    fn numbers(&mut self, name: &str) -> Result<Numbers, Foreign> {
+        self.find(name, Numbers::of)
+    }
+
+    /// The column of each kind.
+    fn each(&mut self, what: &str) -> Result<PerKind<Numbers>, Foreign> {
+        Ok(PerKind { anon: self.numbers(&format!("anon_{what}"))?, file: self.numbers(&format!("file_{what}"))? })
+    }
+
+    /// The columns of each kind by age.
+    fn by_age<const AGES: usize>(
+        &mut self,
+        what: &str,
+        ages_s: [u32; AGES],
+    ) -> Result<PerKind<[Numbers; AGES]>, Foreign> {
+        let mut all = PerKind::from_fn(|_| std::array::from_fn(|_| Numbers::default()));
+        for kind in Kind::ALL {
+            for (column, age_s) in all[kind].iter_mut().zip(ages_s) {
+                *column = self.numbers(&format!("{}_{what}_{age_s}s_bytes", kind.name()))?;
+            }
+        }
+        Ok(all)
+    }
 }
 
 impl Batch {
@@ -166,54 +148,27 @@ impl Batch {
         (labels || name != "labels") && !matches!(name, "policy" | "stalled" | "stored_bytes")
     }
 
-    /// Finds the columns.
+    /// So many rows, of which `column` gives the columns by name; `None` = there is no such column.
     ///
     /// # Errors
     /// If a required one is missing, or one is of another kind.
-    pub fn new(batch: &RecordBatch) -> Result<Self, Foreign> {
-        // They are looked up for every batch.
-        static KNOWN: LazyLock<Vec<Column>> = LazyLock::new(columns);
-        let known = &*KNOWN;
-        let find = |name: &str| -> Result<Option<(&ArrayRef, DataType)>, Foreign> {
-            let Some(wanted) = known.iter().find(|column| column.name == name) else { return Ok(None) };
-            match batch.column_by_name(name) {
-                Some(array) => Ok(Some((array, wanted.kind.clone()))),
-                None if wanted.required => Err(Foreign::Lacks(name.to_owned())),
-                None => Ok(None),
-            }
-        };
-        let wrong = |name: &str, kind: &DataType| Foreign::Type(name.to_owned(), kind.to_string());
-        let integers = |name: &str| -> Result<Integers, Foreign> {
-            let Some((array, kind)) = find(name)? else { return Ok(Integers(None)) };
-            Ok(Integers(Some(Integers::of(array).ok_or_else(|| wrong(name, &kind))?)))
-        };
-        let share = |name: &str| -> Result<Shares, Foreign> {
-            let Some((array, kind)) = find(name)? else { return Ok(Shares(None)) };
-            Ok(Shares(Some(Shares::of(array).ok_or_else(|| wrong(name, &kind))?)))
-        };
-        let each = |what: &str| -> Result<PerKind<Integers>, Foreign> {
-            Ok(PerKind { anon: integers(&format!("anon_{what}"))?, file: integers(&format!("file_{what}"))? })
-        };
-        let (names, kind) = find("workload")?.ok_or_else(|| Foreign::Lacks("workload".to_owned()))?;
-        let labels = match find("labels")? {
-            Some((labels, kind)) => Some(Texts::of(labels).ok_or_else(|| wrong("labels", &kind))?),
-            None => None,
-        };
+    pub fn new(len: usize, column: impl FnMut(&str) -> Option<ColumnValues>) -> Result<Self, Foreign> {
+        let mut columns = Columns(column);
         Ok(Self {
-            labels,
-            len: batch.num_rows(),
-            time_s: integers("time_s")?,
-            interval_s: share("interval_s")?,
-            workload: Texts::of(names).ok_or_else(|| wrong("workload", &kind))?,
-            resident: each("bytes")?,
-            swapped: integers("swapped_bytes")?,
-            floor: integers("floor_bytes")?,
-            pressure: share("pressure_some")?,
-            used: each("used_bytes")?,
-            refault: each("refault_bytes")?,
-            burst: by_age("burst", BURSTS, &integers)?,
-            idle: by_age("idle", EDGES, &integers)?,
-            back: by_age("back", EDGES, &integers)?,
+            len,
+            workload: columns.find("workload", Texts::of)?,
+            labels: columns.find("labels", Texts::of)?,
+            time_s: columns.numbers("time_s")?,
+            interval_s: columns.numbers("interval_s")?,
+            resident: columns.each("bytes")?,
+            swapped: columns.numbers("swapped_bytes")?,
+            floor: columns.numbers("floor_bytes")?,
+            pressure: columns.numbers("pressure_some")?,
+            used: columns.each("used_bytes")?,
+            refault: columns.each("refault_bytes")?,
+            burst: columns.by_age("burst", BURSTS)?,
+            idle: columns.by_age("idle", EDGES)?,
+            back: columns.by_age("back", EDGES)?,
         })
     }
 
@@ -239,9 +194,8 @@ impl Batch {
 
     /// A label of a row's workload; `None` where it has none of that name, or none are read.
     pub fn label(&self, at: usize, name: &str) -> Option<String> {
-        let labels = self.labels.as_ref()?;
-        let known: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(&labels.values[labels.place(at)?]).ok()?;
+        let labels = &self.labels.values[self.labels.place(at)?];
+        let known: serde_json::Map<String, serde_json::Value> = serde_json::from_str(labels).ok()?;
         Some(match known.get(name)? {
             serde_json::Value::String(text) => text.clone(),
             other => other.to_string(),
