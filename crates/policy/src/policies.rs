@@ -24,6 +24,7 @@ use crate::machine::{
 };
 use crate::reclaim::age::AgeSettings;
 use crate::reclaim::auto::AutoSettings;
+use crate::reclaim::headroom::HeadroomSettings;
 use crate::reclaim::pressure::PressureSettings;
 use crate::reclaim::promotion::PromotionSettings;
 use crate::replay::Replayed;
@@ -114,6 +115,8 @@ registry! {
     Auto("auto", AutoSettings),
     /// Workloads that thrash get their memory one after the other.
     Guard("guard", GuardSettings),
+    /// What was used within a window, and a share more.
+    Headroom("headroom", HeadroomSettings),
     /// Workloads in the background.
     Lifecycle("lifecycle", LifecycleSettings),
     /// A little at a time, as long as nothing stalls.

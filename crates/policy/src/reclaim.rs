@@ -5,6 +5,7 @@
 pub mod age;
 pub mod auto;
 pub mod brakes;
+pub mod headroom;
 mod metric;
 pub mod pressure;
 pub mod promotion;
