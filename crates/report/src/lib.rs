@@ -22,6 +22,7 @@ pub mod forest;
 mod heatmap;
 mod ledger;
 mod page;
+mod phases;
 mod regions;
 pub mod simulated;
 mod spark;
@@ -70,6 +71,7 @@ impl View {
     pub const ALL: &'static [Self] = &[
         summary::VIEW,
         timeline::VIEW,
+        phases::VIEW,
         workingset::VIEW,
         ages::VIEW,
         curve::VIEW,
