@@ -117,7 +117,7 @@ impl PolicyResult {
     fn new(name: &str, tally: &PolicyTally, interval: Option<(f64, f64)>, lasts_s: f64, money: Money) -> Self {
         // Means over the time of all telemetry, so that hosts and workloads that were not always there count for what they were.
         let ms = (1e3 * lasts_s).max(1.0);
-        let mean = |sum: u128| float(u64::try_from(sum).unwrap_or(u64::MAX)) / ms;
+        let mean = |sum: u128| float(sum) / ms;
         let gone = tally.gone.map(mean);
         let net_bytes = gone.anon * (1.0 - money.kept) + gone.file;
         let percent = |share: Option<f64>| share.map(|share| 100.0 * share);
@@ -219,5 +219,32 @@ impl Replayed {
         }
         remarks.extend(trouble.first.iter().cloned());
         remarks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_model::kind::PerKind;
+
+    use super::*;
+
+    #[test]
+    fn means_of_more_byte_milliseconds_than_64_bits_hold() {
+        // 1 EB for a day: 8.64e25 byte-milliseconds, and 64 bits hold 1.8e19 (18 PB for a second).
+        let (bytes, ms) = (1_000_000_000_000_000_000_u128, 86_400_000_u128);
+        let tally = PolicyTally {
+            rows: 1,
+            ms: 86_400_000,
+            had: bytes * ms,
+            cold: bytes / 2 * ms,
+            gone: PerKind { anon: bytes / 4 * ms, file: bytes / 10 * ms },
+            ..PolicyTally::default()
+        };
+        let result = PolicyResult::new("age", &tally, None, 86_400.0, Money { kept: 0.5, price: None });
+        let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 1e-12;
+        assert!(near(result.had_bytes, 1e18), "{}", result.had_bytes);
+        assert!(near(result.cold_bytes, 5e17), "{}", result.cold_bytes);
+        assert!(near(result.anon_gone_bytes, 2.5e17) && near(result.file_gone_bytes, 1e17));
+        assert!(near(result.net_bytes, 2.25e17) && near(result.net_percent.unwrap(), 22.5));
     }
 }
