@@ -154,6 +154,8 @@ pub struct SourceSettings {
 pub struct SourceEntry {
     /// Its name on the command line.
     pub name: &'static str,
+    /// Whether `auto` may choose it; else it is used by its name only.
+    pub is_automatic: bool,
     /// Capabilities that it cannot do without, as `doctor` names them.
     pub needs: &'static [&'static str],
     /// Whether it knows addresses.
@@ -169,7 +171,12 @@ pub struct SourceEntry {
 }
 
 /// All sources, the best first. A new one is a file and a line here.
-pub const SOURCES: [SourceEntry; 4] = [damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY];
+pub const SOURCES: &[SourceEntry] = &[damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY];
+
+/// Those that `auto` chooses among, the best first.
+pub fn automatic() -> impl Iterator<Item = &'static SourceEntry> {
+    SOURCES.iter().filter(|entry| entry.is_automatic)
+}
 
 /// Which source to use: `--monitor`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -197,7 +204,7 @@ impl SourceChoice {
     /// Whether this source may be used.
     pub fn admits(self, name: &str) -> bool {
         match self {
-            Self::Auto => true,
+            Self::Auto => automatic().any(|entry| entry.name == name),
             Self::Named(chosen) => chosen == name,
             Self::None => false,
         }
@@ -284,7 +291,7 @@ pub struct Expected {
 /// The source for a kernel that was probed.
 pub fn expected(capabilities: &[Capability]) -> Expected {
     let mut refused = Vec::new();
-    for entry in &SOURCES {
+    for entry in automatic() {
         let missing: Vec<String> = entry.needs.iter().filter_map(|name| missing(capabilities, name)).collect();
         if missing.is_empty() {
             let (backend, better) = (entry.backend)(capabilities);
@@ -352,7 +359,7 @@ mod tests {
             let admitted: Vec<&str> =
                 SOURCES.iter().map(|entry| entry.name).filter(|name| choice.admits(name)).collect();
             match name {
-                "auto" => assert_eq!(admitted.len(), SOURCES.len()),
+                "auto" => assert_eq!(admitted, ["damon", "idle", "mglru", "smaps"]),
                 "none" => assert!(admitted.is_empty()),
                 _ => assert_eq!(admitted, [name]),
             }
@@ -379,7 +386,7 @@ mod tests {
             ["damon", "idle", "mglru", "smaps"]
         );
         assert!(opened.refused.iter().all(|refusal| !refusal.why.is_empty()));
-        for entry in &SOURCES {
+        for entry in SOURCES {
             settings.choice = SourceChoice::Named(entry.name);
             let failure = open_with(&settings).unwrap_err();
             assert!(failure.message.starts_with(&format!("--monitor {}: ", entry.name)), "{}", failure.message);

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use lowtide_engine::source::SOURCES;
+use lowtide_engine::source::automatic;
 use lowtide_model::PAGE;
 use lowtide_model::summary::Summary;
 use serde::Serialize;
@@ -62,8 +62,7 @@ pub struct MonitorCost {
 /// Runs the program under each monitor, one after the other.
 #[must_use]
 pub fn monitors(terminal: bool) -> Vec<MonitorCost> {
-    SOURCES
-        .iter()
+    automatic()
         .map(|entry| {
             let monitor = entry.name;
             if terminal {

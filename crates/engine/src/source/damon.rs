@@ -27,6 +27,7 @@ const MAP_FROM_S: f64 = 0.9;
 /// The most precise source.
 pub const ENTRY: SourceEntry = SourceEntry {
     name: "damon",
+    is_automatic: true,
     needs: &["damon-paddr", "damon-tracepoint", "pagemap-frames", "kpageflags"],
     has_addresses: true,
     backend,

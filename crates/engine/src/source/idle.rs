@@ -10,6 +10,7 @@ use super::damon::{DamonSource, rhythm};
 /// Where DAMON is missing or held, and the kernel was built with idle page tracking.
 pub const ENTRY: SourceEntry = SourceEntry {
     name: "idle",
+    is_automatic: true,
     needs: &["idle-page-bitmap", "pagemap-frames", "kpageflags"],
     has_addresses: true,
     backend: |_| ("idle-bitmap", None),

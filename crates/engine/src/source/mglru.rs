@@ -11,6 +11,7 @@ use crate::price::{Price, Work};
 /// Generations are of cgroups, so a program that is run needs one of its own.
 pub const ENTRY: SourceEntry = SourceEntry {
     name: "mglru",
+    is_automatic: true,
     needs: &["mglru", "mglru-debugfs", "cgroup-child"],
     has_addresses: false,
     backend: |_| ("mglru", None),

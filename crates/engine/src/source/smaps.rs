@@ -10,6 +10,7 @@ use crate::price::{Price, Work};
 /// The last resort: every reading is a walk over all pages of the target's processes.
 pub const ENTRY: SourceEntry = SourceEntry {
     name: "smaps",
+    is_automatic: true,
     needs: &["referenced"],
     has_addresses: true,
     backend: |_| ("smaps", None),
