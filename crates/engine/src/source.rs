@@ -5,6 +5,7 @@
 //! asks it: `doctor` by what the kernel offers, `run`, `record` and the agent by opening them.
 
 mod damon;
+mod damon_stat;
 mod idle;
 mod mglru;
 mod smaps;
@@ -171,7 +172,7 @@ pub struct SourceEntry {
 }
 
 /// All sources, the best first. A new one is a file and a line here.
-pub const SOURCES: &[SourceEntry] = &[damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY];
+pub const SOURCES: &[SourceEntry] = &[damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY, damon_stat::ENTRY];
 
 /// Those that `auto` chooses among, the best first.
 pub fn automatic() -> impl Iterator<Item = &'static SourceEntry> {

@@ -19,6 +19,7 @@ pub mod caps;
 pub mod cgroup;
 pub mod clock;
 pub mod damon;
+pub mod damon_stat;
 pub mod error;
 pub mod grant;
 pub mod huge;
