@@ -62,8 +62,8 @@ known() {
   [ -n "$(value "$used")" ]
 }
 check "the working set is known" wait_for 60 known
-contains "one workload has a cohort, the other generations" "$(grep '^sampling' log | tail -1)" 'damon="1" mglru="1"'
-contains "and nothing failed" "$(grep -c '^error' log)" 0
+contains "one workload has a cohort, the other generations" "$(grep '^sampling' log | tail -1)" 'damon=1 mglru=1'
+equals "and nothing failed" "$(grep -c '^error' log)" 0
 sleep 12
 scrape >metrics
 # 4,000 of 131,072 pages, an eighth of them in use: 64 MiB within 8 % with a probability of 95 %, 13 % in all but one of a thousand.
