@@ -12,13 +12,12 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use lowtide_model::units::signed;
 use lowtide_record::atomic::{self, Care};
-use lowtide_record::file::{ColumnFile, create, docs, write_group};
+use lowtide_record::file::{ColumnFile, ParquetSource, create, docs, write_group};
 use lowtide_record::values::ColumnSpec;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::reader::ChunkReader;
 
 use crate::telemetry::{self, Batch, TelemetryRow, VERSION, VERSION_KEY};
 
@@ -79,13 +78,14 @@ pub fn write(dir: &Path, host: &str, rows: &[TelemetryRow]) -> Result<Vec<PathBu
         let (first, last) = (day[0].minute.now_s, day[day.len() - 1].minute.now_s);
         let name = format!("{first:.0}-{last:.0}.parquet");
         let path = folder.join(&name);
-        let written = atomic::write_by(&path, Care { sync: true, ..Care::default() }, |file| {
+        let written = atomic::write_by(&path, Care { sync: true, ..Care::default() }, |mut file| {
             let columns = telemetry::columns();
-            let mut writer = create(file, &columns, properties(&columns))?;
+            let mut writer = create(&mut file, &columns, properties(&columns))?;
             for rows in day.chunks(GROUP_ROWS) {
                 write_group(&mut writer, telemetry::encode(rows))?;
             }
-            Ok((writer.into_inner()?, ()))
+            writer.close()?;
+            Ok((file, ()))
         });
         written.map_err(|error: ParquetError| TelemetryError::Parquet { path: path.clone(), error })?;
         files.push(path);
@@ -253,7 +253,7 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::open`].
-    pub fn new(file: impl ChunkReader + 'static, labels: bool) -> Result<Self, String> {
+    pub fn new(file: impl Into<ParquetSource>, labels: bool) -> Result<Self, String> {
         let names = telemetry::columns().into_iter().map(|column| column.name);
         let names: Vec<_> = names.filter(|name| Batch::needs(name, labels)).collect();
         let file = ColumnFile::open(file, &names, READ_ROWS)?;

@@ -126,8 +126,8 @@ fn write(dir: &Path, columns: Vec<(&'static str, ColumnValues)>, version: Option
         ColumnSpec { name: (*name).into(), doc: "".into(), kind, nullable: false }
     };
     let specs: Vec<ColumnSpec> = columns.iter().map(spec).collect();
-    let file = fs::File::create(folder.join("1-2.parquet")).unwrap();
-    let mut writer = create(file, &specs, WriterProperties::default()).unwrap();
+    let mut file = fs::File::create(folder.join("1-2.parquet")).unwrap();
+    let mut writer = create(&mut file, &specs, WriterProperties::default()).unwrap();
     if let Some(version) = version {
         let pair = parquet::file::metadata::KeyValue::new(VERSION_KEY.to_owned(), version.to_owned());
         writer.append_key_value_metadata(pair);

@@ -1,18 +1,21 @@
 //! Parquet files: how they are encoded, written completely or not at all, and read back without trusting them.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use lowtide_model::units::count;
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::column::reader::ColumnReader;
+use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{KeyValue, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
-use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, Length};
+use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type};
 
@@ -77,15 +80,18 @@ pub fn docs(columns: &[ColumnSpec]) -> Vec<KeyValue> {
     columns.iter().map(|column| KeyValue::new(format!("doc.{}", column.name), column.doc.to_string())).collect()
 }
 
+/// A Parquet file being written, to whatever takes bytes.
+pub type ParquetWriter<'a> = SerializedFileWriter<&'a mut (dyn Write + Send)>;
+
 /// Begins a Parquet file.
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn create<W: Write + Send>(
-    sink: W,
+pub fn create<'a>(
+    sink: &'a mut (dyn Write + Send),
     columns: &[ColumnSpec],
     properties: WriterProperties,
-) -> std::result::Result<SerializedFileWriter<W>, ParquetError> {
+) -> std::result::Result<ParquetWriter<'a>, ParquetError> {
     let fields = columns.iter().map(|column| column.schema().map(Arc::new)).collect::<std::result::Result<_, _>>()?;
     let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
     SerializedFileWriter::new(sink, Arc::new(schema), Arc::new(properties))
@@ -95,8 +101,8 @@ pub fn create<W: Write + Send>(
 ///
 /// # Errors
 /// If they cannot be written, or the columns are not those of the file.
-pub fn write_group<W: Write + Send>(
-    writer: &mut SerializedFileWriter<W>,
+pub fn write_group(
+    writer: &mut ParquetWriter<'_>,
     columns: impl Iterator<Item = ColumnValues>,
 ) -> std::result::Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
@@ -111,20 +117,22 @@ pub fn write_group<W: Write + Send>(
 
 /// Rows as a complete Parquet file in memory.
 pub(super) fn encode_part<T: Table>(rows: &[T]) -> std::result::Result<Vec<u8>, ParquetError> {
-    let mut writer = create(Vec::new(), &specs::<T>(), part_properties::<T>())?;
+    let mut bytes = Vec::new();
+    let mut writer = create(&mut bytes, &specs::<T>(), part_properties::<T>())?;
     write_group(&mut writer, encode(&T::columns(), rows))?;
-    writer.into_inner()
+    writer.close()?;
+    Ok(bytes)
 }
 
 /// Streams rows into a main file. Nothing is visible under its name until all are written.
 pub(super) fn write_main<T: Table>(path: &Path, rows: impl FnOnce(&mut MainFile<'_, T>) -> Result<()>) -> Result<()> {
-    atomic::write_by(path, Care { sync: true, ..Care::default() }, |file| {
-        let writer = create(file, &specs::<T>(), main_properties::<T>());
+    atomic::write_by(path, Care { sync: true, ..Care::default() }, |mut file| {
+        let writer = create(&mut file, &specs::<T>(), main_properties::<T>());
         let writer = writer.map_err(|error| StoreError::parquet(path, error))?;
         let mut main = MainFile { path, writer, waiting: Vec::new() };
         rows(&mut main)?;
-        main.write_groups(1)?;
-        Ok((main.writer.into_inner().map_err(|error| StoreError::parquet(path, error))?, ()))
+        main.close()?;
+        Ok((file, ()))
     })
     .map_err(|error: StoreError| error.on(path))
 }
@@ -132,7 +140,7 @@ pub(super) fn write_main<T: Table>(path: &Path, rows: impl FnOnce(&mut MainFile<
 /// A main file being written.
 pub(super) struct MainFile<'a, T> {
     path: &'a Path,
-    writer: SerializedFileWriter<File>,
+    writer: ParquetWriter<'a>,
     /// Rows of the next row group.
     waiting: Vec<T>,
 }
@@ -146,6 +154,11 @@ impl<T: Table> MainFile<'_, T> {
     pub(super) fn write(&mut self, rows: Vec<T>) -> Result<()> {
         self.waiting.extend(rows);
         self.write_groups(Self::GROUP_ROWS)
+    }
+
+    fn close(mut self) -> Result<()> {
+        self.write_groups(1)?;
+        self.writer.close().map(drop).map_err(|error| StoreError::parquet(self.path, error))
     }
 
     /// Writes row groups as long as this many rows are waiting.
@@ -174,6 +187,55 @@ pub struct ColumnBatch {
     pub columns: Vec<Option<ColumnValues>>,
 }
 
+/// A file, or its bytes: one type, so that the binary has one reader of columns.
+pub enum ParquetSource {
+    /// Read in place.
+    File(File),
+    /// Read already.
+    Bytes(Bytes),
+}
+
+impl From<File> for ParquetSource {
+    fn from(file: File) -> Self {
+        Self::File(file)
+    }
+}
+
+impl From<Bytes> for ParquetSource {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl Length for ParquetSource {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(file) => Length::len(file),
+            Self::Bytes(bytes) => Length::len(bytes),
+        }
+    }
+}
+
+impl ChunkReader for ParquetSource {
+    type T = Box<dyn Read>;
+
+    fn get_read(&self, start: u64) -> std::result::Result<Self::T, ParquetError> {
+        Ok(match self {
+            Self::File(file) => Box::new(file.get_read(start)?),
+            Self::Bytes(bytes) => Box::new(bytes.get_read(start)?),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> std::result::Result<Bytes, ParquetError> {
+        match self {
+            // Memory for them is taken before they are read.
+            Self::File(file) if count(length) <= Length::len(file) => file.get_bytes(start, length),
+            Self::File(_) => Err(ParquetError::EOF(format!("{length} bytes are more than the file has"))),
+            Self::Bytes(bytes) => bytes.get_bytes(start, length),
+        }
+    }
+}
+
 /// A column that a file has.
 #[derive(Clone, Copy)]
 struct Found {
@@ -184,8 +246,10 @@ struct Found {
 
 /// Columns of a Parquet file, some rows at a time.
 pub struct ColumnFile {
-    file: Box<dyn FileReader>,
+    source: Arc<ParquetSource>,
+    metadata: ParquetMetaData,
     batch_rows: usize,
+    /// The columns asked for.
     found: Vec<Option<Found>>,
     /// The next row group, the rows left of the present one, and its columns.
     group: usize,
@@ -199,27 +263,29 @@ impl ColumnFile {
     /// # Errors
     /// If it is no Parquet file, or damaged.
     pub fn open<N: AsRef<str>>(
-        source: impl ChunkReader + 'static,
+        source: impl Into<ParquetSource>,
         names: impl IntoIterator<Item = N>,
         batch_rows: usize,
     ) -> std::result::Result<Self, String> {
+        let source = Arc::new(source.into());
         survive(|| {
-            let file = Box::new(SerializedFileReader::new(source).map_err(|error| error.to_string())?);
-            let schema = file.metadata().file_metadata().schema_descr();
+            let metadata =
+                ParquetMetaDataReader::new().parse_and_finish(&*source).map_err(|error| error.to_string())?;
+            let schema = metadata.file_metadata().schema_descr();
             let find = |name: N| {
                 let at = schema.columns().iter().position(|column| column.path().parts() == [name.as_ref()])?;
                 let column = schema.column(at);
                 Some(Found { at, kind: ValueType::of(&column), nullable: column.max_def_level() > 0 })
             };
             let found = names.into_iter().map(find).collect();
-            Ok(Self { file, batch_rows, found, group: 0, left: 0, readers: Vec::new() })
+            Ok(Self { source, metadata, batch_rows, found, group: 0, left: 0, readers: Vec::new() })
         })
     }
 
     /// A value of the file's metadata.
     #[must_use]
     pub fn metadata(&self, key: &str) -> Option<&str> {
-        let pairs = self.file.metadata().file_metadata().key_value_metadata()?;
+        let pairs = self.metadata.file_metadata().key_value_metadata()?;
         pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
     }
 
@@ -233,12 +299,9 @@ impl ColumnFile {
 
     fn step(&mut self) -> std::result::Result<Option<ColumnBatch>, ParquetError> {
         while self.left == 0 {
-            if self.group == self.file.num_row_groups() {
-                return Ok(None);
-            }
-            let group = self.file.get_row_group(self.group)?;
-            self.left = usize::try_from(group.metadata().num_rows())?;
-            let open = |column: &Option<Found>| column.map(|column| group.get_column_reader(column.at)).transpose();
+            let Some(group) = self.metadata.row_groups().get(self.group) else { return Ok(None) };
+            self.left = usize::try_from(group.num_rows())?;
+            let open = |column: &Option<Found>| column.map(|column| self.reader(group, column.at)).transpose();
             self.readers = self.found.iter().map(open).collect::<std::result::Result<_, _>>()?;
             self.group += 1;
         }
@@ -254,6 +317,13 @@ impl ColumnFile {
         let columns = self.found.iter().zip(&mut self.readers).map(read).collect::<std::result::Result<_, _>>()?;
         Ok(Some(ColumnBatch { rows, columns }))
     }
+
+    /// Reader of one column of a row group.
+    fn reader(&self, group: &RowGroupMetaData, at: usize) -> std::result::Result<ColumnReader, ParquetError> {
+        let rows = usize::try_from(group.num_rows())?;
+        let pages = SerializedPageReader::new(self.source.clone(), group.column(at), rows, None)?;
+        Ok(get_column_reader(group.schema_descr().column(at), Box::new(pages)))
+    }
 }
 
 /// Rows of one file, batch by batch. Ends at the first thing that is wrong, and says so.
@@ -263,7 +333,7 @@ pub(super) struct Reader<T> {
 }
 
 impl<T: Table> Reader<T> {
-    pub(super) fn open(source: impl ChunkReader + 'static) -> std::result::Result<Self, String> {
+    pub(super) fn open(source: impl Into<ParquetSource>) -> std::result::Result<Self, String> {
         let file = ColumnFile::open(source, specs::<T>().iter().map(|column| &column.name), BATCH_ROWS)?;
         Ok(Self { file: Some(file), rows: PhantomData })
     }
