@@ -14,7 +14,7 @@ use lowtide_policy::reclaim::age::AgeSettings;
 use lowtide_policy::reclaim::brakes::Brakes;
 use lowtide_policy::sim::churn::Churn;
 use lowtide_policy::sim::load::{AccessPattern, Load, Part};
-use lowtide_policy::sim::memory::{Memory, Swap};
+use lowtide_policy::sim::memory::{SimulatedMemory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::watch::Watch;
@@ -51,12 +51,12 @@ pub fn run(args: &SimulatedArgs) -> anyhow::Result<()> {
 }
 
 /// Memory of that many bytes, with the usual costs.
-pub fn memory(total: f64, swap: Swap) -> Memory {
-    Memory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 }
+pub fn memory(total: f64, swap: Swap) -> SimulatedMemory {
+    SimulatedMemory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 }
 }
 
 /// A machine with a turn of the policy at every step, and CPUs for all.
-pub fn setup(seed: u64, loads: Vec<Load>, memory: Memory, step_s: f64) -> Setup {
+pub fn setup(seed: u64, loads: Vec<Load>, memory: SimulatedMemory, step_s: f64) -> Setup {
     Setup {
         seed,
         step_s,

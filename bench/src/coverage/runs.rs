@@ -1,6 +1,6 @@
 //! Intervals from a few runs, pairs of runs, or hosts.
 
-use lowtide_model::budget::trials::{Slowdown, looks};
+use lowtide_model::budget::trials::{Slowdown, planned_tests};
 use lowtide_model::interval::{Change, mean_interval, of_sums};
 use lowtide_model::random::Random;
 use lowtide_model::units::float;
@@ -66,8 +66,8 @@ fn holds([low, high]: [f64; 2], truth: f64) -> bool {
 }
 
 /// After how many of the pairs the trials end, by the rule of `lowtide budget --verify`.
-fn ends_after(pairs: &[(f64, f64)], looks: usize) -> Option<usize> {
-    (1..=pairs.len()).find(|made| Slowdown::of(&pairs[..*made]).is_some_and(|of| of.is_certain(LOST, looks)))
+fn ends_after(pairs: &[(f64, f64)], tests: usize) -> Option<usize> {
+    (1..=pairs.len()).find(|made| Slowdown::of(&pairs[..*made]).is_some_and(|of| of.is_certain(LOST, tests)))
 }
 
 /// A line for each kind of noise.
@@ -93,7 +93,7 @@ pub fn lines(args: &CoverageArgs) -> Vec<Line> {
     }));
     lines.extend(each(args, "slowdown at the end of trials", MOST_ROUNDS, |noise, random, length| {
         let pairs = pairs(noise, random, length);
-        let made = ends_after(&pairs, looks(length)).unwrap_or(length);
+        let made = ends_after(&pairs, planned_tests(length)).unwrap_or(length);
         Some(holds(Slowdown::of(&pairs[..made])?.interval?, LOST))
     }));
     for (name, spread) in [("hosts alike", 0.1), ("hosts of all sizes", 1.0)] {
@@ -119,7 +119,7 @@ fn host(spread: f64, random: &mut Random) -> (f64, f64) {
 /// Trials that stop early: with an interval that allows for all stops, and one that does not.
 pub fn mistakes(args: &CoverageArgs) -> Vec<Line> {
     let mut lines = each(args, "each answer allows for all", MOST_ROUNDS, |noise, random, length| {
-        Some(ends_after(&pairs(noise, random, length), looks(length)).is_some())
+        Some(ends_after(&pairs(noise, random, length), planned_tests(length)).is_some())
     });
     lines.extend(each(args, "each by itself, for comparison", MOST_ROUNDS, |noise, random, length| {
         Some(ends_after(&pairs(noise, random, length), 1).is_some())

@@ -31,7 +31,7 @@ const LONG: [&str; 5] = [
 ];
 
 /// Names that several public types still share: each is to be made unique, and taken off this list.
-const SHARED: [&str; 22] = [
+const SHARED: [&str; 20] = [
     "Action",
     "Brake",
     "Choice",
@@ -39,8 +39,6 @@ const SHARED: [&str; 22] = [
     "Entry",
     "Kind",
     "Means",
-    "Medium",
-    "Memory",
     "Options",
     "Outcome",
     "Percentiles",

@@ -219,7 +219,7 @@ impl<'a> Recommender<'a> {
                 held_bytes: need.held,
                 limit_bytes,
                 oom_kills: kills.all,
-                readings: needs.looks,
+                readings: needs.readings,
             });
         }
         let there = &self.workloads.all;

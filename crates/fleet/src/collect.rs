@@ -53,7 +53,7 @@ struct Sums {
 /// What came into use again at once, in the row under way.
 #[derive(Debug, Clone, Copy, Default)]
 struct Burst {
-    /// At the last look: bytes in use, and all there were.
+    /// Bytes in use and bytes in total at the last reading.
     last: Option<[f64; 2]>,
     /// Bytes, and their squares.
     sums: Option<[f64; 2]>,

@@ -13,7 +13,7 @@ use lowtide_model::random::Random;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::integer;
 use lowtide_policy::sim::load::{AccessPattern, Foreground, Load, Part};
-use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
+use lowtide_policy::sim::memory::{EVICT_S, SimulatedMemory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::{InjectedFaults, Simulated};
@@ -38,7 +38,7 @@ pub struct FleetPlan {
     pub step_s: f64,
     /// Seconds between two readings.
     pub sampling_s: f64,
-    /// Pages that a look rests on; 0 = all.
+    /// Pages in each sample; 0 = all.
     pub sample: u32,
     /// When it begins, Unix time.
     pub from_unix_s: f64,
@@ -126,7 +126,7 @@ fn workload(id: u64, duration_s: f64, random: &mut Random) -> Load {
         // After so many the first comes again.
         parts[1..].iter_mut().for_each(|part| part.again_s = cycle_s);
     } else if kind < 0.5 {
-        // Grows for as long as it runs, and does not look back.
+        // Grows for as long as it runs, and never uses older memory again.
         name = "growing";
         let last = parts.len() - 1;
         parts[last].grow_s = duration_s;
@@ -153,7 +153,7 @@ pub fn setup(plan: &FleetPlan, host: u32) -> Setup {
         step_s: plan.step_s,
         duration_s: plan.duration_s,
         cpus: 1e6,
-        memory: Memory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: EVICT_S },
+        memory: SimulatedMemory { total, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: EVICT_S },
         loads,
         turn_s: plan.sampling_s,
         monitors: Monitors { sample: plan.sample, ..Monitors::default() },

@@ -1,4 +1,4 @@
-//! Telemetry from here: of records, and of what the agent sees.
+//! Telemetry made from records.
 
 use crate::collect::Collector;
 use crate::telemetry::TelemetryRow;
@@ -24,13 +24,13 @@ pub fn rows(record: &Record) -> (String, Vec<TelemetryRow>) {
     let mut collector = Collector::default();
     let mut rows = Vec::new();
     let mut before = Usage::default();
-    let mut looks = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()).peekable();
+    let mut readings = ages.chunk_by(|a, b| a.t_s.to_bits() == b.t_s.to_bits()).peekable();
     for now in &usage {
         let Some(now_s) = now.t_s else { continue };
         // Ages that were sampled until now; of several readings the last.
         let mut bins: Vec<AgeBin> = Vec::new();
-        while let Some(look) = looks.next_if(|look| look[0].t_s <= now_s + 1e-6) {
-            bins = look.iter().map(|row| row.bin).collect();
+        while let Some(reading) = readings.next_if(|reading| reading[0].t_s <= now_s + 1e-6) {
+            bins = reading.iter().map(|row| row.bin).collect();
         }
         let targets = vec![target(now, &before, bins)];
         rows.extend(collector.observe(&Observation { now_s, targets, ..Observation::default() }));

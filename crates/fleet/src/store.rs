@@ -189,7 +189,7 @@ pub struct FleetHost<'a> {
 }
 
 impl Fleet {
-    /// Finds hosts and days. Files are not looked at yet, so a fleet of millions of files takes little memory.
+    /// Finds hosts and days. Files are not opened yet, so a fleet of millions of files takes little memory.
     ///
     /// # Errors
     /// If the folder, or one of a day, cannot be read.

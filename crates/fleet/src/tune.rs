@@ -2,7 +2,7 @@
 //!
 //! The search is that of a library (a tree-structured Parzen estimator, Bergstra et al., NIPS'11), a few candidates at a
 //! time, so that each pass over the telemetry serves them all. After some, five times of six it is asked for what lies
-//! around the best so far, ever closer where nothing better is found (an evolution strategy; Beyer and Schwefel, Natural
+//! around the best so far, with smaller steps where nothing better is found (an evolution strategy; Beyer and Schwefel, Natural
 //! Computing 2002): settings depend on each other, and the best lie at the limit and at the ends of ranges, where sampling hardly
 //! comes. They are judged on one half of the hosts; what the best is
 //! expected to do is estimated from the other half, which had no say in its choice, with an interval from how its hosts differ.
@@ -72,30 +72,30 @@ pub fn space(policy: &str) -> &'static [Setting] {
 /// What is wanted of settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TuneGoal {
-    /// HostShare of what is used that may be refaulted in a minute, at the 98th percentile of rows.
+    /// Share of the memory in use that may be refaulted in a minute, at the 98th percentile of rows.
     pub rate: f64,
     /// What a page that is refaulted costs.
     pub costs: RefaultCosts,
 }
 
-/// Candidates before the best is looked around.
+/// Candidates tried before the search concentrates around the best.
 const AT_RANDOM: usize = 24;
-/// How far around the best is looked first: a standard deviation, of the range's logarithm.
+/// First step of the search around the best: a standard deviation, as a share of the logarithm of the range.
 const FIRST_STEP: f64 = 0.15;
-/// The result of that where something better was found, and where not.
+/// Factor of the step after a pass that found something better, and after one that did not.
 const STEPS: (f64, f64) = (1.5, 0.7);
-/// Where that has become so narrow, what there is to be found there has been: how narrow, and how far is looked then.
+/// The smallest step, and the step that follows it: by then the neighbourhood has been searched.
 const NARROW: (f64, f64) = (0.02, 0.4);
-/// Every so many passes the library is asked instead.
+/// Every so many passes the library chooses the candidates instead.
 const GLOBAL: usize = 6;
-/// How likely each setting is changed, beside one that is.
+/// Probability that a setting changes; one always does.
 const CHANGED: f64 = 0.5;
 
-/// From so many hosts on some are left out of the search, to estimate what to expect.
+/// With at least so many hosts, some are left out of the search to estimate the expected saving.
 pub const ENOUGH_HOSTS: usize = 10;
-/// Candidates that are tried if nobody says how many.
+/// Candidates tried by default.
 pub const TRIES: usize = 240;
-/// Candidates that one pass serves.
+/// Candidates evaluated in one pass over the telemetry.
 pub const AT_A_TIME: usize = 8;
 
 /// The percentile of the promotion rate that is limited (Lagar-Cavilla et al.: the 98th).
@@ -106,7 +106,7 @@ pub const PERCENTILE: f64 = 0.98;
 pub struct TriedSettings {
     /// A table of a policy's file.
     pub toml: String,
-    /// HostShare of what workloads had that was gone.
+    /// Share of the workloads' memory that was evicted.
     pub saved: f64,
     /// The promotion rate at [`PERCENTILE`].
     pub rate: f64,
@@ -123,23 +123,23 @@ pub enum TuneError {
     Search(String),
 }
 
-/// A search that asks for candidates to be tried, and is given what they did. Whoever tries them may do so anywhere.
+/// A search that proposes candidates and takes their results; it does not evaluate them itself.
 pub struct Search {
     policy: String,
     goal: TuneGoal,
     parameters: Vec<(Setting, FloatParam)>,
     study: Study<f64>,
-    /// Those asked for last, with their values in the order of the parameters.
+    /// The candidates proposed last, with their values in the order of the parameters.
     asked: Vec<(Trial, Vec<f64>)>,
     /// The best score so far, and the values that had it.
     best: Option<(f64, Vec<f64>)>,
-    /// How far around it is looked.
+    /// Step of the search around the best.
     step: f64,
-    /// What lies around it was asked for last.
+    /// Whether the last candidates were taken from around the best.
     near: bool,
     passes: usize,
     random: Random,
-    /// All that was tried.
+    /// All candidates that were evaluated.
     pub tried: Vec<TriedSettings>,
 }
 
@@ -199,7 +199,7 @@ impl Search {
         Ok(candidates)
     }
 
-    /// Has the library ask for so many that are like the best so far.
+    /// Queues so many candidates near the best so far.
     fn search_around(&mut self, count: usize) {
         let Some((_, best)) = &self.best else { return };
         for _ in 0..count {
@@ -216,7 +216,7 @@ impl Search {
         }
     }
 
-    /// Tells what the candidates did that were asked for last, in their order.
+    /// Takes the results of the candidates proposed last, in their order.
     pub fn report(&mut self, candidates: Vec<String>, tallies: &[PolicyTally]) {
         let before = self.best.as_ref().map(|(score, _)| *score);
         for (((trial, values), toml), tally) in self.asked.drain(..).zip(candidates).zip(tallies) {
@@ -237,13 +237,13 @@ impl Search {
         }
     }
 
-    /// The one that saved most within the limit.
+    /// The candidate that saved most within the limit.
     pub fn best(&self) -> Option<&TriedSettings> {
         let within = self.tried.iter().filter(|tried| tried.rate <= self.goal.rate);
         within.max_by(|a, b| a.saved.total_cmp(&b.saved).then(b.rate.total_cmp(&a.rate)))
     }
 
-    /// Those that no other beats in both saving and rate, by rate.
+    /// Candidates that no other beats in both saving and rate, by rate.
     pub fn frontier(&self) -> Vec<&TriedSettings> {
         let mut sorted: Vec<&TriedSettings> = self.tried.iter().collect();
         sorted.sort_by(|a, b| a.rate.total_cmp(&b.rate).then(b.saved.total_cmp(&a.saved)));
@@ -257,12 +257,12 @@ impl Search {
     }
 }
 
-/// The promotion rate that counts.
+/// The promotion rate that is compared with the limit.
 pub fn rate(tally: &PolicyTally) -> f64 {
     tally.rates.at(PERCENTILE).unwrap_or(0.0)
 }
 
-/// Settings as a table of a policy's file. What is rounded away is not what was tried, so it is rounded before.
+/// Settings as a table of a policy's file. Values are rounded before they are evaluated, so the table is exact.
 fn toml(policy: &str, values: &[(Setting, f64)]) -> String {
     let mut text = format!("[tuned.{policy}]\n");
     for (setting, value) in values {
@@ -276,7 +276,7 @@ fn toml(policy: &str, values: &[(Setting, f64)]) -> String {
     text
 }
 
-/// A number with three digits that count.
+/// A number with three significant digits.
 fn digits(value: f64) -> String {
     let places = index((2.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 9.0));
     let text = format!("{value:.places$}");
@@ -286,7 +286,7 @@ fn digits(value: f64) -> String {
 /// Candidates as policies.
 ///
 /// # Errors
-/// What makes no sense in one of them.
+/// If a candidate is not a valid policy.
 pub fn policies(candidates: &[String], costs: RefaultCosts) -> Result<Vec<Named>, TuneError> {
     let wrong = |why: String| TuneError::Search(why);
     let policy = |toml: &String| {
@@ -308,7 +308,7 @@ pub fn is_judge(host: &str) -> bool {
     lowtide_model::random::mix(hash).is_multiple_of(2)
 }
 
-/// Has so many candidates tried, by whoever has the telemetry; `done` hears how many that are so far.
+/// Evaluates so many candidates with `replay`; `done` gets the number evaluated so far.
 ///
 /// # Errors
 /// If the search cannot go on, or trying fails.

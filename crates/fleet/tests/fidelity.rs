@@ -59,7 +59,7 @@ fn a_replay_says_what_the_machine_does() {
         (format!("[x.age]\nanon = '30s'\nfile = '30s'\nevery = '10s'\n{free}"), [0.05, 0.05]),
         // What a policy learns while it acts is not quite what it would have learnt without.
         (format!("[x.promotion]\nlimit = '10%'\nwarm_up = '5m'\n{free}"), [0.05, 0.2]),
-        // Brakes hold for bursts, of which telemetry tells the size and not the order.
+        // Brakes hold for bursts, of which telemetry records the size and not the order.
         ("[x.age]\nanon = '30s'\nfile = '30s'\nevery = '10s'".to_owned(), [0.1, 0.2]),
     ] {
         let spec = spec(&toml);

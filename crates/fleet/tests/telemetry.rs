@@ -99,7 +99,7 @@ fn what_is_there_twice_counts_once() {
 #[test]
 fn a_broken_file_costs_its_own_rows_and_is_named() {
     let dir = made();
-    let whole = replayed(dir.path());
+    let complete = replayed(dir.path());
     let all = files(dir.path());
     let bytes = fs::read(&all[0]).unwrap();
     fs::write(&all[0], &bytes[..bytes.len() / 2]).unwrap();
@@ -110,7 +110,7 @@ fn a_broken_file_costs_its_own_rows_and_is_named() {
     assert_eq!((rest.trouble.files, rest.trouble.first.len()), (2, 2));
     assert!(rest.trouble.first.iter().any(|first| first.contains("1-2.parquet")), "{:?}", rest.trouble.first);
     assert_eq!(rest.hosts.len(), 3);
-    assert!(rest.tallies[0].rows < whole.tallies[0].rows && rest.tallies[0].rows > 0);
+    assert!(rest.tallies[0].rows < complete.tallies[0].rows && rest.tallies[0].rows > 0);
 }
 
 /// Writes columns as a file of a host.
@@ -279,7 +279,7 @@ fn minutes() -> impl Strategy<Value = Minute> {
 
 #[test]
 fn what_comes_into_use_at_once_is_told() {
-    // 8 MiB at once every 90 s, and as much that is used all the time; looked at every 5 s.
+    // 8 MiB at once every 90 s, and as much that is used all the time; sampled every 5 s.
     let part = |uses, groups| Part::new(Kind::Anon, uses, 2048 / groups, groups);
     let load = Load::new(1, "x", vec![part(AccessPattern::Sweep(90.0), 1), part(AccessPattern::Steady(1.0), 32)]);
     let plan = FleetPlan {

@@ -306,7 +306,7 @@ impl Accountant {
     }
 
     /// What the cgroups know better than the sum over processes: shared pages once, page cache, kernel memory, faults of
-    /// processes that came and went between two ticks.
+    /// processes that started and ended between two ticks.
     fn charges(&mut self, usage: &mut Usage, target: &mut Target) {
         let each = self.cgroups.iter().filter_map(|cgroup| cgroup.charges(&self.kernel).ok());
         let Some(mut charges) = each.reduce(|all, one| cgroup::sum(all, &one)) else { return };

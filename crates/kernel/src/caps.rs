@@ -77,7 +77,7 @@ impl Absent {
         } else if error.is_permission() {
             Self::blocked(error.to_string(), PRIVILEGE)
         } else {
-            Self::blocked(error.to_string(), "see what the kernel said; `dmesg` may tell more")
+            Self::blocked(error.to_string(), "see the kernel's message; `dmesg` may say more")
         }
     }
 }
@@ -116,13 +116,13 @@ struct Entry(&'static str, Purpose, &'static str, Check);
 const FILES: &[Entry] = &[
     Entry("cap-sys-admin", Purpose::Measure, "page frames, DAMON, tracing, swap devices", Privilege("CAP_SYS_ADMIN", 21)),
     Entry("cap-sys-ptrace", Purpose::Measure, "memory maps of other users' processes", Privilege("CAP_SYS_PTRACE", 19)),
-    Entry("damon-sysfs", Purpose::Measure, "the kernel looks at accesses by itself, at a bounded cost", Ask(damon::sysfs)),
+    Entry("damon-sysfs", Purpose::Measure, "the kernel samples accesses by itself, at a bounded cost", Ask(damon::sysfs)),
     Entry("damon-paddr", Purpose::Measure, "the cohort: an unbiased sample of pages; maps by page frame", Ask(damon::paddr)),
     Entry("damon-vaddr", Purpose::Measure, "the map: which address ranges of a process are used", Ask(damon::vaddr)),
     Entry("tracefs", Purpose::Measure, "DAMON's results without a file per region", Ask(damon::tracefs)),
     Entry("kpageflags", Purpose::Measure, "which frames are anonymous, shared, page cache or reserved", Ask(pages::kpageflags)),
     Entry("kpagecgroup", Purpose::Measure, "page cache of a cgroup that no process maps", Readable("/proc/kpagecgroup", "a kernel with CONFIG_PROC_PAGE_MONITOR=y and CONFIG_MEMCG=y")),
-    Entry("btf", Purpose::Measure, "what the kernel knows, told without trying it", Readable(pages::BTF, "a kernel with CONFIG_DEBUG_INFO_BTF=y")),
+    Entry("btf", Purpose::Measure, "which features the kernel has, without trying them", Readable(pages::BTF, "a kernel with CONFIG_DEBUG_INFO_BTF=y")),
     Entry("mglru", Purpose::Measure, "pages by generation: working sets of thousands of cgroups", Ask(mglru::core)),
     Entry("mglru-debugfs", Purpose::Measure, "sizes and ages of generations; ageing on demand", Ask(mglru::debugfs)),
     Entry("idle-page-bitmap", Purpose::Measure, "idle pages by frame, without DAMON", Writable("/sys/kernel/mm/page_idle/bitmap", "a kernel with CONFIG_IDLE_PAGE_TRACKING=y")),
@@ -132,7 +132,7 @@ const FILES: &[Entry] = &[
     Entry("memory-peak", Purpose::Limit, "the exact peak of a cgroup, between samples too", Ask(cgroups::peak)),
     Entry("memory-reclaim", Purpose::Reclaim, "a cgroup is asked to give back some bytes", Ask(cgroups::memory_reclaim)),
     Entry("cap-sys-nice", Purpose::Reclaim, "advice about other processes' memory", Privilege("CAP_SYS_NICE", 23)),
-    Entry("damon-filter-young", Purpose::Reclaim, "pages used since the last look are spared", Ask(damon::filter_young)),
+    Entry("damon-filter-young", Purpose::Reclaim, "pages used since the last sample are spared", Ask(damon::filter_young)),
     Entry("node-reclaim", Purpose::Reclaim, "a NUMA node is asked to give back some bytes", Ask(reclaim::node)),
     Entry("swap", Purpose::Reclaim, "a place for anonymous memory that is not used", Ask(reclaim::swap)),
     Entry("zram", Purpose::Reclaim, "swap to compressed memory", Ask(reclaim::zram)),

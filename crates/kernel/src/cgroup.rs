@@ -206,7 +206,7 @@ impl Cgroup {
         Ok(self.path_below(&Self::mount_point(kernel)?))
     }
 
-    /// The same where the [mount point](Self::mount_point) is known: of thousands of cgroups it is looked up once.
+    /// The same for a known [mount point](Self::mount_point), which is looked up once for thousands of cgroups.
     pub fn path_below(&self, mount_point: &Path) -> String {
         format!("/{}", self.path.strip_prefix(mount_point).unwrap_or(&self.path).display())
     }

@@ -215,16 +215,16 @@ mod tests {
         let signals = Signals::block(&[libc::SIGURG]).unwrap();
         assert_eq!(signals.next().unwrap(), None);
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::URG).unwrap();
-        let mut seen = None;
+        let mut received = None;
         for _ in 0..100 {
-            seen = signals.next().unwrap();
-            if seen.is_some() {
+            received = signals.next().unwrap();
+            if received.is_some() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         // Another thread of the test runner may have taken the ignored signal; if it came here, it came from a process.
-        assert!(seen.is_none_or(|signal| signal == Signal { number: libc::SIGURG, from_process: true }));
+        assert!(received.is_none_or(|signal| signal == Signal { number: libc::SIGURG, from_process: true }));
     }
 
     #[test]

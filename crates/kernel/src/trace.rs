@@ -114,6 +114,11 @@ impl Format {
     }
 }
 
+/// A size in a ring buffer page; the sum of two is within `usize`.
+fn size(bytes: u32) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// Walks one page of the ring buffer (Documentation/trace/ring-buffer-design.rst; layout as in `events/header_page`
 /// and `header_event`): 8 bytes of time stamp, 8 of length and flags, then events with a 32-bit head of 5 bits type and
 /// 27 bits time since the event before. Stops at anything it does not understand.
@@ -125,7 +130,7 @@ fn walk_page(page: &[u8], mut visit: impl FnMut(u64, &[u8])) -> Option<()> {
     let mut time = u64::from_ne_bytes(page.get(..8)?.try_into().ok()?);
     // The upper bits of the length are flags: `lost_before` reads them.
     let length = word(8)? & 0x000f_ffff;
-    let end = 16usize.checked_add(length as usize)?.min(page.len());
+    let end = 16usize.checked_add(usize::try_from(length).ok()?)?.min(page.len());
     let mut at = 16;
     while at + 4 <= end {
         let head = word(at)?;
@@ -134,7 +139,7 @@ fn walk_page(page: &[u8], mut visit: impl FnMut(u64, &[u8])) -> Option<()> {
             PADDING if delta == 0 => return Some(()),
             PADDING => {
                 time = time.wrapping_add(delta);
-                at += 4 + word(at + 4)? as usize;
+                at += 4 + size(word(at + 4)?);
             }
             TIME_EXTEND => {
                 time = time.wrapping_add((u64::from(word(at + 4)?) << 27) + delta);
@@ -147,9 +152,8 @@ fn walk_page(page: &[u8], mut visit: impl FnMut(u64, &[u8])) -> Option<()> {
             _ => {
                 time = time.wrapping_add(delta);
                 // Length 0 in the head: the first data word is the length, itself included.
-                let (data, size) =
-                    if kind == 0 { (at + 8, word(at + 4)? as usize) } else { (at + 4, kind as usize * 4) };
-                let next = if kind == 0 { at + 4 + size } else { data + size };
+                let (data, next) =
+                    if kind == 0 { (at + 8, at + 4 + size(word(at + 4)?)) } else { (at + 4, at + 4 + 4 * size(kind)) };
                 visit(time, page.get(data..next)?);
                 at = next;
             }
@@ -168,7 +172,7 @@ fn lost_before(page: &[u8]) -> u64 {
         return 0;
     }
     // The count follows the events.
-    let at = 16 + (length & 0x000f_ffff) as usize;
+    let at = 16 + size(length & 0x000f_ffff);
     let stored = page.get(at..at + 8).filter(|_| length & MISSED_STORED != 0);
     stored.and_then(|bytes| bytes.try_into().ok()).map_or(1, |bytes| u64::from_ne_bytes(bytes).max(1))
 }

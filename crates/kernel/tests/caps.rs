@@ -1,4 +1,4 @@
-//! What the probe says about whole kernel trees, and that it leaves them, and this machine, as it found them.
+//! What the probe reports for complete kernel trees, and that it leaves them, and this machine, as it found them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -173,14 +173,14 @@ fn damon_state() -> Vec<String> {
 
 #[test]
 fn this_machine_is_left_as_it_was() {
-    let look = || {
+    let state = || {
         let kernel = Kernel::default();
         let mounts = kernel.read_text("/proc/self/mountinfo").unwrap();
         (damon_state(), mounts, kernel.list("/sys/block").unwrap_or_default())
     };
-    let before = look();
+    let before = state();
     let found = caps::probe(&Kernel::default());
-    assert_eq!(before, look());
+    assert_eq!(before, state());
     assert!(found.iter().any(|capability| capability.name == "pagemap-frames"), "system calls are asked here");
     for capability in found {
         assert_eq!(capability.enable.is_empty(), capability.state == State::Yes, "{capability:?}");

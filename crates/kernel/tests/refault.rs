@@ -28,8 +28,8 @@ fn zram_has_a_cost_and_is_gone_afterwards() {
         println!("skip - zram has a cost and is gone afterwards: needs root and a kernel with zram");
         return;
     }
-    let look = || (swap::devices(&kernel).unwrap(), devices(&kernel));
-    let before = look();
+    let state = || (swap::devices(&kernel).unwrap(), devices(&kernel));
+    let before = state();
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(kernel.clone(), dir.path()).unwrap();
     let setup = ZramSetup { bytes: 128 << 20, algorithm: None, priority: 32_767 };
@@ -42,8 +42,8 @@ fn zram_has_a_cost_and_is_gone_afterwards() {
     assert!(cost.note.starts_with("zram, "), "{cost:?}");
     // An error on the way takes the device down as well: dropping is enough.
     drop(zram);
-    assert_eq!(before, look());
+    assert_eq!(before, state());
     let wrong = ZramSetup { algorithm: Some("no-such-algorithm".to_owned()), ..setup };
     assert!(Zram::swap_on(&kernel, &journal, &wrong).is_err());
-    assert_eq!(before, look());
+    assert_eq!(before, state());
 }

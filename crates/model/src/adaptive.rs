@@ -1,8 +1,8 @@
 //! Adaptive regions: where accesses are, at a cost that does not depend on the size of memory.
 //!
 //! One page of each region is sampled in turn and stands for all of it. Regions that are alike are merged, all are
-//! split at random, and what differs stays apart: DAMON's idea (S. Park et al., Middleware'19), for kernels that have page
-//! idle tracking in its place.
+//! split at random, and regions that differ stay separate: DAMON's method (S. Park et al., Middleware'19), for kernels that
+//! have page idle tracking instead.
 
 use crate::PAGE;
 use crate::random::Random;
@@ -18,7 +18,7 @@ struct Part {
     start: u64,
     end: u64,
     /// Samples of this aggregation that found an access.
-    seen: u32,
+    accessed: u32,
     /// The same of the aggregation before.
     before: u32,
     /// Aggregations for which the rate has been like this.
@@ -59,13 +59,13 @@ impl Adaptive {
             for part in self.parts[first..].iter().take_while(|part| part.start < end) {
                 let cut = Part { start: part.start.max(start), end: part.end.min(end), ..*part };
                 if cut.start > at {
-                    parts.push(Part { start: at, end: cut.start, seen: 0, before: 0, age: 0 });
+                    parts.push(Part { start: at, end: cut.start, accessed: 0, before: 0, age: 0 });
                 }
                 at = cut.end;
                 parts.push(cut);
             }
             if at < end {
-                parts.push(Part { start: at, end, seen: 0, before: 0, age: 0 });
+                parts.push(Part { start: at, end, accessed: 0, before: 0, age: 0 });
             }
         }
         self.parts = parts;
@@ -107,8 +107,8 @@ impl Adaptive {
     /// What a sample found, in the order of [`Adaptive::choose`].
     pub fn sample(&mut self, accessed: impl IntoIterator<Item = bool>) {
         self.samples += 1;
-        for (part, accessed) in self.parts.iter_mut().zip(accessed) {
-            part.seen += u32::from(accessed);
+        for (part, found) in self.parts.iter_mut().zip(accessed) {
+            part.accessed += u32::from(found);
         }
     }
 
@@ -117,25 +117,25 @@ impl Adaptive {
         let samples = f64::from(self.samples.max(1));
         let alike = u32::try_from(integer(samples * ALIKE)).unwrap_or(u32::MAX).max(1);
         for part in &mut self.parts {
-            part.age = if part.seen.abs_diff(part.before) > alike { 0 } else { part.age.saturating_add(1) };
+            part.age = if part.accessed.abs_diff(part.before) > alike { 0 } else { part.age.saturating_add(1) };
         }
         let region = |part: &Part| Region {
             start: part.start,
             end: part.end,
-            access_rate: (f64::from(part.seen) / samples).min(1.0),
+            access_rate: (f64::from(part.accessed) / samples).min(1.0),
             age_s: f64::from(part.age) * aggregation_s,
         };
         let regions = self.parts.iter().map(region).collect();
         self.merge(alike);
         self.split();
         for part in &mut self.parts {
-            (part.before, part.seen) = (part.seen, 0);
+            (part.before, part.accessed) = (part.accessed, 0);
         }
         self.samples = 0;
         regions
     }
 
-    /// Joins neighbours that look alike, as long as enough regions are left; beyond the most, less and less alike ones.
+    /// Merges neighbours with similar rates, as long as enough regions are left; beyond the maximum, with less and less similar ones.
     fn merge(&mut self, alike: u32) {
         let total: u64 = self.parts.iter().map(Part::pages).sum();
         let largest = (total / count(self.fewest)).max(1);
@@ -146,7 +146,7 @@ impl Adaptive {
                 match merged.last_mut() {
                     Some(last)
                         if last.end == part.start
-                            && last.seen.abs_diff(part.seen) <= alike
+                            && last.accessed.abs_diff(part.accessed) <= alike
                             && last.pages() + part.pages() <= largest =>
                     {
                         *last = joined(last, part);
@@ -189,7 +189,7 @@ fn joined(a: &Part, b: &Part) -> Part {
     Part {
         start: a.start,
         end: b.end,
-        seen: mean(a.seen, b.seen),
+        accessed: mean(a.accessed, b.accessed),
         before: mean(a.before, b.before),
         age: mean(a.age, b.age),
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is seen: regions cover the ranges exactly, in order, and are not more than allowed.
+        /// Whatever is accessed, regions cover the ranges exactly, in order, and are not more than allowed.
         #[test]
         fn regions_partition_the_ranges(first in ranges(), then in ranges(), seed: u64, most in 3usize..60, rounds in 1usize..8) {
             let mut adaptive = Adaptive::new(3, most, seed);

@@ -76,7 +76,7 @@ pub struct Cohort {
     previous_tick_s: f64,
     tick_s: f64,
     /// When the pages were sampled, ascending: as far back as the longest window reaches.
-    looks: Vec<f64>,
+    sampled_s: Vec<f64>,
 }
 
 impl Cohort {
@@ -171,10 +171,10 @@ impl Cohort {
             }
         }
         self.previous_tick_s = now_s;
-        self.looks.push(now_s);
+        self.sampled_s.push(now_s);
         let longest = 1.5 * f64::from(WINDOWS_S[WINDOWS_S.len() - 1]);
-        let old = self.looks.partition_point(|look| *look < now_s - longest);
-        self.looks.drain(..old.saturating_sub(1));
+        let old = self.sampled_s.partition_point(|sampled_s| *sampled_s < now_s - longest);
+        self.sampled_s.drain(..old.saturating_sub(1));
     }
 
     /// Cuts the stretches of use that are going on, so that everything sampled so far is in the record.
@@ -207,11 +207,11 @@ impl Cohort {
         }
     }
 
-    /// What is known of the pages of one process over the `window_s` before the last look, in address order. Pages that
+    /// What is known of the pages of one process over the `window_s` before the last sample, in address order. Pages that
     /// were not watched for so long are left out.
     #[must_use]
     pub fn samples(&self, process: u32, window_s: f64) -> Vec<Sample> {
-        // Half a tick of slack: looks are not exactly a tick apart, and a window of n ticks holds n looks.
+        // Half a tick of slack: samples are not exactly a tick apart, and a window of n ticks holds n samples.
         let from = self.previous_tick_s - window_s + 0.5 * self.tick_s;
         let range = PageKey { space: process, page: 0 }..=PageKey { space: process, page: u64::MAX };
         let known = self.pages.range(range).filter_map(|(key, page)| {

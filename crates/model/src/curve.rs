@@ -2,7 +2,7 @@
 //!
 //! Problem: what would happen with less memory? Approach: evict whatever was idle for `T`, for every `T` at once, on
 //! paper. Bytes idle for at least `T` would be gone; bytes touched again after having been idle for `T` would have to
-//! come back, each at the price of a refault. What is kept is the working set of window `T`, so the same points tell what
+//! come back, each at the price of a refault. What is kept is the working set of window `T`, so the same points show what
 //! a memory of that size costs under LRU: an LRU list that holds what was used within `T` evicts just what is older
 //! (the average eviction time of Hu et al., USENIX ATC'16).
 //!

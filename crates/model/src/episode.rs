@@ -23,7 +23,11 @@ impl PageKind {
     /// Position in [`PageKind::ALL`].
     #[must_use]
     pub fn index(self) -> usize {
-        self as usize
+        match self {
+            Self::Anon => 0,
+            Self::File => 1,
+            Self::Cache => 2,
+        }
     }
 }
 

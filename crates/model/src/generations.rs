@@ -28,7 +28,7 @@ const MOST: usize = 4;
 const NEAR: (f64, f64) = (0.15, 0.3);
 
 /// Bytes used within the last `window_s`, anonymous and file. `generations`: oldest first. `None` where no generation was
-/// born near that time: then nobody looked.
+/// born near that time: then no walk bounds the window.
 #[must_use]
 pub fn used_within(generations: &[Generation], window_s: f64) -> Option<[f64; 2]> {
     // Where the kernel has no room for another generation, the oldest also holds what is older than its birth. Where
@@ -49,7 +49,7 @@ pub struct Tally {
     /// Bytes used within each of [`WINDOWS_S`], as far as the lists show it.
     used: [[f64; 2]; WINDOWS_S.len()],
     /// Bytes in lists that show the window.
-    telling: [[f64; 2]; WINDOWS_S.len()],
+    showing: [[f64; 2]; WINDOWS_S.len()],
 }
 
 /// Share of the bytes that must lie in lists that show a window; the others are taken to be like these, and counted as
@@ -59,14 +59,14 @@ const ENOUGH: f64 = 0.9;
 impl Tally {
     /// Adds one list. `still`: nothing in it can have been used, as no process is left that maps it.
     pub fn add(&mut self, list: &[Generation], still: bool) {
-        let whole = list.iter().fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]);
+        let total = list.iter().fold([0.0; 2], |sum, g| [sum[0] + g.anon, sum[1] + g.file]);
         let plus = |to: &mut [f64; 2], of: [f64; 2]| (0..2).for_each(|side| to[side] += of[side]);
-        plus(&mut self.total, whole);
+        plus(&mut self.total, total);
         for (at, window) in WINDOWS_S.iter().enumerate() {
             let used = if still { Some([0.0; 2]) } else { used_within(list, f64::from(*window)) };
             if let Some(used) = used {
                 plus(&mut self.used[at], used);
-                plus(&mut self.telling[at], whole);
+                plus(&mut self.showing[at], total);
             }
         }
     }
@@ -83,9 +83,9 @@ impl Tally {
     pub fn used(&self, window_s: u32) -> Option<[Estimate; 2]> {
         let at = WINDOWS_S.iter().position(|window| *window == window_s)?;
         let side = |side: usize| {
-            let (used, telling, total) = (self.used[at][side], self.telling[at][side], self.total[side]);
-            let bytes = if telling > 0.0 { used * total / telling } else { 0.0 };
-            (telling >= ENOUGH * total).then(|| Estimate { bytes, ci95: (total - telling).max(0.0) })
+            let (used, showing, total) = (self.used[at][side], self.showing[at][side], self.total[side]);
+            let bytes = if showing > 0.0 { used * total / showing } else { 0.0 };
+            (showing >= ENOUGH * total).then(|| Estimate { bytes, ci95: (total - showing).max(0.0) })
         };
         Some([side(0)?, side(1)?])
     }
@@ -146,7 +146,7 @@ pub struct CgroupUse {
     pub bytes: f64,
     /// Bytes used within each of [`WINDOWS_S`], where known now.
     pub used: [Option<f64>; WINDOWS_S.len()],
-    /// Bytes that were idle at one look and had been used by the next, since the row before; at most.
+    /// Bytes that were idle at one read and had been used by the next, since the row before; an upper bound.
     pub promoted: f64,
 }
 
@@ -165,7 +165,7 @@ mod tests {
             [generation(1, 5.1, 100.0), generation(2, 5.0, 30.0), generation(3, 1.02, 7.0), generation(4, 0.01, 2.0)];
         assert_eq!(used_within(&list, 1.0), Some([9.0, 2.0]));
         assert_eq!(used_within(&list, 5.0), Some([39.0, 3.0]));
-        assert_eq!(used_within(&list, 2.0), None, "nobody looked two seconds ago");
+        assert_eq!(used_within(&list, 2.0), None, "no walk two seconds ago");
         let old = [generation(1, 60.0, 100.0), list[1], list[2], list[3]];
         assert_eq!(used_within(&old, 60.0), None, "the oldest of four holds what is older, too");
         assert_eq!(used_within(&list[2..], 1.0), Some([9.0, 2.0]), "older ones are empty");

@@ -103,15 +103,15 @@ pub fn half_by_leaving_out(without_each: &[f64]) -> Option<f64> {
 /// square of the sum of sizes over the sum of their squares). `None` of fewer than [`FEWEST`] by that count.
 #[must_use]
 pub fn of_sums(parts: &[(f64, f64)]) -> Option<Interval> {
-    let whole = parts.iter().map(|(_, whole)| whole).sum::<f64>();
-    let squares = parts.iter().map(|(_, whole)| whole * whole).sum::<f64>();
-    let alike = (1..=parts.len()).rfind(|alike| float(*alike) * squares <= whole * whole * (1.0 + 1e-9))?;
-    if alike < FEWEST || whole <= 0.0 {
+    let total = parts.iter().map(|(_, size)| size).sum::<f64>();
+    let squares = parts.iter().map(|(_, size)| size * size).sum::<f64>();
+    let alike = (1..=parts.len()).rfind(|alike| float(*alike) * squares <= total * total * (1.0 + 1e-9))?;
+    if alike < FEWEST || total <= 0.0 {
         return None;
     }
-    let at = parts.iter().map(|(some, _)| some).sum::<f64>() / whole;
+    let at = parts.iter().map(|(some, _)| some).sum::<f64>() / total;
     let off: Vec<f64> = parts.iter().map(|(some, of)| some - at * of).collect();
-    let error = stdev(&off)? * float(parts.len()).sqrt() / whole;
+    let error = stdev(&off)? * float(parts.len()).sqrt() / total;
     Some(Interval { at, half: t95(alike - 1) * error })
 }
 
@@ -182,14 +182,14 @@ pub fn series_interval(values: &[f64]) -> Option<Interval> {
 
 /// Errors, both sides together, that each of up to ten tests of growing data may allow for so that all of them together are
 /// wrong once in twenty times (Pocock, *Biometrika* 1977, table 1).
-const EACH_LOOK: [f64; 10] = [0.05, 0.0294, 0.0221, 0.0182, 0.0158, 0.0142, 0.0130, 0.0120, 0.0112, 0.0106];
+const EACH_TEST: [f64; 10] = [0.05, 0.0294, 0.0221, 0.0182, 0.0158, 0.0142, 0.0130, 0.0120, 0.0112, 0.0106];
 
-/// The error that each look may allow for where up to `looks` are planned, and the first that is certain ends the trials.
-/// Beyond ten looks in proportion to their number, which is stricter than need be.
+/// The error that each test may allow where up to `tests` are planned and the first certain one ends the trials. Beyond ten
+/// tests it falls in proportion to their number, which is stricter than necessary.
 #[must_use]
-pub fn error_of_each_look(looks: usize) -> f64 {
-    let known = looks.clamp(1, EACH_LOOK.len());
-    EACH_LOOK[known - 1] * float(known) / float(looks.max(1))
+pub fn error_per_test(tests: usize) -> f64 {
+    let known = tests.clamp(1, EACH_TEST.len());
+    EACH_TEST[known - 1] * float(known) / float(tests.max(1))
 }
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
         let two = Change::of(&[(11.0, 10.0), (22.0, 20.0)]).unwrap();
         assert!((two.mean - 0.1).abs() < 1e-12);
         assert_eq!((two.interval, two.pairs), (None, 2));
-        // Twice as much and half as much are nothing on the whole, and so is what they are sure of.
+        // Twice as much and half as much average to nothing, and so do their certain parts.
         let [low, high] = Change::of(&[(2.0, 1.0), (1.0, 2.0), (1.0, 1.0)]).unwrap().interval.unwrap();
         assert!(((1.0 + low) * (1.0 + high) - 1.0).abs() < 1e-9 && high > 1.0);
         assert_eq!(Change::of(&[]), None);
@@ -308,11 +308,11 @@ mod tests {
 
     #[test]
     fn more_looks_allow_for_less_each() {
-        assert!((error_of_each_look(1) - 0.05).abs() < 1e-12 && (error_of_each_look(0) - 0.05).abs() < 1e-12);
-        for looks in 1..40 {
-            let (fewer, more) = (error_of_each_look(looks), error_of_each_look(looks + 1));
-            // Never stricter than if the errors of all looks merely added up.
-            assert!(more < fewer && more * float(looks + 1) >= 0.05, "{looks}");
+        assert!((error_per_test(1) - 0.05).abs() < 1e-12 && (error_per_test(0) - 0.05).abs() < 1e-12);
+        for tests in 1..40 {
+            let (fewer, more) = (error_per_test(tests), error_per_test(tests + 1));
+            // Never stricter than if the errors of all tests merely added up.
+            assert!(more < fewer && more * float(tests + 1) >= 0.05, "{tests}");
         }
     }
 

@@ -47,15 +47,15 @@ pub struct NodeSummary {
 pub fn summarise(rows: &[NodeRow]) -> Vec<NodeSummary> {
     let mut nodes: BTreeMap<u32, Vec<NodeUse>> = BTreeMap::new();
     rows.iter().for_each(|row| nodes.entry(row.memory.node).or_default().push(row.memory));
-    let level = |seen: &[NodeUse], get: fn(&NodeUse) -> Option<u64>| {
-        let values: Vec<f64> = seen.iter().filter_map(get).map(float).collect();
+    let level = |rows: &[NodeUse], get: fn(&NodeUse) -> Option<u64>| {
+        let values: Vec<f64> = rows.iter().filter_map(get).map(float).collect();
         Level::of(&values)
     };
-    let summary = |(node, seen): (u32, Vec<NodeUse>)| NodeSummary {
+    let summary = |(node, rows): (u32, Vec<NodeUse>)| NodeSummary {
         node,
-        anon: level(&seen, |seen| Some(seen.anon)),
-        file: level(&seen, |seen| Some(seen.file)),
-        kernel: level(&seen, |seen| seen.kernel),
+        anon: level(&rows, |row| Some(row.anon)),
+        file: level(&rows, |row| Some(row.file)),
+        kernel: level(&rows, |row| row.kernel),
     };
     nodes.into_iter().map(summary).collect()
 }

@@ -68,7 +68,7 @@ const REST_S: f64 = 3.0;
 const BEGINS_S: f64 = 2.0;
 /// A change of use is one by more than this factor.
 const CHANGE: f64 = 1.5;
-/// Readings among which changes are looked for, at most.
+/// Readings searched for changes, at most.
 const MOST_READINGS: usize = 600;
 /// Readings before and after a change, at least.
 const FEWEST_READINGS: usize = 3;
@@ -174,7 +174,7 @@ fn changes(readings: &[(f64, f64)], found: &mut Vec<f64>) {
     let last = readings.len().saturating_sub(FEWEST_READINGS);
     let cut = (FEWEST_READINGS..=last).filter_map(|at| Some((at, stands_out(readings, at)?)));
     let Some((at, _)) = cut.max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
-    // The reading at the cut is the first of the new level; it looks back over its second.
+    // The reading at the cut is the first of the new level; it covers the second before it.
     found.push(readings[at - 1].0);
     changes(&readings[..at], found);
     changes(&readings[at..], found);

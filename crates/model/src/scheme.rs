@@ -215,7 +215,7 @@ impl Scheme {
             });
         }
         if let Some(most) = self.access.max.or(self.access.min).filter(|share| share.0 > 1.0) {
-            return Err(format!("an access rate of {most} is more than all looks: give a share up to 100%"));
+            return Err(format!("an access rate of {most} is more than all samples: give a share up to 100%"));
         }
         if self.apply_interval.is_some_and(|interval| interval.0.is_zero()) {
             return Err("an apply_interval of 0 is no time: leave it out for every aggregation".to_owned());

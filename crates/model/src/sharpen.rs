@@ -1,7 +1,7 @@
 //! The map made sharper by the cohort: where neighbouring sampled pages were used and the next ones were not, it is cut
 //! between them.
 //!
-//! Problem: DAMON finds the shape of an address space by splitting regions at random and merging those that look alike.
+//! Problem: DAMON finds the shape of an address space by splitting regions at random and merging similar ones.
 //! Within a price cap that takes minutes where use lies in many small islands, and until then an island and its
 //! surroundings share one rate. The cohort has sampled pages all over the region meanwhile, at no further price.
 
@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn a_lone_page_cuts_nothing() {
         let samples: Vec<Sample> = (0..10).map(|n| sample(n * 10 + 5, n == 4)).collect();
-        let whole = [region(0, 100, 0.0)];
-        let cut = sharpen(&whole, true, &Samples { list: &samples, block: BLOCK, floor: 0.2 });
+        let uncut = [region(0, 100, 0.0)];
+        let cut = sharpen(&uncut, true, &Samples { list: &samples, block: BLOCK, floor: 0.2 });
         assert_eq!((cut.len(), cut[0].access_rate), (1, 0.0));
-        assert_eq!(sharpen(&whole, true, &Samples { list: &[], block: BLOCK, floor: 0.2 }), whole);
+        assert_eq!(sharpen(&uncut, true, &Samples { list: &[], block: BLOCK, floor: 0.2 }), uncut);
     }
 
     #[test]
@@ -205,15 +205,15 @@ mod tests {
             let samples: Vec<Sample> = pages.into_iter().map(|(page, touched)| sample(page, touched)).collect();
             let cut = sharpen(&regions, drawn, &Samples { list: &samples, block: block * PAGE, floor });
             let mut rest = cut.iter();
-            for whole in &regions {
-                let mut at = whole.start;
-                while at < whole.end {
+            for uncut in &regions {
+                let mut at = uncut.start;
+                while at < uncut.end {
                     let piece = rest.next().unwrap();
                     prop_assert_eq!(piece.start, at);
                     prop_assert!(piece.end > piece.start && (0.0..=1.0).contains(&piece.access_rate));
                     at = piece.end;
                 }
-                prop_assert_eq!(at, whole.end);
+                prop_assert_eq!(at, uncut.end);
             }
             prop_assert!(rest.next().is_none());
         }

@@ -291,12 +291,12 @@ fn memory(live: &[Usage]) -> MemorySummary {
 /// those rows do: within a tenth.
 fn proportional(live: &[Usage]) -> Level {
     let read: Vec<Usage> = live.iter().filter(|row| row.pss_bytes.is_some()).cloned().collect();
-    let (all, seen) = (level(live, |row| row.rss_bytes), level(&read, |row| row.rss_bytes));
+    let (all, sampled) = (level(live, |row| row.rss_bytes), level(&read, |row| row.rss_bytes));
     let pss = level(&read, |row| row.pss_bytes);
     let alike = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| a.abs_diff(b) <= b / 10);
     Level {
-        peak_bytes: pss.peak_bytes.filter(|_| alike(seen.peak_bytes, all.peak_bytes)),
-        avg_bytes: pss.avg_bytes.filter(|_| alike(seen.avg_bytes, all.avg_bytes)),
+        peak_bytes: pss.peak_bytes.filter(|_| alike(sampled.peak_bytes, all.peak_bytes)),
+        avg_bytes: pss.avg_bytes.filter(|_| alike(sampled.avg_bytes, all.avg_bytes)),
     }
 }
 

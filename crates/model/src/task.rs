@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// What is known of the rank that a record is of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
-    /// Tells runs of the launcher apart, for example `slurm-12.0` (job and step).
+    /// Identifies the launcher's run, for example `slurm-12.0` (job and step).
     pub run: String,
     /// Its number, from 0.
     pub rank: u32,

@@ -35,7 +35,7 @@ fn split(text: &str) -> Option<(&str, String)> {
 }
 
 /// Rounds a non-negative product to an integer, refusing what does not fit.
-fn whole(value: f64) -> Option<u64> {
+fn nearest(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..18_446_744_073_709_549_568.0).contains(&value)).then(|| rounded(value))
 }
 
@@ -149,7 +149,7 @@ fn scale(number: &str, unit: u64) -> Option<u64> {
     if let Ok(exact) = number.parse::<u64>() {
         return exact.checked_mul(unit);
     }
-    whole(number.parse::<f64>().ok()? * float(unit))
+    nearest(number.parse::<f64>().ok()? * float(unit))
 }
 
 impl FromStr for Share {
@@ -243,15 +243,15 @@ pub fn human_bytes(bytes: f64) -> String {
 /// Seconds for people: `850 ms`, `12.4 s`, `3m 20s`, `2h 05m`.
 #[must_use]
 pub fn human_seconds(seconds: f64) -> String {
-    let whole_seconds = whole(seconds.max(0.0)).unwrap_or(0);
+    let rounded_s = nearest(seconds.max(0.0)).unwrap_or(0);
     if seconds < 1.0 {
         format!("{:.0} ms", seconds * 1e3)
     } else if seconds < 120.0 {
         format!("{seconds:.1} s")
-    } else if whole_seconds < 7200 {
-        format!("{}m {:02}s", whole_seconds / 60, whole_seconds % 60)
+    } else if rounded_s < 7200 {
+        format!("{}m {:02}s", rounded_s / 60, rounded_s % 60)
     } else {
-        format!("{}h {:02}m", whole_seconds / 3600, whole_seconds % 3600 / 60)
+        format!("{}h {:02}m", rounded_s / 3600, rounded_s % 3600 / 60)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `docs/record.md` tells people what a record holds; these tests keep it true of the field table and the JSON files.
+//! Checks that `docs/record.md` agrees with the field table and the JSON files.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

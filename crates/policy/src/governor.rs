@@ -1,9 +1,9 @@
-//! The price cap of monitoring: how much may be looked at, and how often, so that it costs at most a stated share of
+//! The price cap of monitoring: how many pages may be sampled, and how often, so that it costs at most a stated share of
 //! one CPU, lowtide's own work and its kernel threads together.
 //!
 //! Problem: the cost of one sample of a page differs by an order of magnitude between machines and workloads, so no
 //! fixed setting keeps to a cap. Approach: measure what each part cost per page and second in the last period and
-//! scale it to its share of the cap; when fewer pages would make the answer useless, look less often instead. Slow
+//! scale it to its share of the cap; when fewer pages would make the answer useless, sample less often instead. Slow
 //! work that has no fixed rhythm (walking page tables, proportional set sizes) is paid from what the rhythm leaves.
 
 /// Shares of the cap. The rest, a tenth, is kept as a margin against noise.
@@ -47,7 +47,7 @@ impl Plan {
 /// What a part did and cost in the last period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PartCost {
-    /// Looks per second: pages or regions over the sampling interval.
+    /// Samples per second: pages or regions over the sampling interval.
     pub samples_per_s: f64,
     /// CPU seconds per second.
     pub cpu_per_s: f64,
@@ -78,7 +78,7 @@ pub struct Governor {
 impl Governor {
     /// `cap`: share of one CPU; `sampling_s`: the wished time between two samples of a page (`--interval`).
     pub fn new(cap: f64, sampling_s: f64) -> Self {
-        // What one look costs on the machines lowtide was tried on is 1.5 to 3 microseconds; the first plan assumes 2
+        // One sample costs 1.5 to 3 microseconds on the machines lowtide was tried on; the first plan assumes 2
         // and the first period corrects it.
         let samples_per_s = |share: f64| share * cap / 2e-6;
         let map_sampling_s = 0.2;
@@ -107,13 +107,13 @@ impl Governor {
         let allowed = self.cap * frame.elapsed_s.max(ADVANCE_S);
         let brake = if frame.spent_s > allowed { (allowed / frame.spent_s).max(0.25) } else { 1.0 };
         let mut next = self.plan;
-        if let Some(looks) = affordable(&frame.cohort, self.cap * COHORT_SHARE * brake) {
+        if let Some(samples_per_s) = affordable(&frame.cohort, self.cap * COHORT_SHARE * brake) {
             let (pages, sampling) =
-                fit(looks, self.base_sampling_s, COHORT_SAMPLING_MAX_S.max(self.base_sampling_s), COHORT_PAGES);
+                fit(samples_per_s, self.base_sampling_s, COHORT_SAMPLING_MAX_S.max(self.base_sampling_s), COHORT_PAGES);
             (next.cohort_pages, next.cohort_sampling_s) = (pages, sampling);
         }
-        if let Some(looks) = affordable(&frame.map, self.cap * MAP_SHARE * brake) {
-            let (regions, sampling) = fit(looks, 0.2, MAP_SAMPLING_MAX_S, MAP_REGIONS);
+        if let Some(samples_per_s) = affordable(&frame.map, self.cap * MAP_SHARE * brake) {
+            let (regions, sampling) = fit(samples_per_s, 0.2, MAP_SAMPLING_MAX_S, MAP_REGIONS);
             (next.map_regions, next.map_sampling_s) = (regions, sampling);
         }
         let off = |old: f64, new: f64| (new - old).abs() > 0.2 * old;
@@ -133,18 +133,18 @@ impl Governor {
     }
 }
 
-/// Looks per second that a part may do for `cpu_per_s`, at what a look cost in the last period.
+/// Samples per second that a part may take for `cpu_per_s`, at their cost in the last period.
 fn affordable(part: &PartCost, cpu_per_s: f64) -> Option<f64> {
     (part.samples_per_s > 0.0 && part.cpu_per_s > 0.0).then(|| cpu_per_s * part.samples_per_s / part.cpu_per_s)
 }
 
-/// As many pages as `looks` allows at the base interval; too few for a useful answer: the interval doubles instead.
-fn fit(looks: f64, base_s: f64, max_s: f64, (fewest, most): (f64, f64)) -> (f64, f64) {
+/// As many pages as `samples_per_s` allows at the base interval; where that is too few to be useful, the interval doubles.
+fn fit(samples_per_s: f64, base_s: f64, max_s: f64, (fewest, most): (f64, f64)) -> (f64, f64) {
     let mut sampling = base_s;
-    while looks * sampling < fewest && sampling * 2.0 <= max_s {
+    while samples_per_s * sampling < fewest && sampling * 2.0 <= max_s {
         sampling *= 2.0;
     }
-    ((looks * sampling).clamp(fewest, most), sampling)
+    ((samples_per_s * sampling).clamp(fewest, most), sampling)
 }
 
 #[cfg(test)]
@@ -152,9 +152,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A machine on which looks cost what they cost; runs `periods` of 5 s and returns the mean cost per second of the
+    /// A machine on which a sample has these costs; runs `periods` of 5 s and returns the mean cost per second of the
     /// second half.
-    fn settle(cap: f64, cohort_look_s: f64, map_look_s: f64, slow_s: f64, periods: u32) -> (f64, Plan) {
+    fn settle(cap: f64, cohort_sample_s: f64, map_sample_s: f64, slow_s: f64, periods: u32) -> (f64, Plan) {
         let mut governor = Governor::new(cap, 1.0);
         let (mut spent, mut half, mut slow) = (0.0, 0.0, 0.0);
         for period in 0..periods {
@@ -163,8 +163,8 @@ mod tests {
                 samples_per_s: count / every,
                 cpu_per_s: count / every * cost,
             };
-            let cohort = part(plan.cohort_pages, plan.cohort_sampling_s, cohort_look_s);
-            let map = part(plan.map_regions, plan.map_sampling_s, map_look_s);
+            let cohort = part(plan.cohort_pages, plan.cohort_sampling_s, cohort_sample_s);
+            let map = part(plan.map_regions, plan.map_sampling_s, map_sample_s);
             let elapsed_s = f64::from(period) * 5.0;
             if governor.may_spend(elapsed_s, slow, slow_s) {
                 slow += slow_s;

@@ -60,7 +60,7 @@ struct State {
     /// When memory was taken last, and how much anonymous memory there was then.
     taken_s: Option<f64>,
     asked: f64,
-    /// Least anonymous memory that there was in the background since; `None` before the first look at it.
+    /// Least anonymous memory that there was in the background since; `None` before the first reading.
     left: Option<f64>,
     /// Ages of `every` to wait for the next time: more after each that did little.
     waits: f64,
@@ -190,7 +190,7 @@ impl PolicySettings for LifecycleSettings {
     }
 
     fn replayed(&self) -> Result<Replayed, &'static str> {
-        Err("lifecycle goes by what is in the background, which no histogram tells")
+        Err("lifecycle acts on workloads in the background, which no histogram shows")
     }
 
     #[cfg(test)]

@@ -41,7 +41,7 @@ pub trait Rule {
     /// What it remembers of one target.
     type Past: Resume;
 
-    /// Looks at a target of what is observed, as it does at every turn, and says what of it shall go.
+    /// Decides what of an observed target is to be evicted; called at every turn.
     fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want>;
 }
 

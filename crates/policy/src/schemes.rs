@@ -52,7 +52,7 @@ struct State {
     applied_s: Option<f64>,
     /// Start of the quota's interval, bytes and CPU seconds spent in it.
     spent: (f64, f64, f64),
-    /// Watermarks: whether it is active, and when they were looked at.
+    /// Watermarks: whether the scheme is active, and when they were last checked.
     active: bool,
     checked_s: Option<f64>,
     /// Pages that were refaulted so far.
@@ -147,7 +147,7 @@ fn block_bytes(action: Action) -> u64 {
     if action == Action::Collapse { 2 << 20 } else { 128 << 10 }
 }
 
-/// The idle time that the scheme wants, at least one look's.
+/// The idle time that the scheme asks for, at least that of one sample.
 fn age_s(scheme: &Scheme) -> f64 {
     scheme.age.min.map_or(0.0, |age| age.0.as_secs_f64()).max(1.0)
 }
@@ -168,7 +168,7 @@ impl State {
     fn may_act(&mut self, frame: &RegionObservation, limits: &SchemeLimits) -> bool {
         let now_s = frame.now_s;
         if let (Some(marks), Some(free)) = (self.scheme.watermarks, frame.free)
-            && self.checked_s.is_none_or(|looked| now_s - looked >= marks.every.0.as_secs_f64())
+            && self.checked_s.is_none_or(|checked_s| now_s - checked_s >= marks.every.0.as_secs_f64())
         {
             self.checked_s = Some(now_s);
             let between = free >= marks.low.0 && free <= marks.high.0;

@@ -31,7 +31,7 @@ impl Table for ActionRow {
             column!(Plain row.action, "action", "What was done."),
             column!(Plain row.target, "target", "To what."),
             column!(Plain row.bytes, "bytes", "Bytes concerned."),
-            column!(Plain row.result, "result", "What came of it."),
+            column!(Plain row.result, "result", "The result."),
             column!(Plain row.reason, "reason", "Why."),
         ]
     }

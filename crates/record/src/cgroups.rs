@@ -22,7 +22,7 @@ impl Table for CgroupRow {
 
     fn columns() -> Vec<Column<Self>> {
         let cgroup = "Path from the root of the hierarchy. What is below it is counted with it.";
-        let promoted = "Bytes that were idle at one look and used by the next, since the row before; at most.";
+        let promoted = "Bytes that were idle at one read and used by the next, since the row before; an upper bound.";
         let mut columns = vec![
             column!(Plain row.t_s, "t_s", "Time since the start of the record."),
             column!(Plain row.memory.cgroup, "cgroup", cgroup),

@@ -16,7 +16,7 @@ impl Table for NodeRow {
             column!(Plain row.memory.node, "node", "NUMA node."),
             column!(Bytes row.memory.anon, "anon_bytes", "Anonymous memory on it."),
             column!(Bytes row.memory.file, "file_bytes", "File memory on it."),
-            column!(Bytes row.memory.kernel, "kernel_bytes", "Kernel memory on it; null = not told by node."),
+            column!(Bytes row.memory.kernel, "kernel_bytes", "Kernel memory on it; null = not reported by node."),
         ]
     }
 }

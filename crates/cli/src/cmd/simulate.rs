@@ -7,7 +7,7 @@ use lowtide_engine::failure::{Failure, code, in_toml};
 use lowtide_model::PAGE;
 use lowtide_model::units::{Size, float};
 use lowtide_policy::policies::{Policies, Spec};
-use lowtide_policy::sim::memory::{EVICT_S, Memory, Swap};
+use lowtide_policy::sim::memory::{EVICT_S, SimulatedMemory, Swap};
 use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::{self, InjectedFaults, Scenario, Simulated, replay};
@@ -132,7 +132,7 @@ fn recorded(args: &SimulateArgs, dir: &Path) -> anyhow::Result<(String, Setup)> 
         step_s: 1.0,
         duration_s: runtime_s,
         cpus: float(meta.host.cpus.max(1)),
-        memory: Memory {
+        memory: SimulatedMemory {
             total: float(total),
             resident: 0,
             stored: 0.0,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::PAGE;
-use lowtide_model::budget::trials::{Bisection, Slowdown, looks, perf_per_gb};
+use lowtide_model::budget::trials::{Bisection, Slowdown, perf_per_gb, planned_tests};
 use lowtide_model::budget::{Budget, Mechanism};
 use lowtide_model::interval::FEWEST;
 use lowtide_model::random::Random;
@@ -268,7 +268,7 @@ impl Trials<'_> {
         while let Some(bytes) = bisection.next() {
             let one = OnTrial { bytes: integer(bytes).div_ceil(PAGE) * PAGE, ..own.clone() };
             let held = self.step(&one)?;
-            bisection.told(bytes, held);
+            bisection.record(bytes, held);
             if held {
                 best = Some(one);
             }
@@ -296,7 +296,7 @@ impl Trials<'_> {
 
 /// Whether it is certain that a slowdown is within the allowed one or not, for all the times that this is asked.
 fn is_certain(slowdown: &Slowdown, runs_before: usize, asked: Asked) -> bool {
-    slowdown.is_certain(asked.slowdown, looks(runs_before + index(f64::from(asked.runs))))
+    slowdown.is_certain(asked.slowdown, planned_tests(runs_before + index(f64::from(asked.runs))))
 }
 
 /// Standard deviation over the mean; `None` of less than two.

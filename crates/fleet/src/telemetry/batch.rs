@@ -107,7 +107,7 @@ struct Columns<F>(F);
 impl<F: FnMut(&str) -> Option<ColumnValues>> Columns<F> {
     /// A column as `read` understands it; the default where it may be missing, and is.
     fn find<T: Default>(&mut self, name: &str, read: impl Fn(&ColumnValues) -> Option<T>) -> Result<T, Foreign> {
-        // They are looked up for every batch.
+        // Built once: every batch looks columns up.
         static KNOWN: LazyLock<Vec<ColumnSpec>> = LazyLock::new(columns);
         let Some(spec) = KNOWN.iter().find(|spec| spec.name == name) else { return Ok(T::default()) };
         match self.0(name) {

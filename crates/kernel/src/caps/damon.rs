@@ -97,7 +97,7 @@ pub(super) fn filter_young(kernel: &Kernel) -> Finding {
         Ok(types) if btf_holds(&types, YOUNG) => Ok(format!("{BTF} has {YOUNG}")),
         Ok(_) => Err(Absent::no(format!("{BTF} lacks {YOUNG}"), "a newer kernel with CONFIG_DAMON_PADDR=y")),
         Err(error) => {
-            Err(Absent::no(format!("not known: {error}"), "a kernel with CONFIG_DEBUG_INFO_BTF=y would tell"))
+            Err(Absent::no(format!("not known: {error}"), "a kernel with CONFIG_DEBUG_INFO_BTF=y would show it"))
         }
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn frames(kernel: &Kernel) -> Finding {
     if !entry.is_present() || entry.frame() == 0 {
         return Err(Absent::blocked(format!("{path} hides frames"), PRIVILEGE));
     }
-    Ok(format!("{path} tells the frame of a page of lowtide's own"))
+    Ok(format!("{path} shows the frame of a page of lowtide's own"))
 }
 
 pub(super) fn scan(kernel: &Kernel) -> Finding {

@@ -73,7 +73,7 @@ fn answer(run: &Run) -> BottomLine {
 fn what_is_loaded_once_and_what_is_used_are_two_numbers() {
     let run = run(68, 500.0, |_| 50.0);
     let of = answer(&run);
-    // The peak, 3 % as runs differ, and what the kernel charges ahead for two CPUs; whole MiB.
+    // The peak, 3 % as runs differ, and what the kernel charges ahead for two CPUs; in full MiB.
     assert_eq!(of.no_swap_bytes, Some(516 << 20));
     let with = of.with_swap_bytes.unwrap();
     assert!((50 << 20..200 << 20).contains(&with), "{with}");
@@ -146,7 +146,7 @@ fn watched_pages_keep_their_sampling_error_however_long_the_run() {
 
 #[test]
 fn what_the_start_up_touched_last_is_not_in_the_steady_state() {
-    // Pages are looked at every second: what was touched by 5 s may be found used at 6 s, and be younger than ten until 15.9 s.
+    // Pages are sampled every second: what was touched by 5 s may be found used at 6 s, and be younger than ten until 15.9 s.
     let mut of = run(50, 500.0, |_| 50.0);
     for row in of.rows.iter_mut().filter(|row| row.t_s > Some(5.0)) {
         let bytes = if row.t_s < Some(15.9) { 300.0 } else { 50.0 };

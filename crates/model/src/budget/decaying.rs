@@ -34,7 +34,7 @@ pub struct Need {
     pub held: f64,
     /// Bytes that it may have; `None` without a limit.
     pub limit: Option<f64>,
-    /// It was killed for its limit since the last look.
+    /// It was killed for its limit since the last reading.
     pub killed: bool,
     /// It loses more time to memory than is allowed.
     pub slow: bool,
@@ -65,14 +65,15 @@ pub struct Decaying {
     /// By step.
     weights: BTreeMap<u32, f64>,
     /// Readings so far.
-    pub looks: u64,
+    #[serde(rename = "looks")]
+    pub readings: u64,
 }
 
 impl Decaying {
     /// Without a reading yet.
     #[must_use]
     pub fn new(half_life_s: f64) -> Self {
-        Self { half_life_s, since_s: f64::NAN, weights: BTreeMap::new(), looks: 0 }
+        Self { half_life_s, since_s: f64::NAN, weights: BTreeMap::new(), readings: 0 }
     }
 
     /// Takes in a need at this time; a clock that was set back makes it count less, and nothing worse.
@@ -90,7 +91,7 @@ impl Decaying {
         }
         let weight = ((at_s - self.since_s) / self.half_life_s).exp2();
         *self.weights.entry(step(bytes)).or_insert(0.0) += weight;
-        self.looks += 1;
+        self.readings += 1;
     }
 
     /// The least that was enough for most of the time; `None` before the first reading.

@@ -25,7 +25,7 @@ pub struct Rank<'a> {
 /// A node in a run, or a program that ran alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
-    /// Tells runs apart; empty of a program that ran alone.
+    /// Identifies the run; empty for a program that ran alone.
     pub run: String,
     /// Its name; empty likewise.
     pub node: String,

@@ -304,8 +304,8 @@ fn used_growing(known: &Known<'_>) -> f64 {
     growing.filter_map(of_phase).fold(0.0, f64::max)
 }
 
-/// The most by which more was held between two readings than at either of them: what came and went in between was never read, as
-/// of a build whose compilers live for two seconds each. It counts as used.
+/// The most by which more was held between two readings than at either of them: what was allocated and freed in between was never read, as
+/// in a build whose compilers live for two seconds each. It counts as used.
 fn unread(known: &Known<'_>) -> f64 {
     let is_reading = |row: &Usage| {
         let read = WINDOWS_S.iter().any(|window_s| row.working_set(*window_s).is_some());

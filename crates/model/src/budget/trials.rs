@@ -1,22 +1,22 @@
 //! What runs under a budget say: whether it holds, and which the least is that does. Pure functions of their times.
 
-use crate::interval::{Change, FEWEST, error_of_each_look, t_quantile, t95};
+use crate::interval::{Change, FEWEST, error_per_test, t_quantile, t95};
 
 /// How much longer runs took under a budget than without a limit, from pairs made one shortly after the other.
 pub type Slowdown = Change;
 
 impl Change {
     /// Whether more pairs would change nothing about being within what is allowed (a share), with 95 % certainty where the
-    /// question is asked after every pair, up to `looks` times, until the answer is yes. Never of fewer than three pairs.
+    /// question is asked after every pair, up to `tests` times, until the answer is yes. Never of fewer than three pairs.
     ///
-    /// Each answer is as much surer than 95 % as it takes for all of them together ([`error_of_each_look`]). So a slowdown
+    /// Each answer is as much surer than 95 % as it takes for all of them together ([`error_per_test`]). So a slowdown
     /// whose own interval lies beside what is allowed may not be certain yet.
     #[must_use]
-    pub fn is_certain(&self, allowed: f64, looks: usize) -> bool {
+    pub fn is_certain(&self, allowed: f64, tests: usize) -> bool {
         let Some([low, high]) = self.interval.filter(|_| self.pairs >= FEWEST) else { return false };
         let degrees = self.pairs - 1;
         let half = 0.5 * (high.ln_1p() - low.ln_1p());
-        let half = half * t_quantile(error_of_each_look(looks), degrees) / t95(degrees);
+        let half = half * t_quantile(error_per_test(tests), degrees) / t95(degrees);
         let (mean, allowed) = (self.mean.ln_1p(), allowed.ln_1p());
         mean + half <= allowed || mean - half > allowed
     }
@@ -24,7 +24,7 @@ impl Change {
 
 /// How often it is asked whether a slowdown is certain, where so many pairs are made at most: after each from the third on.
 #[must_use]
-pub fn looks(pairs: usize) -> usize {
+pub fn planned_tests(pairs: usize) -> usize {
     (pairs + 1).saturating_sub(FEWEST).max(1)
 }
 
@@ -51,8 +51,8 @@ impl Bisection {
         (self.high - self.low > CLOSE * self.high).then_some(0.5 * (self.low + self.high))
     }
 
-    /// Takes note of whether so many bytes held.
-    pub fn told(&mut self, bytes: f64, holds: bool) {
+    /// Records whether so many bytes held.
+    pub fn record(&mut self, bytes: f64, holds: bool) {
         if holds { self.high = self.high.min(bytes) } else { self.low = self.low.max(bytes).min(self.high) }
     }
 
@@ -98,21 +98,21 @@ mod tests {
 
     #[test]
     fn asking_often_makes_certain_late() {
-        // Within 5 % by four standard errors: enough for three degrees of freedom where one look is taken, not for ten.
+        // Within 5 % by four standard errors: enough for three degrees of freedom for one test, not for ten.
         let slowdown = Slowdown::of(&[(1.02, 1.0), (1.03, 1.0), (1.04, 1.0), (1.035, 1.0)]).unwrap();
         assert!(slowdown.is_certain(0.05, 1));
         assert!(!slowdown.is_certain(0.05, 10));
-        assert_eq!([1, 3, 5, 10].map(looks), [1, 1, 3, 8]);
+        assert_eq!([1, 3, 5, 10].map(planned_tests), [1, 1, 3, 8]);
     }
 
     /// Of 1,000 programs that are slowed down by just what is allowed: how many are called certain within ten rounds.
-    fn called_certain(looks: usize) -> usize {
+    fn called_certain(tests: usize) -> usize {
         let mut random = crate::random::Random::new(3);
         let mut ends = || {
             let mut pairs = Vec::new();
             (0..10).any(|_| {
                 pairs.push((1.02 * (0.05 * random.normal()).exp(), 1.0));
-                Slowdown::of(&pairs).is_some_and(|of| of.is_certain(0.02, looks))
+                Slowdown::of(&pairs).is_some_and(|of| of.is_certain(0.02, tests))
             })
         };
         (0..1000).filter(|_| ends()).count()
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn certainty_is_wrong_once_in_twenty_times_however_often_it_is_asked() {
-        assert!(called_certain(looks(10)) <= 60, "{}", called_certain(looks(10)));
+        assert!(called_certain(planned_tests(10)) <= 60, "{}", called_certain(planned_tests(10)));
         assert!(called_certain(1) > 100, "uncorrected, it would be wrong often: {}", called_certain(1));
     }
 
@@ -130,7 +130,7 @@ mod tests {
             let mut bisection = Bisection::between(0.0, least * above);
             let mut tries = 0;
             while let Some(bytes) = bisection.next() {
-                bisection.told(bytes, bytes >= least);
+                bisection.record(bytes, bytes >= least);
                 tries += 1;
             }
             prop_assert!(bisection.least() >= least && bisection.least() <= least * 1.06, "{bisection:?}");

@@ -10,7 +10,7 @@ use crate::episode::PageKind;
 use crate::stats::Z95;
 use crate::{AGE_EDGES_S, WINDOWS_S};
 
-/// A window may be shorter than the time between the looks that bound it, but not by more than this.
+/// A window may be shorter than the time between the samples that bound it, but not by more than this.
 const SHORTEST: f64 = 0.75;
 
 /// An estimated number of bytes.
@@ -65,7 +65,7 @@ pub fn used_within<'a>(bins: impl Iterator<Item = &'a AgeBin>, window_s: f64) ->
     known.then_some(bytes)
 }
 
-/// What one tick says.
+/// Estimates at one tick.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Picture {
     /// Working set for each of [`WINDOWS_S`]; `None` while no page was watched for so long.
@@ -80,7 +80,7 @@ pub struct Picture {
     pub pages: usize,
 }
 
-/// A window as looks cut it.
+/// A window bounded by samples.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     /// Touches dated after this lie in it.
@@ -111,8 +111,8 @@ impl Cohort {
 
     /// Bytes touched within the last `window_s`: anonymous, and file of both kinds.
     ///
-    /// Looks are not exactly a tick apart, so they rarely cut a window of that length. What the nearest one holds is
-    /// carried on to `window_s` along the straight line through it and the window of one more look.
+    /// Samples are not exactly a tick apart, so they rarely bound a window of that length. The estimate of the nearest window
+    /// is extrapolated to `window_s` along the straight line through it and the window that is one sample longer.
     fn touched_within(&self, now_s: f64, window_s: f64, totals: Totals) -> [Option<Estimate>; 2] {
         let Some((window, longer)) = self.windows(now_s, window_s) else { return [None, None] };
         let mut list = self.touched_in(now_s, &window, totals);
@@ -121,20 +121,20 @@ impl Cohort {
         for (estimate, beyond) in list.iter_mut().zip(self.touched_in(now_s, &longer, totals)) {
             let Some((estimate, beyond)) = estimate.as_mut().zip(beyond) else { continue };
             let per_s = (beyond.bytes - estimate.bytes).max(0.0) / (longer.length_s - window.length_s);
-            // How use is spread between two looks is not known: half of the correction is granted.
+            // How use is spread between two samples is not known: half of the correction is added to the interval.
             estimate.ci95 += 0.5 * (per_s * missing_s).abs();
             estimate.bytes = (estimate.bytes + per_s * missing_s).max(0.0);
         }
         list
     }
 
-    /// The window between two looks that comes nearest to `window_s`, and the one that is a look longer. `None` where
-    /// looks are too far apart for such a window.
+    /// The window between two samples that is closest to `window_s`, and the one that is a sample longer. `None` where
+    /// samples are too far apart for such a window.
     fn windows(&self, now_s: f64, window_s: f64) -> Option<(Window, Option<Window>)> {
-        let earlier = &self.looks[..self.looks.partition_point(|look| *look < now_s)];
-        let off = |look: f64| (now_s - look - window_s).abs();
+        let earlier = &self.sampled_s[..self.sampled_s.partition_point(|sampled_s| *sampled_s < now_s)];
+        let off = |sampled_s: f64| (now_s - sampled_s - window_s).abs();
         let nearest = (0..earlier.len()).min_by(|a, b| off(earlier[*a]).total_cmp(&off(earlier[*b])));
-        // Before the first look only what was allocated is known, and when.
+        // Before the first sample only allocations and their times are known.
         let Some(at) = nearest.filter(|at| *at > 0 || off(earlier[*at]) <= self.tick_s) else {
             let from_s = now_s - window_s + 0.5 * self.tick_s;
             return (window_s >= SHORTEST * self.tick_s).then_some((Window { from_s, length_s: window_s }, None));
@@ -148,7 +148,7 @@ impl Cohort {
         (window_s >= SHORTEST * nearest.length_s).then(|| (nearest, at.checked_sub(1).map(window)))
     }
 
-    /// Bytes touched within a window that looks bound.
+    /// Bytes touched within a window.
     fn touched_in(&self, now_s: f64, window: &Window, totals: Totals) -> [Option<Estimate>; 2] {
         let from = window.from_s;
         let mut tallies = [Tally::default(); 3];

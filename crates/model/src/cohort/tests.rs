@@ -110,16 +110,16 @@ fn reuse_times_and_idleness_are_written_down() {
         cohort.tick(f64::from(tick), |_| Some(touched), &mut out);
     }
     cohort.finish(&mut out);
-    let seen: Vec<_> = out.iter().map(|e| (e.touched, e.start_s, e.end_s, e.reuse_s)).collect();
-    assert_eq!(seen, [(true, 2.0, 3.0, Some(1.5)), (true, 6.0, 6.0, Some(3.0)), (false, 6.0, 8.0, Some(0.0))]);
+    let rows: Vec<_> = out.iter().map(|e| (e.touched, e.start_s, e.end_s, e.reuse_s)).collect();
+    assert_eq!(rows, [(true, 2.0, 3.0, Some(1.5)), (true, 6.0, 6.0, Some(3.0)), (false, 6.0, 8.0, Some(0.0))]);
     assert_eq!(out[0].weight_bytes, 4.0 * 4096.0);
 }
 
 #[test]
 fn cutting_loses_nothing() {
-    let mut whole = Vec::new();
+    let mut uncut = Vec::new();
     let mut parts = Vec::new();
-    for (out, cut) in [(&mut whole, false), (&mut parts, true)] {
+    for (out, cut) in [(&mut uncut, false), (&mut parts, true)] {
         let mut cohort = Cohort::new(1.0);
         let key = PageKey { space: 9, page: 1 };
         let found = [Found { key, kind: PageKind::File, frame: 3, weight: 1.0, allocated_s: None }];
@@ -132,7 +132,7 @@ fn cutting_loses_nothing() {
         }
         cohort.finish(out);
     }
-    assert_eq!(whole.len(), 2);
+    assert_eq!(uncut.len(), 2);
     let touched: Vec<_> = parts.iter().filter(|e| e.touched).collect();
     assert_eq!((touched[0].start_s, touched.last().unwrap().end_s), (1.0, 7.0));
     assert!(touched[1..].iter().all(|e| e.reuse_s == Some(0.0)));
@@ -191,7 +191,7 @@ proptest! {
     }
 }
 
-/// Pages swept round and round, each touched once in `period_s`, looked at every `tick_s`.
+/// Pages swept round and round, each touched once in `period_s`, sampled every `tick_s`.
 fn swept(period_s: f64, tick_s: f64, ticks: u32) -> (Cohort, Totals, f64) {
     let pages = 1u32 << 15;
     let found = made_at_0((0..u64::from(pages)).step_by(16));

@@ -7,7 +7,7 @@ use crate::random::Random;
 use proptest::prelude::*;
 
 /// What a cohort writes down of `pages` anonymous pages that were made at the start, redrawing a quarter of the sample
-/// every 45 ticks; `uses` tells whether a page is used in a tick.
+/// every 45 ticks; `uses` returns whether a page is used in a tick.
 pub(crate) fn watch(
     pages: u64,
     limit: u64,
@@ -214,7 +214,7 @@ fn histograms_alone_bound_what_comes_back() {
         let back = point.back.anon;
         assert!(back.low <= exact && exact <= back.high, "{point:?}: {exact}");
     }
-    assert_eq!(Curve::of(&rows[..2], &[], 1.0), None, "one tick tells no curve");
+    assert_eq!(Curve::of(&rows[..2], &[], 1.0), None, "one tick gives no curve");
 }
 
 /// One cycle of nested windows (seconds, bytes used, of them first touched), read to its end at `t_s`.

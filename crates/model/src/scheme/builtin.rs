@@ -16,8 +16,8 @@ pub struct Builtin {
 ///
 /// The tuned ones differ in the ages: programs that run for less than a minute use nothing for 5 s only once they are half
 /// over. `prcl-tuned` takes what no sample found in use (one of twenty, which 5 % allows, is a page in use), in regions
-/// large enough that a page out is worth a second look. `ethp-tuned` makes huge pages at once of what a quarter of the
-/// looks saw in use, and never where most of one would be empty, so there are none to take back.
+/// large enough to be worth checking again. `ethp-tuned` makes huge pages at once of what a quarter of the
+/// samples found in use, and never where most of one would be empty, so there are none to take back.
 pub const ALL: [Builtin; 4] = [
     Builtin {
         name: "ethp",
@@ -36,7 +36,7 @@ pub const ALL: [Builtin; 4] = [
     },
     Builtin {
         name: "prcl-tuned",
-        about: "page out what no look saw in use for 2 s",
+        about: "page out what no sample found in use for 2 s",
         text: "64K null null 0 2s null pageout",
     },
 ];

@@ -26,7 +26,7 @@ pub enum FilterType {
     Active,
     /// Pages charged to a cgroup: its path below the mount.
     Memcg(String),
-    /// Pages that were used since the last look.
+    /// Pages that were used since the last sample.
     Young,
     /// Huge pages of at least and at most so many bytes.
     HugepageSize(Size, Size),

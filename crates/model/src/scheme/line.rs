@@ -1,5 +1,5 @@
 //! The one-line form of a scheme: `min-size max-size min-access max-access min-age max-age action`, as the evaluation of
-//! DAMON v6 wrote it (linux-mm, 9 March 2020). `null` is no bound, accesses are percent of all looks, `#` begins a comment.
+//! DAMON v6 wrote it (linux-mm, 9 March 2020). `null` is no bound, accesses are percent of all samples, `#` begins a comment.
 
 use super::{Action, Bounds, Scheme};
 use crate::units::{Share, Size, Span};

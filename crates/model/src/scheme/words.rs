@@ -35,7 +35,7 @@ pub fn sentence(scheme: &Scheme) -> String {
     }
     if let Some(marks) = scheme.watermarks {
         text += &format!(
-            "; once less than {} of the system's memory is free, until more than {} or less than {} is (looked at every {})",
+            "; once less than {} of the system's memory is free, until more than {} or less than {} is (checked every {})",
             marks.mid,
             marks.high,
             marks.low,
@@ -45,7 +45,7 @@ pub fn sentence(scheme: &Scheme) -> String {
     text
 }
 
-/// A time as people say it.
+/// A time with a space before its unit.
 fn time(span: Span) -> String {
     let text = span.to_string();
     let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -72,8 +72,8 @@ fn pattern(scheme: &Scheme) -> String {
     let of = size.map_or_else(|| "regions of any size".to_owned(), |size| format!("regions of {size}"));
     let Bounds { min, max } = scheme.access;
     let used = match (min.map(|share| share.0), max.map(|share| share.0)) {
-        (None | Some(0.0), Some(0.0)) => Some("that no look saw in use".to_owned()),
-        _ => between(&scheme.access, Share::to_string).map(|share| format!("that {share} of the looks saw in use")),
+        (None | Some(0.0), Some(0.0)) => Some("that no sample found in use".to_owned()),
+        _ => between(&scheme.access, Share::to_string).map(|share| format!("that {share} of the samples found in use")),
     };
     let age = between(&scheme.age, |age| time(*age));
     match (used, age) {
@@ -99,7 +99,7 @@ fn filtered(filter: &Filter) -> String {
         FilterType::Anon => "anonymous pages".to_owned(),
         FilterType::Active => "pages on the active list".to_owned(),
         FilterType::Memcg(cgroup) => format!("pages of cgroup {cgroup}"),
-        FilterType::Young => "pages used since the last look".to_owned(),
+        FilterType::Young => "pages used since the last sample".to_owned(),
         FilterType::HugepageSize(min, max) => {
             format!("huge pages of {} to {}", human_bytes(float(min.0)), human_bytes(float(max.0)))
         }
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(
             said("ethp"),
             [
-                "allows huge pages for regions of at least 2.00 MiB that at least 5% of the looks saw in use",
-                "forbids huge pages for regions of at least 2.00 MiB that at most 5% of the looks saw in use for at least 1 s"
+                "allows huge pages for regions of at least 2.00 MiB that at least 5% of the samples found in use",
+                "forbids huge pages for regions of at least 2.00 MiB that at most 5% of the samples found in use for at least 1 s"
             ]
         );
         let text = "[[scheme]]\naction = 'pageout'\naccess = { max = '0%' }\nage = { min = '90s' }\n\
@@ -212,9 +212,9 @@ mod tests {
             watermarks = { every = '5s', high = '50%', mid = '40%', low = '5%' }\nfilter = [{ type = 'young' }]";
         assert_eq!(
             sentence(&file::parse(text).unwrap()[0]),
-            "pages out regions of any size that no look saw in use for at least 90 s; not pages used since the last look; \
+            "pages out regions of any size that no sample found in use for at least 90 s; not pages used since the last sample; \
              at most 64.0 MiB and 10 ms of CPU time every 1 s, coldest first; as fast as it takes to bring some_mem_psi_us \
-             to 1000; once less than 40% of the system's memory is free, until more than 50% or less than 5% is (looked at \
+             to 1000; once less than 40% of the system's memory is free, until more than 50% or less than 5% is (checked \
              every 5 s)"
         );
     }

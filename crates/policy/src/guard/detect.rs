@@ -44,7 +44,7 @@ const APART_S: f64 = 30.0;
 pub struct Detector {
     settings: GuardSettings,
     last_s: Option<f64>,
-    /// Since when it looks as if it began; as if it was over.
+    /// Since when the signs of a beginning hold, and those of an end.
     begins_s: Option<f64>,
     ends_s: Option<f64>,
     /// Of each, smoothed: share of the time that it stalled, share that what was refaulted explains.

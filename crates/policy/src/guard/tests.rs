@@ -90,8 +90,8 @@ fn as_published_it_goes_by_idle_cpus_and_faults() {
     assert!((0..9).all(|now_s| guard.decide(&busy(f64::from(now_s), 0.41)).is_empty()));
     assert!((9..14).any(|now_s| !guard.decide(&busy(f64::from(now_s), 0.39)).is_empty()));
     // It has all that it needs.
-    let whole = [(160.0, 0.0, 0.0, 0.0), (40.0, 140.0, 0.0, 0.0)];
-    let actions = (14..18).map(|now_s| guard.decide(&frame(f64::from(now_s), &whole))).last().unwrap();
+    let complete = [(160.0, 0.0, 0.0, 0.0), (40.0, 140.0, 0.0, 0.0)];
+    let actions = (14..18).map(|now_s| guard.decide(&frame(f64::from(now_s), &complete))).last().unwrap();
     assert!(
         actions.iter().all(|of| matches!(of, WorkloadAction::Release { .. })) && guard.holder().is_none(),
         "{actions:?}"

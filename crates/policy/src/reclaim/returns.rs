@@ -1,7 +1,7 @@
 //! What would be refaulted for every idle age, slice by slice (Denning: the slope of the working set over its window).
 //!
 //! Memory that is new within a window is in its working set without having been used again, so it is left out. Working
-//! sets are concave in their window where the use is steady; where a look says otherwise, the use comes in bursts that
+//! sets are concave in their window where the use is steady; where a reading says otherwise, the use comes in bursts that
 //! this slice has not observed entirely, and the concave envelope stands for them.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ const LONGEST: f64 = 20.0;
 const SIZES_S: f64 = 5.0;
 
 /// By how much the working set of a window is larger than that of the next shorter one that is known from the same reading. Readings
-/// have errors of their own, so levels of different looks must not be compared.
+/// have errors of their own, so levels of different readings must not be compared.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Step {
     /// Which that is: its place and one; 0 = none.
@@ -139,7 +139,7 @@ impl Returns {
             let mut reached = (0, 0.0);
             for (at, step) in slice.steps[kind].iter_mut().enumerate() {
                 let window_s = f64::from(AGE_EDGES_S[at + 1]);
-                // What was there at the first look may have been new then.
+                // What was there at the first reading may have been new then.
                 let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + 0.05);
                 if let Some(used) = known {
                     let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);

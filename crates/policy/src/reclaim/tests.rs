@@ -186,13 +186,13 @@ fn grown_old(now_s: f64, used: f64, idle: f64, back: f64) -> WorkloadState {
 }
 
 #[test]
-fn ages_that_are_told_of_now_and_then_are_enough() {
+fn ages_that_are_reported_now_and_then_are_enough() {
     let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     let mut acted = Vec::new();
     for now_s in (0..200).step_by(5) {
-        let whole = grown_old(f64::from(now_s), 64.0, 448.0, 0.0);
-        let ages = if now_s % 30 == 0 { whole.ages } else { Vec::new() };
-        let actions = policy.decide(&frame(f64::from(now_s), WorkloadState { ages, ..whole }));
+        let complete = grown_old(f64::from(now_s), 64.0, 448.0, 0.0);
+        let ages = if now_s % 30 == 0 { complete.ages } else { Vec::new() };
+        let actions = policy.decide(&frame(f64::from(now_s), WorkloadState { ages, ..complete }));
         acted.extend(bytes(&actions).into_iter().map(|[anon, _]| (now_s, anon / MIB)));
     }
     assert!(acted.first().is_some_and(|(now_s, _)| *now_s <= 60), "{acted:?}");
@@ -223,7 +223,7 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
     // A file is read once from end to end, and what was read ten seconds ago goes.
     let back = |reported: f64| {
         let mut returns = returns::Returns::default();
-        let look = |now_s: u32| {
+        let reading = |now_s: u32| {
             let bins = [(0.0, 1.0), (1.0, 1.0), (2.0, 3.0), (5.0, 5.0)];
             let ages = bins.map(|(from_s, lasts_s)| bin(false, from_s, lasts_s * NEW)).into();
             let target = WorkloadState {
@@ -234,11 +234,11 @@ fn new_files_are_no_returns_while_old_ones_go_on_request() {
             };
             returns.observe(60.0, &target, if now_s > 0 { reported * NEW } else { 0.0 }, f64::from(now_s))
         };
-        let (returned, _) = (0..=120).filter_map(look).last().unwrap();
+        let (returned, _) = (0..=120).filter_map(reading).last().unwrap();
         returned.file.back.iter().flatten().fold(0.0, |most: f64, back| most.max(*back)) / NEW
     };
     assert!(back(1.0) < 0.01, "{}", back(1.0));
-    // Who is not told that anything went takes it for the same over and over.
+    // Where evictions are not reported, the same file is taken to come back again and again.
     assert!(back(0.0) > 0.9, "{}", back(0.0));
 }
 
@@ -308,8 +308,8 @@ fn what_makes_no_sense_is_not_taken_up() {
     ] {
         let change = |value: &mut serde_json::Value| {
             #[expect(clippy::cast_possible_truncation, reason = "a small number")]
-            let whole = if wrong.fract() > 0.0 { serde_json::json!(wrong) } else { serde_json::json!(wrong as i64) };
-            *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = whole;
+            let number = if wrong.fract() > 0.0 { serde_json::json!(wrong) } else { serde_json::json!(wrong as i64) };
+            *value.pointer_mut(path).unwrap_or_else(|| panic!("{path}")) = number;
         };
         assert_eq!(restored(&change), 0, "{path} = {wrong}");
     }
@@ -317,7 +317,7 @@ fn what_makes_no_sense_is_not_taken_up() {
 }
 
 #[test]
-fn a_workload_that_fares_worse_is_left_alone_for_longer_each_time() {
+fn a_workload_that_performs_worse_is_left_alone_for_longer_each_time() {
     let mut policy = always(Brakes::default());
     let mut acted = |now_s: u32, value: f64, took: bool| {
         let target = WorkloadState { metric: Some(value), ..target() };
@@ -329,7 +329,7 @@ fn a_workload_that_fares_worse_is_left_alone_for_longer_each_time() {
     let first: Vec<bool> = [0, 5, 10].map(|now_s| acted(now_s, 100.0, false)).into();
     assert_eq!(first, [false, false, true]);
     assert!(acted(15, 105.0, true));
-    assert!(!acted(20, 150.0, true), "it fares worse");
+    assert!(!acted(20, 150.0, true), "it performs worse");
     assert!(!acted(29, 100.0, false) && acted(31, 100.0, false), "ten seconds later it is tried again");
     assert!(!acted(35, 150.0, true));
     assert!(!acted(46, 100.0, false) && acted(56, 100.0, false), "the next pause is longer");

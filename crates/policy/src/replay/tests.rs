@@ -140,7 +140,7 @@ proptest! {
         };
         let (first, second) = (at(young), at(young + older));
         prop_assert!(first.gone.anon <= (most - floor).max(0.0) + 1e-3 && first.gone.anon >= 0.0);
-        // What is younger than all that is known is told as nothing.
+        // Below the youngest known age nothing is reported.
         if idle[1].is_some() {
             prop_assert!(second.gone.anon <= first.gone.anon * (1.0 + 1e-9) + 1e-3, "{} {}", first.gone.anon, second.gone.anon);
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::machine::Done;
 
-/// A process of one mapping, of which some blocks are used between any two looks.
+/// A process of one mapping, of which some blocks are used between any two samples.
 struct Process {
     block: u64,
     resident: Vec<u32>,
@@ -121,7 +121,7 @@ proptest! {
         let mut process = Process::new(hot);
         let mut operator = Operator::new(&file::parse(&text).unwrap(), SchemeLimits::default(), 1);
         let bytes = run(&mut process, &mut operator, 30, |_| {});
-        // Intervals begin with the second at which they are looked at.
+        // Intervals begin with the second at which they are checked.
         for interval in bytes.chunks(3) {
             prop_assert!(interval.iter().sum::<u64>() <= mib << 20, "{interval:?}");
         }

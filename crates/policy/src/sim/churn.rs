@@ -4,7 +4,7 @@ use lowtide_model::kind::Kind;
 use lowtide_model::units::float;
 
 use super::load::{AccessPattern, Load, Part};
-use super::memory::{Memory, Swap};
+use super::memory::{SimulatedMemory, Swap};
 use super::monitor::Monitors;
 use super::simulated::{Setup, Simulated};
 use super::{InjectedFaults, under};
@@ -73,7 +73,8 @@ fn load(id: u64) -> Load {
 
 fn setup(seed: u64, from_s: f64, turn_s: f64, loads: Vec<Load>) -> Setup {
     let swap = Swap { capacity: 1 << 28, used: 0, zram: true, in_s: 10e-6 };
-    let memory = Memory { total: 1024.0 * 1024.0 * MIB, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 };
+    let memory =
+        SimulatedMemory { total: 1024.0 * 1024.0 * MIB, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 };
     Setup {
         seed,
         step_s: turn_s,

@@ -111,7 +111,7 @@ pub struct Load {
     pub out: PerKind<u64>,
     /// It has gone, or was killed.
     pub gone: bool,
-    /// Its own clock: nothing is used before, so most steps need not look at all groups; and no part is freed before.
+    /// Its own clock: nothing is used before, so most steps need not visit all groups; and no part is freed before.
     due_s: f64,
     /// See above.
     ends_s: f64,

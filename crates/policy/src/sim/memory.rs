@@ -32,7 +32,7 @@ pub struct Swap {
 
 /// The memory of the machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Memory {
+pub struct SimulatedMemory {
     /// Bytes in all.
     pub total: f64,
     /// Pages of workloads in it.
@@ -69,7 +69,7 @@ impl Taken {
     }
 }
 
-impl Memory {
+impl SimulatedMemory {
     /// Bytes that nothing is in. Below zero, there must be reclaim.
     pub fn free(&self) -> f64 {
         self.total - float(self.resident) * PAGE_BYTES - self.stored
@@ -218,7 +218,7 @@ pub struct Lru {
 
 impl Lru {
     /// Evicts at most so many pages, oldest first. Less where there is no room in swap, or nothing left.
-    pub(super) fn evict(&mut self, memory: &mut Memory, load: &mut Load, pages: u64) -> Taken {
+    pub(super) fn evict(&mut self, memory: &mut SimulatedMemory, load: &mut Load, pages: u64) -> Taken {
         let mut taken = Taken::default();
         let mut refilled = false;
         while taken.all() < pages {
@@ -254,7 +254,7 @@ impl Lru {
     }
 
     /// Finds the oldest quarter of what can go; false if nothing can.
-    fn age(&mut self, memory: &Memory, load: &Load) -> bool {
+    fn age(&mut self, memory: &SimulatedMemory, load: &Load) -> bool {
         let room = memory.swap_free() > 0;
         let can_go = load
             .each()
@@ -268,7 +268,7 @@ impl Lru {
     }
 }
 
-/// Whole pages of so many bytes.
+/// Pages that hold so many bytes, rounded up.
 pub(super) fn pages_of(bytes: f64) -> u64 {
     integer((bytes / PAGE_BYTES).ceil())
 }

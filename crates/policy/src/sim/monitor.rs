@@ -12,7 +12,7 @@ use super::load::{BASE, Load, PART_BYTES};
 use super::part::place;
 use crate::machine::{Candidate, WorkloadState};
 
-/// Which monitors there are, and how closely they look.
+/// Which monitors there are, and how many samples they take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Monitors {
@@ -22,14 +22,15 @@ pub struct Monitors {
     pub sample: u32,
     /// Regions by workload, as of DAMON; 0 = none.
     pub regions: u32,
-    /// Looks that a region's access rate rests on.
-    pub looks: u32,
+    /// Samples behind a region's access rate.
+    #[serde(rename = "looks")]
+    pub region_samples: u32,
 }
 
 impl Default for Monitors {
-    /// The cohort's sample, no regions, DAMON's twenty looks in one aggregation.
+    /// The cohort's sample, no regions, DAMON's twenty samples in one aggregation.
     fn default() -> Self {
-        Self { histograms: true, sample: 2000, regions: 0, looks: 20 }
+        Self { histograms: true, sample: 2000, regions: 0, region_samples: 20 }
     }
 }
 
@@ -89,8 +90,8 @@ fn noisy(bytes: f64, total: f64, sample: u32, random: &mut Random) -> Estimate {
     Estimate { bytes, ci95: Z95 * deviation * total }
 }
 
-/// A workload by its regions. As DAMON's, they are cut at random places, and each is judged by a few looks at pages of
-/// it that are chosen at random: one in use in a cold region may be missed.
+/// A workload by its regions. As DAMON's, they are cut at random places, and each is judged by a few samples of
+/// pages chosen at random: one in use in a cold region may be missed.
 pub(super) fn candidates(load: &Load, now_s: f64, monitors: &Monitors, random: &mut Random) -> Vec<Candidate> {
     let mut found = Vec::new();
     let all: u32 = load.parts.iter().map(|part| part.groups).sum();
@@ -105,7 +106,7 @@ pub(super) fn candidates(load: &Load, now_s: f64, monitors: &Monitors, random: &
             let resident: f64 = groups.iter().map(|group| f64::from(group.resident) * PAGE_BYTES).sum();
             if resident > 0.0 {
                 let (mut accessed, mut age_s) = (0, f64::INFINITY);
-                for _ in 0..monitors.looks.max(1) {
+                for _ in 0..monitors.region_samples.max(1) {
                     let idle_s = now_s - groups[random.index(groups.len())].last_s;
                     accessed += u32::from(idle_s < 1.0);
                     age_s = age_s.min(idle_s);
@@ -116,7 +117,7 @@ pub(super) fn candidates(load: &Load, now_s: f64, monitors: &Monitors, random: &
                     pid: load.pid,
                     start: start + u64::from(at) * bytes,
                     end: start + u64::from(end) * bytes,
-                    access_rate: f64::from(accessed) / f64::from(monitors.looks.max(1)),
+                    access_rate: f64::from(accessed) / f64::from(monitors.region_samples.max(1)),
                     age_s,
                     resident,
                     idle: resident,

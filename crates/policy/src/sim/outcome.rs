@@ -6,7 +6,7 @@ use lowtide_model::units::float;
 use serde::Serialize;
 
 use super::load::Load;
-use super::memory::{Memory, Taken};
+use super::memory::{SimulatedMemory, Taken};
 
 /// Points in time of which the state is kept, at most.
 const SAMPLES: f64 = 480.0;
@@ -167,7 +167,7 @@ impl Recorder {
     }
 
     /// The state after a step.
-    pub(super) fn step(&mut self, now_s: f64, step_s: f64, loads: &[Load], memory: &Memory) {
+    pub(super) fn step(&mut self, now_s: f64, step_s: f64, loads: &[Load], memory: &SimulatedMemory) {
         self.now_s = now_s;
         let mut out = PerKind::<u64>::default();
         for (sums, load) in self.sums.iter_mut().zip(loads).filter(|(_, load)| load.runs(now_s)) {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::faults::InjectedFaults;
 use super::load::{AccessPattern, Foreground, Load, MemoryLimits, Part};
-use super::memory::{EVICT_S, Memory, Swap};
+use super::memory::{EVICT_S, SimulatedMemory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 
@@ -71,7 +71,7 @@ pub struct SwapSpec {
     /// What it holds, uncompressed.
     pub size: Size,
     /// Where it is.
-    pub medium: Medium,
+    pub medium: SwapMedium,
     /// Time until a page is back; without it, 10 µs from zram and 100 µs from a disk.
     pub latency: Option<Span>,
 }
@@ -79,7 +79,7 @@ pub struct SwapSpec {
 /// Where swap is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Medium {
+pub enum SwapMedium {
     /// In memory, compressed.
     Zram,
     /// On a disk.
@@ -263,17 +263,17 @@ impl Scenario {
 }
 
 impl MachineSpec {
-    fn memory(&self) -> Memory {
+    fn memory(&self) -> SimulatedMemory {
         let costs = RefaultCosts::default();
-        let usual = |medium| if medium == Medium::Zram { costs.swap_s } else { costs.disk_s };
+        let usual = |medium| if medium == SwapMedium::Zram { costs.swap_s } else { costs.disk_s };
         let swap = self.swap.map_or(Swap { capacity: 0, used: 0, zram: false, in_s: 0.0 }, |swap| Swap {
             capacity: swap.size.0 / PAGE,
             used: 0,
-            zram: swap.medium == Medium::Zram,
+            zram: swap.medium == SwapMedium::Zram,
             in_s: swap.latency.map_or(usual(swap.medium), seconds),
         });
         let (disk_s, out_s) = (seconds(self.disk), seconds(self.evict));
-        Memory { total: bytes(self.memory), resident: 0, stored: 0.0, swap, disk_s, out_s }
+        SimulatedMemory { total: bytes(self.memory), resident: 0, stored: 0.0, swap, disk_s, out_s }
     }
 }
 

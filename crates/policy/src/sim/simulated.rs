@@ -10,7 +10,7 @@ use lowtide_model::units::float;
 
 use super::faults::{InjectedFaults, Misfortune};
 use super::load::{Load, Used};
-use super::memory::{Lru, Memory, Taken, pages_of};
+use super::memory::{Lru, SimulatedMemory, Taken, pages_of};
 use super::monitor::Monitors;
 use super::outcome::{Outcome, Recorder};
 use crate::machine::{Block, Done, Reclaimed};
@@ -32,7 +32,7 @@ pub struct Setup {
     /// CPUs.
     pub cpus: f64,
     /// Memory and swap.
-    pub memory: Memory,
+    pub memory: SimulatedMemory,
     /// Workloads.
     pub loads: Vec<Load>,
     /// Seconds between two turns of a policy.
@@ -51,7 +51,7 @@ pub struct Setup {
 pub struct Simulated {
     setup: Setup,
     now_s: f64,
-    memory: Memory,
+    memory: SimulatedMemory,
     loads: Vec<Load>,
     lrus: Vec<Lru>,
     random: Random,
@@ -123,7 +123,7 @@ impl Simulated {
     }
 
     /// Memory as it is.
-    pub fn memory(&self) -> &Memory {
+    pub fn memory(&self) -> &SimulatedMemory {
         &self.memory
     }
 

@@ -4,7 +4,7 @@ use lowtide_model::scheme::Action as Advice;
 use lowtide_model::units::Span;
 
 use super::load::{AccessPattern, Foreground, Load, MemoryLimits, Part};
-use super::memory::{Memory, Swap};
+use super::memory::{SimulatedMemory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 use super::*;
@@ -16,12 +16,12 @@ use crate::reclaim::brakes::Brakes;
 
 const MIB: f64 = 1_048_576.0;
 
-fn memory(total_mib: f64, swap_mib: u64) -> Memory {
+fn memory(total_mib: f64, swap_mib: u64) -> SimulatedMemory {
     let swap = Swap { capacity: swap_mib * 256, used: 0, zram: true, in_s: 10e-6 };
-    Memory { total: total_mib * MIB, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 }
+    SimulatedMemory { total: total_mib * MIB, resident: 0, stored: 0.0, swap, disk_s: 100e-6, out_s: 5e-6 }
 }
 
-fn setup(memory: Memory, loads: Vec<Load>, duration_s: f64) -> Setup {
+fn setup(memory: SimulatedMemory, loads: Vec<Load>, duration_s: f64) -> Setup {
     Setup {
         seed: 1,
         step_s: 1.0,

@@ -22,16 +22,16 @@ pub struct Watch {
     seed: u64,
     refreshed_s: f64,
     checked_s: f64,
-    /// Groups that were in memory when pages were last looked for: what is in others now is new.
+    /// Groups that were in memory when the sample was last drawn: memory in other groups is new.
     there: Vec<bool>,
     /// Everything observed of the sampled pages.
     pub episodes: Vec<Episode>,
-    /// Histograms of every look.
+    /// Histograms of every sample.
     pub ages: Vec<AgeRow>,
 }
 
 impl Watch {
-    /// A cohort of at most so many pages, that looks once in so many seconds.
+    /// A cohort of at most so many pages, sampled once in `tick_s` seconds.
     pub fn new(limit: u64, seed: u64, tick_s: f64) -> Self {
         Self {
             cohort: Cohort::new(tick_s),
@@ -45,7 +45,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the workload after a step.
+    /// Samples the workload after a step.
     pub fn sample(&mut self, load: &Load, now_s: f64) {
         let mut totals = Totals::default();
         for (_, part, group) in load.each() {
@@ -66,7 +66,7 @@ impl Watch {
         self.ages.extend(bins.into_iter().map(|bin| AgeRow { t_s: now_s, bin }));
     }
 
-    /// Draws the sample among the pages that are in memory. A page is known by its place, and looked at by its group.
+    /// Draws the sample among the pages that are in memory. A page is identified by its place; whether it was used is read from its group.
     fn refresh(&mut self, load: &Load, now_s: f64, totals: Totals) {
         let pages: u64 = load.groups.iter().map(|group| u64::from(group.resident)).sum();
         let choice = Choice { level: level_for(pages, self.limit), seed: self.seed, turn: integer(now_s / TURN_S) };

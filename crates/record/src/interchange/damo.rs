@@ -111,7 +111,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
     recording.sampling_s = given(|i| i.sample_us).unwrap_or_else(|| {
         recording
             .notes
-            .push("the file does not tell the sampling interval: a twentieth of the aggregation is assumed".into());
+            .push("the file does not give the sampling interval: a twentieth of the aggregation is assumed".into());
         recording.aggregation_s / samples_for(highest)
     });
     let mut targets = Targets::default();
@@ -283,7 +283,7 @@ mod tests {
         let old = read(OLD.as_bytes()).unwrap();
         assert_eq!((old.aggregation_s, old.snapshots[0].regions.len(), old.snapshots[0].pid), (0.2, 1, 1));
         assert_eq!(old.snapshots[0].regions[0].access_rate, 1.0, "as many samples as were counted");
-        assert!(old.notes[0].contains("does not tell"));
+        assert!(old.notes[0].contains("does not give"));
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
             .replace("5 ms", "0")
             .replace(r#""3""#, r#""1e999 s""#);
         let odd = read(odd.replace(r#""target_id""#, r#""other":{"x":[[1,"2"]]},"target_id""#).as_bytes()).unwrap();
-        assert!(odd.notes[0].contains("does not tell the sampling interval"), "{:?}", odd.notes);
+        assert!(odd.notes[0].contains("does not give the sampling interval"), "{:?}", odd.notes);
         let region = odd.snapshots[0].regions[0];
         assert_eq!((region.end, region.access_rate, region.age_s), (94_827_419_013_120, 0.25, 0.0));
     }
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn a_bomb_says_what_there_is_too_much_of() {
         let text = format!("[{{\"snapshots\":[{}", "{},".repeat((1 << 20) + 1));
-        let told = read(text.as_bytes()).unwrap_err().to_string();
-        assert!(told.contains("more than 1048576 snapshots"), "{told}");
+        let error = read(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("more than 1048576 snapshots"), "{error}");
     }
 
     proptest! {

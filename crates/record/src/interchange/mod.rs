@@ -45,7 +45,7 @@ pub struct Recording {
     pub source: &'static str,
     /// `damon-vaddr`, `damon-paddr`, `mglru` or `none`.
     pub backend: &'static str,
-    /// Seconds between two looks.
+    /// Seconds between two samples.
     pub sampling_s: f64,
     /// Seconds over which accesses were counted.
     pub aggregation_s: f64,
@@ -155,7 +155,7 @@ impl Targets {
     }
 }
 
-/// What the addresses look like: those of processes reach beyond any machine's memory.
+/// Physical or virtual, by the addresses: those of processes reach beyond any machine's memory.
 fn backend_of(snapshots: &[Snapshot]) -> &'static str {
     let highest = snapshots.iter().flat_map(|s| &s.regions).map(|region| region.end).max().unwrap_or(0);
     if highest > 1 << 44 { "damon-vaddr" } else { "damon-paddr" }
@@ -171,7 +171,7 @@ fn counted(snapshots: &[Snapshot]) -> Vec<Usage> {
     of_time.map(row).collect()
 }
 
-/// Samples in one aggregation where a recording does not tell its intervals: as many as DAMON takes by default (5 ms in
+/// Samples in one aggregation where a recording does not give its intervals: as many as DAMON takes by default (5 ms in
 /// 100 ms), or as many as were counted.
 fn samples_for(highest: f64) -> f64 {
     highest.max(20.0)

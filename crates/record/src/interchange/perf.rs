@@ -70,7 +70,7 @@ pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
         source: "perf script",
         aggregation_s,
         sampling_s: aggregation_s / samples,
-        notes: vec![format!("the text tells no intervals: {samples:.0} samples in an aggregation are assumed")],
+        notes: vec![format!("the text gives no intervals: {samples:.0} samples in an aggregation are assumed")],
         ..Recording::default()
     };
     let lost = groups.iter().filter(|group| group.len() < group[0].nr_regions).count();

@@ -184,7 +184,7 @@ proptest! {
 }
 
 proptest! {
-    // Always the same mixes: of a thousand at random, some end later (docs/evaluation.md tells by how much), and a test that
+    // Always the same mixes: of a thousand at random, some end later (docs/evaluation.md says by how much), and a test that
     // fails once in a while says nothing.
     #![proptest_config(ProptestConfig { cases: 24, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 

@@ -17,8 +17,8 @@ use proptest::prelude::*;
 /// Where in a turn the agent is killed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Blow {
-    /// It has seen, and not decided.
-    Seen,
+    /// It has read the machine, and not decided.
+    Observed,
     /// It has decided: so many of its actions reach the machine, for a share of all.
     Acting(f64),
     /// It has acted, and is about to save.
@@ -37,11 +37,11 @@ struct Agent<'a> {
     file: Vec<u8>,
     /// What held the policy when it was saved.
     held: Vec<(Option<TargetId>, Brake)>,
-    /// The first turn of a life only looks: of the time before nothing is known.
-    looked: bool,
+    /// The first turn of a life only reads: nothing is known of the time before.
+    has_read: bool,
     deaths: u32,
     restored: u32,
-    /// The file may be torn, and bytes of it wrong. It cannot where it is put in place whole, and has a sum over its bytes.
+    /// The file may be torn, and bytes of it wrong. It cannot where it is renamed into place and has a checksum.
     tears: bool,
 }
 
@@ -49,18 +49,18 @@ impl<'a> Agent<'a> {
     fn new(make: &'a dyn Fn() -> Box<WorkloadPolicy>, quota: Option<(f64, f64)>, seed: u64) -> Self {
         let checked = Checked::<WorkloadPolicy>::new(make(), quota, &Arc::default(), &Arc::default());
         let random = Random::new(seed ^ 0xdead);
-        Self { checked, make, random, file: vec![], held: vec![], looked: false, deaths: 0, restored: 0, tears: true }
+        Self { checked, make, random, file: vec![], held: vec![], has_read: false, deaths: 0, restored: 0, tears: true }
     }
 
     fn blow(&mut self) -> Blow {
         let share = self.random.chance();
-        [Blow::Seen, Blow::Acting(share), Blow::Acted, Blow::Saving(share), Blow::Saved][self.random.index(5)]
+        [Blow::Observed, Blow::Acting(share), Blow::Acted, Blow::Saving(share), Blow::Saved][self.random.index(5)]
     }
 
     /// Another life, from the file.
     fn rise(&mut self, now_s: f64) {
         self.deaths += 1;
-        self.looked = false;
+        self.has_read = false;
         let mut policy = (self.make)();
         if let Ok(saved) = serde_json::from_slice::<Saved>(&self.file) {
             self.restored += u32::from(policy.restore(&saved, now_s) > 0);
@@ -86,10 +86,10 @@ impl<'a> Agent<'a> {
     /// One turn, in which it is killed, or is not.
     fn turn(&mut self, machine: &mut Simulated, blow: Option<Blow>) {
         let Some(frame) = machine.observe() else { return };
-        if !std::mem::replace(&mut self.looked, true) {
+        if !std::mem::replace(&mut self.has_read, true) {
             return;
         }
-        if blow == Some(Blow::Seen) {
+        if blow == Some(Blow::Observed) {
             return self.rise(machine.now_s());
         }
         let mut actions = self.checked.decide(&frame);
@@ -208,7 +208,7 @@ proptest! {
     }
 
     /// However often it is killed, a policy that has learnt what is refaulted does not try it again each time: what the kills
-    /// cost, by what is refaulted while nobody looks, is less than it may cost at most.
+    /// cost, by what is refaulted while no agent runs, is less than it may cost at most.
     #[test]
     fn death_does_not_make_it_dearer(seed: u64, every_s in 1.0f64..60.0, groups in 256u32..1024) {
         let load = Load::new(1, "web", vec![part(32, AccessPattern::Sweep(0.5)), Part::new(Kind::Anon, AccessPattern::Steady(every_s), 256, groups)]);

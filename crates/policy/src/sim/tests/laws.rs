@@ -375,7 +375,7 @@ proptest! {
         let outcome = run(Simulated::new(machine), Some(AnyPolicy::workloads(minutes)));
         let (within, beyond) = *counts.lock().unwrap();
         prop_assert!(within + beyond > 100 && beyond * 100 <= within, "{} minutes of {}", beyond, within + beyond);
-        // Ages are told up to two minutes: where so much is used again later, nothing may go.
+        // Ages are reported up to two minutes: where so much is used again later, nothing may go.
         let gone = outcome.samples.last().map_or(0.0, |sample| sample.out_bytes);
         prop_assert!(gone <= f64::from(idle + 128) * MIB, "{} MiB", gone / MIB);
     }
