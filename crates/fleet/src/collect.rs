@@ -50,7 +50,7 @@ struct Sums {
     floor: f64,
 }
 
-/// What came into use again at once, in the row under way.
+/// Bursts of reuse in the row under way.
 #[derive(Debug, Clone, Copy, Default)]
 struct Burst {
     /// Bytes in use and bytes in total at the last reading.
@@ -108,7 +108,7 @@ impl Collector {
             let evicted = frame.evicted(target.id).file;
             rows.extend(state.observe(now_s, target, evicted).map(|row| (target.id, row)));
         }
-        // Who is not there any more: what is known of the time since its last row.
+        // Workloads that ended: what is known of the time since their last row.
         let gone = |state: &State| now_s - state.last_s >= SLICE_S || now_s < state.last_s;
         for (id, state) in &self.states {
             if gone(state) && state.last_s - state.from_s >= SHORTEST_S {

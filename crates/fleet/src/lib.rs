@@ -1,6 +1,6 @@
 //! What the workloads of a fleet did with their memory, and what policies would have saved and cost.
 //!
-//! Problem: reclaim is turned on for thousands of machines at once, and nobody knows what it will save and cost there.
+//! Problem: reclaim is turned on for thousands of machines at once, and its savings and costs there are not known in advance.
 //! Approach: every machine writes down, for each workload and minute, how much memory had been idle for how long and how
 //! much would have been refaulted ([`telemetry`], collected by [`collect`]). A policy is then [replayed](replay) over it: the
 //! same rule that acts on a machine ([`lowtide_policy::replay`]), a host at a time, so that memory stays bounded however

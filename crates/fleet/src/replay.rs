@@ -54,7 +54,7 @@ pub struct Trouble {
     pub repeated: u64,
     /// Minutes between two rows of a workload without a row.
     pub missing: u64,
-    /// Rows without idle ages: nothing can be said to go of them.
+    /// Rows without idle ages: nothing can be evicted of them.
     pub untold: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a replay adds up: integers only, so that the order and the number of those who add does not matter.
+//! Sums of a replay: integers only, so that the order and the number of threads do not matter.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl Quantiles {
         self.counts.iter().find(reached).map(|(key, _)| ceiling(*key))
     }
 
-    /// Keys and counts, for whoever carries them elsewhere.
+    /// Keys and counts.
     pub fn counts(&self) -> impl Iterator<Item = (u16, u64)> {
         self.counts.iter().map(|(key, count)| (*key, *count))
     }

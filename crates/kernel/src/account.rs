@@ -85,7 +85,7 @@ pub struct Accounts {
     pub usage: Usage,
     /// The target, for the monitors.
     pub target: Target,
-    /// Its memory by NUMA node, where there are several and `depth` goes there.
+    /// Its memory by NUMA node, where there are several and `depth` includes it.
     pub nodes: Vec<NodeUse>,
 }
 

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, Timespec, poll};
 
 use crate::system::{monotonic_ns, since_boot_s};
 
-/// A clock that stands still but for who waits by it.
+/// A clock that moves only when a caller waits on it.
 #[derive(Debug, Clone, Default)]
 pub struct TestClock(Arc<AtomicU64>);
 

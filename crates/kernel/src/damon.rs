@@ -164,7 +164,7 @@ impl Damon {
         self.write(&format!("{kdamond}/state"), "commit")
     }
 
-    /// Writes a file of DAMON's, which anybody who reads one may lock for a moment.
+    /// Writes a file of DAMON's, which any reader may lock for a moment.
     fn write(&self, file: &str, value: &str) -> Result<()> {
         patiently(|| self.kernel.write(format!("{ADMIN}/{file}"), value))
     }

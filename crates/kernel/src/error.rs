@@ -10,7 +10,7 @@ pub enum ErrorKind {
     Gone,
     /// Rights are missing.
     Permission,
-    /// Somebody else holds the interface.
+    /// Another program holds the interface.
     Busy,
     /// The kernel refused what was written.
     Invalid,

@@ -273,8 +273,8 @@ mod tests {
         ]);
         let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
         assert!(!can_protect(&grants.kernel, &cgroup));
-        // The kernel makes this file with the folder; here, it is missing, and nobody of this tree can be stopped.
+        // The kernel makes this file with the folder; here, it is missing, and no process of this tree can be stopped.
         let error = grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 5.0).unwrap_err();
-        assert!(error.to_string().contains("nobody who could wait"), "{error}");
+        assert!(error.to_string().contains("no process that could be stopped"), "{error}");
     }
 }

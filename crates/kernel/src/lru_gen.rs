@@ -124,7 +124,7 @@ impl LruGen {
     /// used since the last walk goes to the generation that was the youngest until now. Anonymous pages are aged too, also
     /// without swap.
     ///
-    /// That it succeeds means little: older kernels say so also where nothing was done, and where somebody else made a
+    /// That it succeeds means little: older kernels say so also where nothing was done, and where another program made a
     /// generation first, it is refused. [`LruGen::read`] reports what there is now. Returns the numbers of the cgroups that
     /// are no longer: removed, while pages are still charged to them.
     pub fn age<'a>(&self, lruvecs: impl Iterator<Item = &'a Lruvec>) -> Result<Vec<u64>> {

@@ -57,7 +57,7 @@ impl CgroupReclaimer {
     }
 
     /// Asks for so many bytes; false if the kernel found less. How much was evicted is in the cgroup's counters alone. Where
-    /// generations are evicted, nothing goes that was not idle for `older_s`; else the kernel takes the coldest.
+    /// generations are evicted, only memory idle for `older_s` is; else the kernel takes the coldest.
     ///
     /// The cgroup is the one whose inode is known: another that has its path by now is left alone.
     pub fn reclaim(&mut self, cgroup: &Cgroup, bytes: u64, kind: Kind, older_s: f64) -> Result<bool> {

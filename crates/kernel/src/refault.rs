@@ -111,7 +111,7 @@ pub fn on_disk(kernel: &Kernel, dir: &Path) -> Result<Refault> {
     Ok(Refault::of(Medium::Disk, device, &seconds, note))
 }
 
-/// A file of [`FILE_PAGES`] that is on the disk and has no name: it goes with this process, however that ends.
+/// A file of [`FILE_PAGES`] that is on the disk and has no name: the kernel removes it when this process ends.
 fn temporary_file(dir: &Path) -> std::io::Result<File> {
     let path = dir.join(format!(".lowtide-refault-{}", std::process::id()));
     let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;

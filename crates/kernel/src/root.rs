@@ -209,7 +209,7 @@ impl Kernel {
         File::from(opened.map_err(|e| fail(e.into()))?).write_all(value.as_bytes()).map_err(fail)
     }
 
-    /// Whether a kernel file lets itself be opened for writing; nothing is written.
+    /// Whether a kernel file can be opened for writing; nothing is written.
     pub fn check_writable(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let opened = OpenOptions::new().write(true).open(self.path(path));

@@ -175,7 +175,7 @@ pub fn forget_code() {
         let address = |text: &str| usize::from_str_radix(text, 16).ok();
         if let Some((start, end)) = range.and_then(|(a, b)| address(a).zip(address(b))) {
             let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(start);
-            // SAFETY: pages of a file mapping that nobody can write to are the file's; dropping them changes nothing that
+            // SAFETY: pages of a read-only file mapping are the file's; dropping them changes nothing that
             // could be read. It is advice: a failure leaves everything as it was.
             unsafe { libc::madvise(start, end - start.addr(), libc::MADV_DONTNEED) };
         }

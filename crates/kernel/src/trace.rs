@@ -177,7 +177,7 @@ fn lost_before(page: &[u8]) -> u64 {
     stored.and_then(|bytes| bytes.try_into().ok()).map_or(1, |bytes| u64::from_ne_bytes(bytes).max(1))
 }
 
-/// tracefs, mounted by somebody or by us.
+/// tracefs, mounted already or by us.
 pub(crate) fn tracefs(kernel: &Kernel) -> Result<Mounted> {
     Mounted::open(kernel, "tracefs", &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"], "instances")
 }
@@ -218,7 +218,7 @@ pub struct Trace {
     cpus: Vec<File>,
     format: Format,
     page: Vec<u8>,
-    /// Events that were lost so far because nobody read them in time.
+    /// Events that were lost so far because they were not read in time.
     pub lost: u64,
     _lease: Lease,
     _fs: Mounted,

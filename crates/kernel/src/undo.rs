@@ -22,7 +22,7 @@ use crate::root::{Error, Kernel, Result, UnlessGone, chosen};
 pub trait KernelChange: Serialize + DeserializeOwned {
     /// Its name in journals.
     const KIND: &'static str;
-    /// Only one lowtide can have made it, who holds [`Journal::lock_damon`]: another that holds it by now has found nothing left.
+    /// Only one lowtide can have made it, the one that holds [`Journal::lock_damon`]: another that holds it by now has found nothing left.
     const IS_EXCLUSIVE: bool = false;
 
     /// What was left in the kernel, for people.

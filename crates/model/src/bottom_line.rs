@@ -87,7 +87,7 @@ pub struct StartUp {
 pub struct BottomLine {
     /// What to give it where there is no swap.
     pub no_swap_bytes: Option<u64>,
-    /// What to give it where there is swap; null where nobody measured what is used, or where it would be no less.
+    /// What to give it where there is swap; null where use was not measured, or where it would be no less.
     pub with_swap_bytes: Option<u64>,
     /// Swap that this needs.
     pub swap_bytes: Option<u64>,

@@ -158,7 +158,7 @@ pub fn budgets(known: &Known<'_>, own: &OwnBudgets) -> Vec<Budget> {
     let sys = highest(live, |row| row.cgroup_lru_bytes)
         .map(|of| of_row(Mechanism::SysMaxrss, of.0, of.1))
         .or_else(|| rise(|row| row.system_lru_bytes).map(|of| machine_wide(of_row(Mechanism::SysMaxrss, of.0, of.1))));
-    // Others may have let go of memory meanwhile: what served it is no less.
+    // Others may have freed memory since: the amount that served it is no less.
     let unlimited = rise(|row| row.system_used_bytes).map(|of| of_row(Mechanism::Unlimited, of.0, of.1)).map(|rise| {
         let sys = sys.filter(|sys| sys.bytes > rise.bytes);
         machine_wide(sys.map_or(rise, |sys| Budget { mechanism: Mechanism::Unlimited, ..sys }))
@@ -190,7 +190,7 @@ pub fn of_curve(curve: &Curve, slowdown: f64, costs: &RefaultCosts, swap: bool) 
     curve.total.anon + files(curve, |band| band.high, slowdown, costs)
 }
 
-/// Bytes of files that are needed where there is no swap: nothing anonymous goes, and so nothing comes back of it.
+/// Bytes of files that are needed where there is no swap: nothing anonymous is paged out, so none of it is refaulted.
 fn files(curve: &Curve, of: fn(&Band) -> f64, slowdown: f64, costs: &RefaultCosts) -> f64 {
     let only_files = RefaultCosts { swap_s: 0.0, ..*costs };
     let cold = curve.within_by(of, slowdown, &only_files).map_or(0.0, |point| point.cold.file.at);

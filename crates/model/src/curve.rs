@@ -29,9 +29,6 @@ use crate::phase::{Phase, PhaseKind};
 /// Ages, in seconds, at which the curve is taken where the record reaches so far: those of the histograms and beyond.
 pub const CURVE_AGES_S: [f64; 14] = [1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0];
 
-/// Anonymous memory and file memory.
-pub const SIDES: usize = 2;
-
 /// A figure and the 95 % interval in which it lies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {

@@ -77,7 +77,7 @@ pub struct End {
 pub struct SchemeUse {
     /// The scheme.
     pub scheme: Scheme,
-    /// Who carried it out, in words.
+    /// The mechanism that carried it out, in words.
     pub by: String,
     /// Nothing was done: what fits was counted.
     pub dry_run: bool,

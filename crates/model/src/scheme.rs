@@ -49,7 +49,7 @@ named! {
 }
 
 impl Action {
-    /// Whether cold memory goes first when a quota does not suffice for all.
+    /// Whether cold memory is taken first when a quota does not suffice for all.
     #[must_use]
     pub fn prefers_cold(self) -> bool {
         matches!(self, Self::Cold | Self::Pageout | Self::Nohugepage | Self::LruDeprio | Self::MigrateCold)

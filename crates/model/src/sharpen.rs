@@ -3,7 +3,7 @@
 //!
 //! Problem: DAMON finds the shape of an address space by splitting regions at random and merging similar ones.
 //! Within a price cap that takes minutes where use lies in many small islands, and until then an island and its
-//! surroundings share one rate. The cohort has sampled pages all over the region meanwhile, at no further price.
+//! surroundings share one rate. The cohort samples pages all over the region anyway, at no extra cost.
 
 use crate::PAGE;
 use crate::region::Region;

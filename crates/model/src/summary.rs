@@ -94,11 +94,11 @@ pub struct WindowSummary {
     pub readings: u64,
     /// Median over the readings; null of fewer than [`FEWEST_FOR_PERCENTILES`].
     pub p50_bytes: Option<u64>,
-    /// 95th percentile, likewise.
+    /// 95th percentile.
     pub p95_bytes: Option<u64>,
     /// Largest; no less than that of a shorter window, as a longer one holds it.
     pub max_bytes: Option<u64>,
-    /// Mean, likewise.
+    /// Mean.
     pub avg_bytes: Option<u64>,
     /// Half-width of one reading's 95 % interval in percent of its estimate, median over the readings; null where readings have
     /// no sampling error.

@@ -1,9 +1,9 @@
 //! The guard: workloads that thrash, as together they use more than there is, have it one after the other.
 //!
 //! Problem: when the working sets of several programs do not fit, each takes from the others what they need next, and all of
-//! them wait. Killers end one of them; nobody keeps the working set of one in memory. Approach (after Jiang and Zhang, 2001, "Adaptive page
-//! replacement to protect against thrashing"): notice it ([`detect`]), choose who is closest to having all that it needs,
-//! and let it have that ([`round`]): by a protection of its memory, or by pausing others. Nobody is killed, everybody has a
+//! them wait. Killers end one of them; none keeps the working set of one in memory. Approach (after Jiang and Zhang, 2001, "Adaptive page
+//! replacement to protect against thrashing"): notice it ([`detect`]), choose the workload closest to having all that it needs,
+//! and let it have that ([`round`]): by a protection of its memory, or by pausing others. No workload is killed, each has a
 //! turn, and all of it is a lease that ends by itself.
 
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Guard {
         Self { settings, detector, round: None, ended_s: f64::NEG_INFINITY, strikes: 0 }
     }
 
-    /// Who has all that it needs now, if somebody is protected or others are paused.
+    /// The workload that has all that it needs now, if one is protected or others are paused.
     pub fn holder(&self) -> Option<TargetId> {
         self.round.as_ref().map(Round::holder)
     }

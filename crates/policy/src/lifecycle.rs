@@ -133,7 +133,7 @@ impl Lifecycle {
         state.held = if pressed(frame.pressure) || pressed(target.pressure) {
             Some(Brake::Pressure)
         } else if target.resident.file < target.floor {
-            // All anonymous memory goes, so the floor must be kept by the rest.
+            // All anonymous memory is paged out, so the rest must cover the floor.
             Some(Brake::Floor)
         } else {
             (anon > self.swap_left).then_some(Brake::Swap)

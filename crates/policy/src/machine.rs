@@ -164,9 +164,9 @@ pub enum Brake {
     Slowdown,
     /// It performs worse by its own metric than while nothing was taken.
     Metric,
-    /// What is left shall stay.
+    /// The rest is to stay in memory.
     Floor,
-    /// What goes takes nearly as much where it is kept.
+    /// Paged-out memory takes nearly as much space where it is stored.
     Incompressible,
     /// There is no room in swap.
     Swap,
@@ -212,7 +212,7 @@ pub trait Policy {
         Saved::default()
     }
 
-    /// Goes on, at this time, from what another with the same settings remembered. What makes no sense is left out. Of how many
+    /// Continues, at this time, from the saved state of another with the same settings. Invalid parts are left out. Of how many
     /// targets it remembers something now.
     fn restore(&mut self, _saved: &Saved, _now_s: f64) -> usize {
         0

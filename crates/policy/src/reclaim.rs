@@ -1,4 +1,4 @@
-//! Reclaim from workloads as a common: a rule says what of a workload may go, and brakes say whether it may go now.
+//! The common part of reclaim policies: a rule decides what of a workload may be evicted, and brakes whether it may be now.
 //!
 //! A new rule is a file in this folder and a line in [`crate::policies`].
 

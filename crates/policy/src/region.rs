@@ -65,7 +65,7 @@ pub struct RegionObservation {
     pub done: Vec<Done>,
     /// Share of the time since the last observation that some task stalled on memory.
     pub pressure: Option<f64>,
-    /// Anonymous pages that were refaulted since the last observation, whoever took them.
+    /// Anonymous pages that were refaulted since the last observation, whatever evicted them.
     pub refaults: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,

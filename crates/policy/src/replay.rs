@@ -8,7 +8,7 @@
 //! would not for the mean.
 //!
 //! A recording knows neither how full swap would be nor how long evicting takes, so those brakes do not hold here; and a
-//! policy that feels its way by the pressure that it causes cannot be replayed, as nobody recorded that pressure.
+//! policy that adjusts itself by the pressure that it causes cannot be replayed, as that pressure was not recorded.
 
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::{Kind, PerKind};
@@ -174,7 +174,7 @@ impl Replay {
     pub fn new(spec: &Spec, costs: RefaultCosts) -> Result<Self, PolicyError> {
         spec.build(0)?;
         let Replayed { rule, brakes } = spec.settings().replayed()?;
-        // What may go in one turn says nothing of what is gone after many.
+        // What may be evicted in one turn does not bound what is gone after many.
         Ok(Self { rule, brakes: Brakes { quota: None, ..brakes }, costs })
     }
 
@@ -183,7 +183,7 @@ impl Replay {
         back.zip(per_kind(&self.costs)).map(|(bytes, cost_s)| bytes / PAGE_BYTES * cost_s).total()
     }
 
-    /// One minute of a workload. Minutes are to come in their order.
+    /// Replays one minute of a workload. Minutes must be passed in order.
     pub fn minute(&self, past: &mut ReplayState, minute: &Minute) -> Effect {
         let from_s = *past.from_s.get_or_insert(minute.now_s - minute.lasts_s);
         let (older_s, every_s) = match &self.rule {
@@ -199,7 +199,7 @@ impl Replay {
             .returned
             .map(|returned| std::array::from_fn(|at| at.checked_sub(1).and_then(|at| returned.back[at])));
         let all = PerKind::from_fn(|kind| older_s[kind].map_or(0.0, |age_s| mean(&rates[kind], age_s, every_s)));
-        // Who waits uses nothing meanwhile.
+        // A workload that waits for refaults uses its memory less often.
         let slower = 1.0 + self.lost_s(all);
         let wanted = PerKind::from_fn(|kind| Wanted {
             bytes: older_s[kind].map_or(0.0, |age_s| mean(&minute.idle[kind], age_s, every_s) + swapped[kind]),
@@ -208,7 +208,7 @@ impl Replay {
         for kind in Kind::ALL {
             past.bursts[kind].observe(older_s[kind].map_or(0.0, |age_s| minute.burst(kind, age_s)), minute.lasts_s);
         }
-        // In the turn in which most comes.
+        // The rate in the turn with the most refaults.
         let at_once = PerKind::from_fn(|kind| {
             let due = past.bursts[kind].due + wanted[kind].rate * minute.lasts_s;
             let size = past.bursts[kind].size();
@@ -239,8 +239,23 @@ impl Replay {
                 back[kind] += step / minute.lasts_s;
             }
         }
+        if minute.now_s - from_s > self.warm_up_s() + 0.05 {
+            self.choose_age(past, minute, back);
+        }
+        Effect { older_s, gone, back, held: past.held.by }
+    }
+
+    /// Time that a workload is observed before an age is chosen.
+    fn warm_up_s(&self) -> f64 {
+        match &self.rule {
+            ReplayRule::Age(_) => 0.0,
+            ReplayRule::ChoosesAge(rule) => rule.terms().warm_up_s,
+        }
+    }
+
+    /// Chooses the age of the next minute where the rule does so, from what was refaulted in this one.
+    fn choose_age(&self, past: &mut ReplayState, minute: &Minute, back: PerKind<f64>) {
         if let ReplayRule::ChoosesAge(rule) = &self.rule
-            && minute.now_s - from_s > rule.terms().warm_up_s + 0.05
             && minute.returned.iter().any(|(_, returned)| returned.back.iter().any(Option::is_some))
         {
             let returned = minute
@@ -249,12 +264,11 @@ impl Replay {
                 .map(|(returned, back)| Returned { refaulted: returned.refaulted.max(back), ..returned });
             past.chosen.add(rule.as_ref(), &returned, minute.now_s, &self.costs);
         }
-        Effect { older_s, gone, back, held: past.held.by }
     }
 
     /// Bytes that may be gone at most after a step that ended now; `None` = no more than are.
     fn most(&self, past: &mut ReplayState, minute: &Minute, (now_s, step_s): (f64, f64)) -> Option<f64> {
-        // Nobody recorded the pressure of what is refaulted.
+        // The pressure of these refaults was not recorded.
         let rates = past.back.map(|pages| pages * PAGE_BYTES / step_s);
         let target = WorkloadState {
             resident: minute.resident,
@@ -280,7 +294,7 @@ struct Wanted {
 }
 
 impl Gone {
-    /// So many seconds pass: what of it is used comes back, and what is to go goes. Bytes that were refaulted.
+    /// Advances by so many seconds: refaults what was used and evicts what is due. Returns bytes refaulted.
     fn step(
         &mut self,
         (idle, swapped, rates): (&[Option<f64>; EDGES], f64, &[Option<f64>; EDGES]),

@@ -1,6 +1,6 @@
 //! What a policy remembers, as it stands in a file: one that was killed is followed by one that knows as much.
 //!
-//! Times are seconds since the boot, so they mean the same to whoever comes next. What was done since the policy saved is not
+//! Times are seconds since the boot, so they mean the same to the next process. What was done since the policy saved is not
 //! known, so what may be done every so often is waited for again, and what may be spent counts as spent: however often a
 //! policy is killed, it takes no more than one that lives.
 
@@ -24,7 +24,7 @@ pub struct Saved {
 
 /// Something that is remembered.
 pub trait Resume: Default + Clone + Serialize + DeserializeOwned {
-    /// Goes on at this time. False if no policy can ever have remembered this.
+    /// Continues at this time. False if the state is invalid.
     fn resume(&mut self, now_s: f64) -> bool;
 }
 

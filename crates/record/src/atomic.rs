@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Who may read a file, and what it survives.
+/// A file's permissions and durability.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Care {
-    /// Nobody else may read it.
+    /// Only its owner may read it.
     pub is_private: bool,
     /// It survives a crash of the machine.
     pub sync: bool,
@@ -21,7 +21,7 @@ pub fn hidden(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.tmp"))
 }
 
-/// A new file under that name. What a killed process left there is removed first: it may be somebody else's link.
+/// A new file under that name. What a killed process left there is removed first: it may be a link of another user.
 fn create(hidden: &Path, care: Care) -> io::Result<File> {
     match fs::remove_file(hidden) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

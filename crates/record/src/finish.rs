@@ -44,7 +44,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
             return Err(StoreError::NotWritable { path: dir.join(LOCK), source });
         }
     };
-    // Read again under the lock: whoever held it may have changed the record, or be done with it.
+    // Read again under the lock: its holder may have changed or finished the record.
     let record = Record::open_locked(dir)?;
     if is_finished(dir) {
         unlock(dir)?;
@@ -77,7 +77,7 @@ fn is_finished(dir: &Path) -> bool {
     !dir.join(PARTS).exists() && !dir.join(PARTS_DONE).exists() && dir.join(SUMMARY).exists()
 }
 
-/// Removes the lock file, which someone who finished before us may have done.
+/// Removes the lock file; another process may have done so already.
 fn unlock(dir: &Path) -> Result<()> {
     let lock = dir.join(LOCK);
     match fs::remove_file(&lock) {

@@ -53,7 +53,7 @@ pub use write::Writer;
 const PARTS: &str = "parts";
 /// Rows that are in the main files and can go.
 const PARTS_DONE: &str = "parts.done";
-/// Held by the recorder while it lives, and by whoever finishes the record.
+/// Held by the recorder while it lives, and by the process that finishes the record.
 const LOCK: &str = "recording.lock";
 /// The instruments, the machine, and how recording ended.
 const META: &str = "meta.json";

@@ -1,4 +1,4 @@
-//! Who works on a record: an advisory lock that the kernel releases when its holder dies, however it dies.
+//! The lock of a record: an advisory lock that the kernel releases when its holder dies.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -25,7 +25,7 @@ pub(super) enum Try {
     Held(Lock),
     /// A recorder has it.
     Recording,
-    /// There is no lock file and none could be made: nobody works on the record from this machine.
+    /// There is no lock file and none could be made: no process of this machine works on the record.
     Unlockable,
 }
 
@@ -39,7 +39,7 @@ impl Lock {
         Ok(Self { file })
     }
 
-    /// Takes the lock to finish a record. Somebody else's finishing is waited for: it takes seconds.
+    /// Takes the lock to finish a record. Waits for another process that finishes it: that takes seconds.
     pub(super) fn finish(dir: &Path) -> Result<Try> {
         let path = dir.join(LOCK);
         let Ok(mut file) = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) else {
@@ -60,7 +60,7 @@ impl Lock {
         Ok(Try::Held(lock))
     }
 
-    /// Takes a shared lock to read: while it is held nobody finishes the record under the reader's feet.
+    /// Takes a shared lock to read: while it is held no process finishes the record.
     pub(super) fn read(dir: &Path) -> Result<Try> {
         let path = dir.join(LOCK);
         let Ok(mut file) = File::open(&path) else { return Ok(Try::Unlockable) };

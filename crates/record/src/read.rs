@@ -50,7 +50,7 @@ impl Record {
         Ok(Self::new(dir, meta, live, lock))
     }
 
-    /// Opens it for whoever holds the lock already.
+    /// Opens it for a caller that holds the lock already.
     pub(super) fn open_locked(dir: &Path) -> Result<Self> {
         let meta = read_meta(dir)?;
         Ok(Self::new(dir, meta, false, None))
@@ -268,7 +268,7 @@ impl<T: Table> Iterator for Batches<'_, T> {
     }
 }
 
-/// Parts are read at once: they are small, and their file may go meanwhile. Main files are read in place.
+/// Parts are read at once: they are small, and their file may be removed meanwhile. Main files are read in place.
 fn open<T: Table>(path: &Path) -> std::io::Result<std::result::Result<Reader<T>, String>> {
     if path.parent().is_some_and(|parent| parent.ends_with(PARTS)) {
         Ok(Reader::open(Bytes::from(fs::read(path)?)))

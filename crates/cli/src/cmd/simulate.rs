@@ -110,7 +110,7 @@ fn recorded(args: &SimulateArgs, dir: &Path) -> anyhow::Result<(String, Setup)> 
         ages = record.ages_of_map();
     }
     let name = meta.command.join(" ");
-    let Some(mut load) = replay::load(1, &name, &ages, &lives, tick_s) else {
+    let Some(mut load) = replay::load(&name, &ages, &lives, tick_s) else {
         let why = "the record does not hold when its memory was used";
         let fix = "record with --monitor damon, mglru or smaps";
         return Err(Failure::new(code::IMPOSSIBLE, format!("simulate: {}: {why}; {fix}", dir.display())).into());

@@ -1,4 +1,4 @@
-//! Telemetry as it is read: columns of a batch, whoever wrote them, as minutes.
+//! Reads telemetry: the columns of a batch, of any writer, as minutes.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -143,7 +143,7 @@ impl<F: FnMut(&str) -> Option<ColumnValues>> Columns<F> {
 }
 
 impl Batch {
-    /// Columns that are read: those that replays need, labels only where somebody asks for them.
+    /// Columns that are read: those that replays need, labels only where they are asked for.
     pub fn needs(name: &str, labels: bool) -> bool {
         (labels || name != "labels") && !matches!(name, "policy" | "stalled" | "stored_bytes")
     }

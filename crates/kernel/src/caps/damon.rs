@@ -1,4 +1,4 @@
-//! DAMON: whether it is there, which operations it offers, and who holds it.
+//! DAMON: whether it is there, which operations it offers, and which program holds it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const SYSFS: &str = "a kernel with CONFIG_DAMON_SYSFS=y";
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Who holds DAMON, and how to get it from them.
+/// What holds DAMON, and how to free it.
 fn holder(kernel: &Kernel) -> Option<(String, String)> {
     if let Some(pid) = damon::running(kernel).first() {
         return Some(match undo::damon_holder(&kernel.path(undo::folder())) {
@@ -36,8 +36,8 @@ fn holder(kernel: &Kernel) -> Option<(String, String)> {
 
 pub(super) fn sysfs(kernel: &Kernel) -> Finding {
     damon::probe(kernel).or_absent(SYSFS)?;
-    if let Some((who, enable)) = holder(kernel) {
-        return Err(Absent::blocked(who, enable));
+    if let Some((held, enable)) = holder(kernel) {
+        return Err(Absent::blocked(held, enable));
     }
     let statistics = damon::exclusive_module(kernel).is_some();
     let state = if statistics { "damon_stat is on, and pauses while lowtide uses DAMON" } else { "no kdamond is on" };
@@ -66,7 +66,7 @@ fn operations(kernel: &Kernel, name: &str, config: &str) -> Finding {
     let said = format!("{path}: {}", offered.join(" "));
     match holder(kernel) {
         _ if !offered.contains(&name) => Err(Absent::no(said, config)),
-        Some((who, enable)) => Err(Absent::blocked(format!("{said}; {who}"), enable)),
+        Some((held, enable)) => Err(Absent::blocked(format!("{said}; {held}"), enable)),
         None => Ok(said),
     }
 }

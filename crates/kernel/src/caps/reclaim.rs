@@ -1,4 +1,4 @@
-//! How memory is reclaimed, where it goes, and the signal that it hurts.
+//! Reclaim interfaces, swap, and memory pressure.
 
 use std::os::fd::AsFd;
 

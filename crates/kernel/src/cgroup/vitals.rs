@@ -21,7 +21,7 @@ pub struct Vitals {
     pub zswapped: u64,
     /// Bytes that zswap takes for them.
     pub zswap: u64,
-    /// Pages evicted so far, whoever caused it.
+    /// Pages evicted so far, for any reason.
     pub stolen: u64,
     /// Of them, pages evicted on request (`memory.reclaim` and the like); reported since Linux 6.15.
     pub stolen_on_demand: Option<u64>,

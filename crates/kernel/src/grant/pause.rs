@@ -41,7 +41,7 @@ pub(super) fn pause(
     }
     match freeze(kernel, journal, (cgroup, process), &pids) {
         Ok(Some((frozen, moved))) => Ok(Pause { _held: vec![frozen], _moved: moved, until_s, stopped: None }),
-        Ok(None) => Err(refuse(cgroup, "somebody else has frozen it")),
+        Ok(None) => Err(refuse(cgroup, "another program has frozen it")),
         Err(error) if !cgroup.is_alive(kernel) => Err(error),
         Err(error) => {
             let held = stop(kernel, journal, cgroup, &pids)?;
@@ -69,7 +69,7 @@ fn must_run(kernel: &Kernel, pid: u32) -> Result<Option<&'static str>> {
     Ok([1, 2, 6].contains(&policy).then_some("it has a real-time process"))
 }
 
-/// Freezes them: what ends that, and what moves them back if they were moved. `None` if somebody else has frozen them.
+/// Freezes them: what ends that, and what moves them back if they were moved. `None` if another program has frozen them.
 fn freeze(
     kernel: &Kernel,
     journal: &Journal,
@@ -126,7 +126,7 @@ fn gather(
 ) -> Result<(PathBuf, Lease)> {
     let lease = journal.lease(&Made { path: path.clone(), parent })?;
     kernel.make_dir(&path)?;
-    // Twice: what was started meanwhile is there, too.
+    // Twice: processes may have started in between.
     for _ in 0..2 {
         for pid in pids()? {
             kernel.write(path.join("cgroup.procs"), &pid.to_string()).unless_gone()?;
@@ -135,7 +135,7 @@ fn gather(
     Ok((path, lease))
 }
 
-/// A process that was stopped: it goes on.
+/// A process that was stopped; continued when this is dropped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stopped {
     /// Which.
@@ -154,7 +154,7 @@ impl KernelChange for Stopped {
     }
 }
 
-/// Stops them. One that somebody else has stopped is left as it is.
+/// Stops them. One that is stopped already is left as it is.
 fn stop(
     kernel: &Kernel,
     journal: &Journal,
@@ -162,7 +162,7 @@ fn stop(
     pids: &dyn Fn() -> Result<Vec<u32>>,
 ) -> Result<Vec<Lease>> {
     let mut leases = Vec::new();
-    // Twice: what was started meanwhile is there, too.
+    // Twice: processes may have started in between.
     for _ in 0..2 {
         for pid in pids()? {
             let Ok(stat) = proc::stat(kernel, pid) else { continue };
@@ -175,7 +175,7 @@ fn stop(
             }
         }
     }
-    if leases.is_empty() { Err(refuse(cgroup, "there is nobody who could wait")) } else { Ok(leases) }
+    if leases.is_empty() { Err(refuse(cgroup, "it has no process that could be stopped")) } else { Ok(leases) }
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
         };
         let leases = stop(&kernel, &journal, &cgroup, &|| Ok(vec![child.0.id()])).unwrap();
         assert!(becomes(true));
-        // Who is stopped already is not stopped, and so not let go, by us.
+        // A process that is stopped already is neither stopped nor continued by us.
         assert!(stop(&kernel, &journal, &cgroup, &|| Ok(vec![child.0.id()])).is_err());
         drop(leases);
         assert!(becomes(false));

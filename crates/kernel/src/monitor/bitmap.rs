@@ -71,7 +71,7 @@ impl BitmapSampler {
         Ok(Self { kernel: kernel.clone(), bitmap: IdleBitmap::open(kernel)?, parts: [None, None] })
     }
 
-    /// Samples until nobody can request anything any more.
+    /// Samples until all senders of requests are gone.
     pub(super) fn run(&mut self, requests: &Receiver<Request>, messages: &Sender<Message>) {
         // The receiver lives as long as the sender of requests.
         let send = |message| drop(messages.send(message));

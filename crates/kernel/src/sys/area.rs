@@ -23,7 +23,7 @@ impl Area {
         // A kernel without huge pages says EINVAL, which is what is wanted.
         let _ = area.advise(libc::MADV_NOHUGEPAGE);
         for page in 0..pages {
-            // SAFETY: the page lies inside the mapping, which is writable and known to nobody else yet.
+            // SAFETY: the page lies inside the mapping, which is writable and not shared with other code yet.
             fill(page, unsafe { std::slice::from_raw_parts_mut(area.page(page), Self::PAGE) });
         }
         Ok(area)

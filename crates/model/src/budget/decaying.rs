@@ -14,7 +14,7 @@ const STEP: f64 = 1.05;
 /// Share of the (decayed) time in which a recommendation is enough: an hour a day is more than the rest of it.
 const ENOUGH: f64 = 0.98;
 
-/// After a kill nobody knows how much was lacking: so much more is taken to have been needed, as by that recommender.
+/// How much was lacking at a kill is not known: this factor is assumed, as in that recommender.
 const AFTER_KILL: f64 = 1.2;
 
 /// A workload that is held at its limit and loses time needs more than it may have: so much more is tried.

@@ -27,7 +27,7 @@ pub struct Rank<'a> {
 pub struct Node {
     /// Identifies the run; empty for a program that ran alone.
     pub run: String,
-    /// Its name; empty likewise.
+    /// Its name; empty for a program that ran alone.
     pub node: String,
     /// Its kind.
     pub class: String,

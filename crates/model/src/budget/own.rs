@@ -40,7 +40,7 @@ const SCAN_S: f64 = 0.5e-6;
 /// more than the run ever had.
 pub(super) fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     let live = known.live();
-    // What killed it is no limit to give it, and how much more it needs nobody knows.
+    // The limit at which it was killed is too low, and how much more it needs is not known.
     if was_killed(known) {
         return None;
     }
@@ -53,7 +53,7 @@ pub(super) fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
         Some(limits) => Some(of_pages(known, slowdown, &limits, kernel)),
         None => of_histograms(known, slowdown, kernel),
     };
-    // Where nobody measured what is used, it gets what it had.
+    // Where use was not measured, it gets what it had.
     let had = || Budget { predicted_slowdown: Some(0.0), basis: Evidence::Peak, ..of_highest(known, peak) };
     let own = measured.unwrap_or_else(had);
     let floor = floor(known) + charged_ahead;
@@ -97,7 +97,7 @@ impl OwnBudgets {
     }
 }
 
-/// A limit with swap is worth stating from this share below the one without: for less, nobody should have a program that may behave
+/// A limit with swap is worth stating from this share below the one without: a smaller saving is not worth a program that may behave
 /// otherwise when memory is short. Node.js collected garbage all the time once 25 of its 484 MiB had been paged out, which it did
 /// not do before, and took five times as long.
 const WORTHWHILE: f64 = 0.1;
@@ -137,8 +137,8 @@ pub fn peak(known: &Known<'_>) -> f64 {
     held.max(largest) + tables
 }
 
-/// What has to stay in memory: with less, somebody is killed. Without swap that is all that has no file to go to. Of a target
-/// whose start was not recorded it is what it held: how much a start takes nobody knows.
+/// What has to stay in memory: with less, the kernel kills. Without swap that is all that has no file to go to. Of a target
+/// whose start was not recorded it is what it held: how much a start takes is not known.
 fn floor(known: &Known<'_>) -> f64 {
     let live = known.live();
     // What was swapped out when it was recorded has to be somewhere, too.
@@ -183,7 +183,7 @@ fn seconds(known: &Known<'_>) -> f64 {
 struct Once {
     /// To scan all that is held.
     scan: f64,
-    /// For each byte: as much as for one that goes and comes back.
+    /// For each byte: the cost of one page out and one refault.
     byte: f64,
     held: f64,
 }

@@ -33,7 +33,7 @@ struct Slice {
     seconds: f64,
     /// Bytes that it held at most.
     held: f64,
-    /// Bytes of them that cannot go: with less, somebody is killed.
+    /// Bytes of them that cannot be evicted: with less, the kernel kills.
     pinned: f64,
     /// By ascending age, and so by what is kept.
     levels: Vec<Level>,
@@ -55,7 +55,7 @@ impl Limits {
         let exposures: Vec<(f64, PerKind<Vec<Exposure>>)> = asked.map(|age_s| (age_s, run.exposures(age_s))).collect();
         let slice = |(at, of): (usize, &lives::Slice)| {
             let level = |(age_s, exposures): &(f64, PerKind<Vec<Exposure>>)| {
-                // Of what nothing is known, all is kept and nothing comes back.
+                // Memory of unknown use is all kept, and nothing of it is refaulted.
                 let share = |kind: Kind, get: fn(&Exposure) -> f64| {
                     let exposure = &exposures[kind][at];
                     let stays = kind == Kind::Anon && !swap;
@@ -152,7 +152,7 @@ impl Slice {
         let after = self.levels.partition_point(|level| level.kept <= bytes);
         let Some(before) = after.checked_sub(1).map(|before| &self.levels[before]) else {
             let Some(first) = self.levels.first() else { return 0.0 };
-            // Of what is used over and over nobody knows how often and in which order: from first to last, each would be gone
+            // Of what is used over and over, neither frequency nor order is known: from first to last, each would be gone
             // when it is its turn. So all of it comes back once within the shortest age, at least, if there is less room.
             let over_and_over = if bytes < first.busy { first.busy / first.age_s } else { 0.0 };
             return price(first.back).max(over_and_over * costs.swap_s.max(costs.disk_s) / PAGE_BYTES);

@@ -83,7 +83,7 @@ fn cycle(tick: &[AgeRow], totals: &[(f64, PerKind<f64>)], spans: &[(f64, f64)]) 
     }
     let now = at(totals, t_s)?;
     let reading = |age_s: f64| {
-        // What it grew by is new. What was there before the first tick nobody knows.
+        // What it grew by is new. What was there before the first tick is not known.
         let before = if nested { Some(now) } else { at(totals, t_s - age_s) }?;
         let within = |kind| bins(kind).filter(|bin| bin.max_s.is_some_and(|max_s| max_s <= age_s));
         let used: PerKind<f64> = PerKind::from_fn(|kind| within(kind).map(|bin| bin.size.bytes).sum());

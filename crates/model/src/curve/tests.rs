@@ -58,7 +58,7 @@ fn chances(pages: u64, seed: u64) -> Vec<f64> {
     (0..pages).map(|_| [0.9, 0.3, 0.1, 0.04, 0.01, 0.0][random.index(6)]).collect()
 }
 
-/// What happened, to hold the curve against: who is used in which tick.
+/// The reference for the curve: which page is used in which tick.
 fn trace(pages: u64, ticks: u32, seed: u64) -> Vec<Vec<bool>> {
     let chances = chances(pages, seed);
     let mut random = Random::new(seed ^ 1);
@@ -70,7 +70,7 @@ fn trace(pages: u64, ticks: u32, seed: u64) -> Vec<Vec<bool>> {
 /// Misses of an LRU list of so many pages, first uses left out, and the bytes that would be idle for `age` ticks, both
 /// counted exactly.
 fn lru_misses(trace: &[Vec<bool>], capacity: usize) -> usize {
-    // Ascending by last use: the first is the next to go. Stack distance >= capacity is a miss.
+    // Ascending by last use: the first is the next to be evicted. Stack distance >= capacity is a miss.
     let mut stack: Vec<usize> = (0..trace[0].len()).collect();
     let mut random = Random::new(7);
     let mut misses = 0;

@@ -1,4 +1,4 @@
-//! Whether workloads thrash: not one of them alone, which nobody can help, but several that take from each other.
+//! Whether workloads thrash: not one of them alone, which cannot be helped, but several that take from each other.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ impl Detector {
             return None;
         }
         self.rates.retain(|id, _| frame.targets.iter().any(|target| target.id == *id));
-        // Pages come back in bursts: one that waits for what it asked for before asks for nothing meanwhile.
+        // Refaults come in bursts: a workload that waits for earlier ones causes no new ones.
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
         let smoothed = |target: &WorkloadState| {
             let rates = self.rates.entry(target.id).or_default();
@@ -139,7 +139,7 @@ impl Detector {
             .then(|| format!("{faulting} workloads fault while {:.0} % of the CPUs are busy", 100.0 * busy))
     }
 
-    /// Why it is over; `None` while it is not. As published only: else whoever gives turns knows it.
+    /// Why it is over; `None` while it is not. As published only: otherwise the round decides it.
     pub fn ends(&mut self, holder: TargetId, progress: &[Progress], frame: &Observation) -> Option<String> {
         if self.settings.detect == Detect::Auto {
             return None;
@@ -161,7 +161,7 @@ impl Detector {
 /// A stall is taken for one that refaults explain up to so many times their price.
 const LONGER: f64 = 10.0;
 
-/// Memory that those who thrash have among them: they fill it, as that is why they thrash. A little is always on its way.
+/// Memory that the thrashing workloads share: they fill it, but for a little that is in transit.
 pub fn room(of: &[&Progress]) -> f64 {
     0.95 * of.iter().map(|of| of.resident).sum::<f64>()
 }

@@ -1,7 +1,7 @@
-//! Turns: who has its working set in memory now, and for how long.
+//! Turns: which workload has its working set in memory now, and for how long.
 //!
 //! One is the favourite: it is closest to having all that it needs. It has most of each cycle, the others share the rest, so
-//! that all make progress. With whoever's turn it is run those that fit beside it.
+//! that all make progress. Workloads that fit beside the one whose turn it is run with it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,7 +23,7 @@ const CALM_S: f64 = 5.0;
 /// After so many cycles, it is another's turn to be the favourite: some never end.
 const FAVOURED: u32 = 10;
 
-/// Nobody has lost time for so long, seconds: it is over.
+/// Thrashing is over once no workload has lost time for so long, seconds.
 const OVER_S: f64 = 10.0;
 
 /// A workload that takes part.
@@ -67,14 +67,14 @@ pub struct Round {
     favourite: TargetId,
     /// Cycles for which it has been.
     cycles: u32,
-    /// Who has a turn after this one, in this cycle.
+    /// Workloads that have a turn after this one, in this cycle.
     queue: VecDeque<TargetId>,
     holder: TargetId,
-    /// Who runs beside it.
+    /// Workloads that run beside it.
     beside: BTreeSet<TargetId>,
     turn_s: f64,
     turn_ends_s: f64,
-    /// Since when nobody has lost time.
+    /// Since when no workload has lost time.
     calm_s: Option<f64>,
 }
 
@@ -109,7 +109,7 @@ impl Round {
         Some(round)
     }
 
-    /// Who has all that it needs now.
+    /// The workload that has all that it needs now.
     pub fn holder(&self) -> TargetId {
         self.holder
     }
@@ -135,7 +135,7 @@ impl Round {
         !self.protects && self.members.values().any(|of| of.need > self.room)
     }
 
-    /// Who lacks least of what it needs, of those that fit: first by priority, at last by who waits for longest.
+    /// The workload that lacks least of what it needs, of those that fit: by priority first, by waiting time last.
     fn closest(&self, but: Option<TargetId>) -> Option<TargetId> {
         let fit = self.members.iter().filter(|(id, of)| of.need <= self.room && Some(**id) != but);
         let order = |a: &Member, b: &Member| {
@@ -192,7 +192,7 @@ impl Round {
         } else if self.too_large() || self.closest(None).is_none() {
             Some("one of them fits never".to_owned())
         } else if self.protects && self.calm_s.is_some_and(|since_s| now_s - since_s >= OVER_S) {
-            Some("nobody loses time any more".to_owned())
+            Some("no workload loses time any more".to_owned())
         } else {
             None
         }
@@ -237,7 +237,7 @@ impl Round {
         let lasts_s = if self.holder == self.favourite {
             self.cycles += 1;
             self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
-            // Nobody waits for longer than a cycle.
+            // No workload waits for longer than a cycle.
             let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
             (self.share * self.cycle_s).min(self.cycle_s - waited_s).max(SHORTEST_S)
         } else {
@@ -261,7 +261,7 @@ impl Round {
         order.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Who fits beside it, those first that have waited for longest.
+    /// Workloads that fit beside it, those first that have waited for longest.
     fn fill(&mut self) {
         self.beside.clear();
         let need = |id: &TargetId| self.members.get(id).map_or(0.0, |of| of.need);

@@ -54,7 +54,7 @@ fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
         })
         .collect();
     assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(ONE), Some(ONE), Some(TWO), Some(ONE)));
-    // One ends: nobody waits any more.
+    // One ends: none waits any more.
     let actions = guard.decide(&frame(72.0, &calm[..1]));
     assert!(matches!(actions.as_slice(), [WorkloadAction::Release { target: ONE, .. }]), "{actions:?}");
     assert_eq!(guard.holder(), None);

@@ -19,10 +19,10 @@ use crate::replay::{ReplayRule, Replayed};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgeSettings {
-    /// Anonymous memory idle for so long goes; `None` = none.
+    /// Anonymous memory idle for so long is evicted; `None` = none.
     #[serde(default)]
     pub anon: Option<Span>,
-    /// File memory idle for so long goes; `None` = none.
+    /// File memory idle for so long is evicted; `None` = none.
     #[serde(default)]
     pub file: Option<Span>,
     /// Time between two rounds.

@@ -25,7 +25,7 @@ pub struct AutoSettings {
     pub promotion: Option<Share>,
     /// How far back the ages reach from which the one in use is taken.
     pub history: Span,
-    /// Time that a workload is watched before anything of it goes.
+    /// Time that a workload is observed before anything of it is evicted.
     pub warm_up: Span,
     /// What holds it back.
     pub brakes: Brakes,

@@ -116,7 +116,7 @@ impl Resume for Held {
 }
 
 impl Held {
-    /// Takes in the result of the target, and says what may go of it.
+    /// Takes in the reading of the target and returns what may be evicted of it.
     pub(crate) fn most(&mut self, brakes: &Brakes, target: &WorkloadState, frame: &Observation) -> Most {
         let now_s = frame.now_s;
         let elapsed_s = self.last_s.map_or(0.0, |last_s| now_s - last_s);
@@ -139,7 +139,7 @@ impl Held {
         if !judged && says != Says::Worse {
             // Too early to say.
         } else if slow || says == Says::Worse {
-            // What happens while it is left alone was not caused meanwhile.
+            // What happens while it is left alone was not caused by reclaim.
             if now_s >= self.until_s {
                 self.for_s = (2.0 * self.for_s).clamp(FIRST_S, LONGEST_S);
                 self.until_s = now_s + self.for_s;
@@ -165,7 +165,7 @@ impl Held {
         Most { anon, file: both, both }
     }
 
-    /// Memory that goes later may be of another kind: a little is tried now and then.
+    /// Memory that is evicted later may be of another kind: a little is tried now and then.
     fn trial(&mut self, now_s: f64) -> f64 {
         let tried_s = *self.tried_s.get_or_insert(now_s);
         if (tried_s..tried_s + LONGEST_S).contains(&now_s) {
@@ -187,7 +187,7 @@ pub(super) struct Common {
     /// CPU seconds beyond the share.
     cpu_debt_s: f64,
     /// Bytes that may be written now; fills up over the day. It begins empty, and is so after a kill, too: what was written
-    /// since the last turn that is known of nobody knows.
+    /// since the last known turn is not known.
     #[serde(skip)]
     writes: Option<f64>,
     #[serde(skip)]

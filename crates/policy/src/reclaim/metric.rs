@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// What goes has come back by then, if it was needed, and values are the workload's own again.
+/// Evicted memory that was needed is back by then, and values are the workload's own again.
 const CALM_S: f64 = 60.0;
 /// Values of calm times that are kept: the median of so many is not moved by a few odd ones.
 const KEPT: usize = 15;

@@ -18,7 +18,7 @@ use crate::saved::Resume;
 pub struct PressureSettings {
     /// Share of the time that some task may stall, on memory or on I/O.
     pub threshold: Share,
-    /// Share of what is in memory that goes in one step, where nothing stalls at all.
+    /// Share of resident memory that is evicted in one step without any pressure.
     pub step: Share,
     /// Time between two steps.
     pub every: Span,

@@ -24,7 +24,7 @@ pub struct PromotionSettings {
     pub percentile: Share,
     /// How far back these minutes reach.
     pub history: Span,
-    /// Time that a workload is watched before anything of it goes.
+    /// Time that a workload is observed before anything of it is evicted.
     pub warm_up: Span,
     /// What holds it back.
     pub brakes: Brakes,

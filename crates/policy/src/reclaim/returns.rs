@@ -72,7 +72,7 @@ pub struct Returns {
     steps: PerKind<[Option<(f64, Step)>; WINDOWS]>,
 }
 
-/// The slice under way is begun again, and so are the sizes: how the target grew meanwhile nobody saw.
+/// Starts the slice and the sizes again: growth in between was not observed.
 impl Resume for Returns {
     fn resume(&mut self, now_s: f64) -> bool {
         let past = |at_s: f64| is_past(at_s, now_s);

@@ -220,7 +220,7 @@ fn auto_finds_a_young_age_where_nothing_comes_back_and_an_older_one_where_it_doe
 #[test]
 fn new_files_are_no_returns_while_old_ones_go_on_request() {
     const NEW: f64 = 10.0 * MIB;
-    // A file is read once from end to end, and what was read ten seconds ago goes.
+    // A file is read once from end to end, and what was read ten seconds ago is evicted.
     let back = |reported: f64| {
         let mut returns = returns::Returns::default();
         let reading = |now_s: u32| {

@@ -1,4 +1,4 @@
-//! The idle age beyond which memory goes, found for each target and side from what would be refaulted.
+//! The idle age beyond which memory is evicted, chosen for each target and kind from what would be refaulted.
 //!
 //! Time is cut into slices. Each shows how much would have been refaulted for every age ([`super::returns`]), and so the
 //! youngest age that would have cost no more than is allowed. What was refaulted corrects it. The age in use is a
@@ -31,7 +31,7 @@ pub struct Terms {
     pub warm_up_s: f64,
 }
 
-/// An age, by the place of its window; [`NEVER`] = nothing goes.
+/// An age, by the index of its window; [`NEVER`] = nothing is evicted.
 type Place = u8;
 
 const NEVER: Place = 8;

@@ -10,7 +10,7 @@ fn policy(toml: &str) -> Result<Replay, String> {
     Replay::new(&policies["x"], RefaultCosts::default()).map_err(|error| error.to_string())
 }
 
-/// A workload of 100 MiB of which less is idle the longer one asks, and little comes back.
+/// A workload of 100 MiB of which less is idle for longer ages, and little is refaulted.
 fn minute(number: u32) -> Minute {
     let idle = AGE_EDGES_S.map(|edge| Some((100.0 - f64::from(edge).min(60.0)) * MIB));
     let back = std::array::from_fn(|at| Some(MIB / f64::from(AGE_EDGES_S[at + 1])));
@@ -63,7 +63,7 @@ fn brakes_hold_as_on_a_machine() {
     assert_eq!(pressed.held, Some(Brake::Pressure));
     // Of what was gone, what has not been used in that minute.
     close(pressed.gone.anon / MIB, 40.0);
-    // Of one that comes under pressure before anything is gone, nothing goes.
+    // Nothing is evicted of a workload under pressure from the start.
     let first = age.minute(&mut ReplayState::default(), &Minute { pressure: Some(0.5), ..minute(0) });
     assert_eq!(first.gone, PerKind::default());
 }
@@ -82,10 +82,10 @@ fn what_comes_back_comes_as_much_at_once_as_was_recorded() {
     let (even, bursts) = (come(&run(0.0, "100%")), come(&run(30.0, "100%")));
     assert!(even.iter().all(|mib| (mib - 6.0).abs() < 0.01), "{even:?}");
     let at: Vec<usize> = (0..20).filter(|at| bursts[*at] > 0.0).collect();
-    // A little less than 6 MiB a minute, as who waits uses nothing meanwhile.
+    // A little less than 6 MiB a minute, as a workload that waits uses its memory less often.
     assert_eq!(at, [5, 10, 15], "{bursts:?}");
     assert!(at.iter().all(|at| (bursts[*at] - 30.0).abs() < 6.0), "{bursts:?}");
-    // The brake holds for a burst, and what is used meanwhile does not go again.
+    // The brake holds for a burst, and what is used during it is not evicted again.
     let least = |effects: &[Effect]| effects.iter().map(|effect| effect.gone.anon / MIB).fold(f64::INFINITY, f64::min);
     let (even, bursts) = (least(&run(0.0, "0.5%")), least(&run(30.0, "0.5%")));
     assert!(even > 89.9 && bursts < 89.0, "{even} {bursts}");

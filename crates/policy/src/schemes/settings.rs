@@ -25,7 +25,7 @@ pub struct Schemes {
     pub swap_free: Option<Size>,
 }
 
-/// Schemes for whoever carries them out on one workload at a time.
+/// Schemes, carried out on one workload at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Regions {
     /// The schemes.

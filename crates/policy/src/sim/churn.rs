@@ -15,7 +15,7 @@ use crate::saved::Saved;
 const HOUR_S: f64 = 3600.0;
 const MIB: f64 = 1_048_576.0;
 
-/// How it goes.
+/// Progress.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Churn {
     /// Workloads that are there all the time.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::machine::{Done, Observation, Order, Reclaimed, RegionObservation, WorkloadAction};
 
-/// How often what goes wrong. Nothing does, unless asked for.
+/// Rates of injected faults; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InjectedFaults {
@@ -22,7 +22,7 @@ pub struct InjectedFaults {
     pub late: Option<Share>,
     /// Actions that are said to be done and are not.
     pub lie: Option<Share>,
-    /// Seconds, on average, after which some workload vanishes; its process id goes to a new one that is nobody's.
+    /// Seconds, on average, after which some workload vanishes; its process id is reused by an unrelated process.
     pub vanish: Option<Span>,
     /// Seconds between two jumps of the clock that observations carry, on average, and how far it jumps, to and fro.
     pub clock: Option<Span>,

@@ -190,7 +190,7 @@ impl Load {
         Some(foreground.since_s(now_s - self.start_s) - foreground.lasts_s)
     }
 
-    /// Whether it was killed and is to be in the foreground: somebody starts it again.
+    /// Whether it was killed and is to be in the foreground: it is started again.
     pub(super) fn is_wanted(&self, now_s: f64) -> bool {
         self.gone && self.foreground.is_some_and(|foreground| foreground.holds(now_s - self.start_s))
     }

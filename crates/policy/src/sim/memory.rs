@@ -1,4 +1,4 @@
-//! Memory: what comes into it, what is taken from it, and where that goes.
+//! Simulated memory: allocation, eviction, and swap.
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::{Kind, PerKind};
@@ -17,7 +17,7 @@ const READ_AHEAD: f64 = 8.0;
 /// CPU seconds to page out a page to zram where nothing else is said: of the order of compressing 4 KiB.
 pub const EVICT_S: f64 = 5e-6;
 
-/// Where anonymous memory goes.
+/// Swap space.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Swap {
     /// Pages that it holds at most.
@@ -39,7 +39,7 @@ pub struct SimulatedMemory {
     pub resident: u64,
     /// Bytes in which zram keeps what was paged out.
     pub stored: f64,
-    /// Anonymous memory goes here.
+    /// Swap for anonymous memory.
     pub swap: Swap,
     /// Seconds until a page of a file is read.
     pub disk_s: f64,
@@ -47,7 +47,7 @@ pub struct SimulatedMemory {
     pub out_s: f64,
 }
 
-/// What evicting came to.
+/// Result of an eviction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Taken {
     /// Pages.

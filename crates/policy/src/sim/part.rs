@@ -39,7 +39,7 @@ pub struct Part {
     pub idle_after_s: f64,
     /// It is freed then.
     pub until_s: f64,
-    /// It comes again so long after it came, if it has gone by then; infinite = never.
+    /// It is allocated again so long after its allocation, if freed by then; infinite = never.
     pub again_s: f64,
     /// Its first group among those of the workload.
     pub(super) first: usize,

@@ -13,12 +13,12 @@ use super::load::{AccessPattern, Load, Part};
 /// Seconds between two uses of memory that was used in every tick of the recording.
 const AT_ONCE_S: f64 = 1.0;
 
-/// A workload that does what was recorded. Of watched pages, each stands for those that it was drawn from, and is used
-/// when it was used. From histograms alone, memory comes and goes with its size and is used as regularly as they allow. `None`
-/// where neither is there.
-pub fn load(id: u64, name: &str, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Load> {
+/// A workload, of id 1, that repeats a recording. Each sampled page represents those it was drawn from and is used at the
+/// recorded times. With histograms alone, memory follows the recorded size and is used as regularly as they allow. `None`
+/// without either.
+pub fn load(name: &str, ages: &[AgeRow], episodes: &[Episode], tick_s: f64) -> Option<Load> {
     let parts = if episodes.is_empty() { regular(ages)? } else { traces(episodes, tick_s) };
-    (!parts.is_empty()).then(|| Load::new(id, name, parts))
+    (!parts.is_empty()).then(|| Load::new(1, name, parts))
 }
 
 /// Each watched page as a group of its own.

@@ -56,7 +56,7 @@ pub struct MachineSpec {
     /// Time until a page of a file is read.
     #[serde(default = "disk")]
     pub disk: Span,
-    /// While less than this is free or a file's, whoever is in the background for longest is killed; started again when it
+    /// While less than this is free or a file's, the workload in the background for longest is killed; started again when it
     /// is its turn again.
     pub spare: Option<Size>,
     /// CPU time that evicting a page takes.

@@ -41,8 +41,8 @@ pub struct Setup {
     pub monitors: Monitors,
     /// What goes wrong.
     pub faults: InjectedFaults,
-    /// While less bytes than this are free or a file's, whoever is in the background for longest is killed, as Android does
-    /// by its `minfree` levels; 0 = nobody.
+    /// While less bytes than this are free or a file's, the workload in the background for longest is killed, as Android does
+    /// by its `minfree` levels; 0 = never.
     pub spare: f64,
 }
 
@@ -167,7 +167,7 @@ impl Simulated {
         let now_s = self.now_s;
         let runs = |load: &&Load| load.runs(now_s) && !load.is_background(now_s) && !load.is_paused(now_s);
         let wanted: f64 = self.loads.iter().filter(runs).map(|load| load.cpus).sum();
-        // Who waits for a disk leaves its CPU idle.
+        // A workload that waits for a disk leaves its CPU idle.
         let waits = |load: &&Load| runs(load) && load.debt_s >= step_s && !self.memory.swap.zram;
         let idle: f64 = self.loads.iter().filter(waits).map(|load| load.cpus).sum();
         self.busy_cpu_s += (wanted - idle + reclaim).clamp(0.0, self.setup.cpus) * step_s;
@@ -240,7 +240,7 @@ impl Simulated {
         taken.cpu_s
     }
 
-    /// Where nothing is free any more, whoever needs memory reclaims it. Seconds that it waits.
+    /// Direct reclaim by a workload that needs memory when none is free. Seconds that it waits.
     fn reclaim_directly(&mut self, at: usize) -> f64 {
         let mut waited_s = 0.0;
         while self.memory.free() < 0.0 {
@@ -288,7 +288,7 @@ impl Simulated {
         all
     }
 
-    /// Kills who has been in the background for longest, until there is as much room as is wanted.
+    /// Kills the workloads in the background for longest, until there is enough room.
     fn make_room(&mut self) {
         while self.memory.free() + self.loads.iter().map(Load::file_bytes).sum::<f64>() < self.setup.spare {
             let away = self.loads.iter().enumerate().filter_map(|(at, load)| Some((at, load.away_s(self.now_s)?)));
@@ -303,7 +303,7 @@ impl Simulated {
         self.recorder.killed(at);
     }
 
-    /// Some workload goes, and another, which is nobody's business, gets its process id.
+    /// A random workload ends, and an unrelated process gets its process id.
     fn vanish(&mut self) {
         let at = self.misfortune.one_of(self.loads.len());
         let Some(load) = self.loads.get(at).filter(|load| load.runs(self.now_s)).cloned() else { return };

@@ -205,7 +205,7 @@ fn a_replayed_cohort_does_what_was_recorded() {
         let last = if page < 50 { 201.0 } else { 1.0 };
         episodes.push(Episode { touched: false, start_s: last, end_s: 210.0, ..episode(page, 0.0, None) });
     }
-    let load = replay::load(1, "recorded", &[] as &[AgeRow], &episodes, 1.0).unwrap();
+    let load = replay::load("recorded", &[] as &[AgeRow], &episodes, 1.0).unwrap();
     let outcome = run(Simulated::new(setup(memory(1000.0, 1000), vec![load], 210.0)), Some(age(30.0)));
     assert!((outcome.workloads[0].resident_peak_bytes - 100.0 * MIB).abs() < MIB);
     // Only what is never used again goes, in the round at 41 s.
@@ -238,7 +238,7 @@ fn a_replayed_histogram_has_the_working_sets_and_sizes_that_were_recorded() {
         push(true, before.0, None, 400.0 - before.1);
         push(false, before.0, None, 0.0);
     }
-    let load = replay::load(1, "recorded", &rows, &[], 1.0).unwrap();
+    let load = replay::load("recorded", &rows, &[], 1.0).unwrap();
     let mut machine = Simulated::new(setup(memory(4000.0, 0), vec![load], 400.0));
     let (mut used, mut ticks, mut doubled) = ([0.0; 5], 0.0, 0.0);
     while machine.step() {

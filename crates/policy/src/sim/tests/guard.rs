@@ -132,7 +132,7 @@ impl Policy for Leases {
                     (reclaim.target, 0.0)
                 }
                 WorkloadAction::Fetch { target, .. } => (*target, 0.0),
-                // What is over may be taken back from who has gone.
+                // An ended grant may be taken back from a workload that has ended.
                 WorkloadAction::Release { .. } => continue,
                 WorkloadAction::PageOut { .. } => panic!("{action:?}"),
             };

@@ -188,7 +188,7 @@ fn gone(outcome: &Outcome) -> f64 {
 proptest! {
     #![proptest_config(Config { cases: 4, ..Config::default() })]
 
-    /// Once nobody kills it any more, the machine comes to where it would have been, and loses no more time than it may.
+    /// Once the kills stop, the machine reaches the state it would have had, and loses no more time than allowed.
     #[test]
     fn the_last_life_comes_to_the_same_end(seed: u64, hot in 8u32..64, idle in 32u32..256, every_s in 0.3f64..1.0) {
         for name in NAMES {

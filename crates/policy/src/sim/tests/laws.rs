@@ -265,7 +265,7 @@ proptest! {
     }
 
     /// Where swap has room for what is paged out, no more apps are killed for it for want of memory, and none waits much
-    /// longer, as long as they are away for some time: whoever is back after a few seconds pays for having been paged out. (Killing by levels of free and file memory is another matter: files of what is paged out go first, so these levels are
+    /// longer, as long as they are away for some time: a workload that is back after a few seconds pays for having been paged out. (Killing by levels of free and file memory is another matter: files of what is paged out go first, so these levels are
     /// reached sooner where memory is hardly enough for one app and what the others take in zram.)
     #[test]
     fn paging_out_kills_nobody(apps in 3u32..10, mib in 40u32..300, total_mib in 500.0f64..2000.0, lasts_s in 8.0f64..20.0) {

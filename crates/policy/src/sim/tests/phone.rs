@@ -24,11 +24,11 @@ fn what_is_paged_out_in_the_background_need_not_be_killed() {
         let policy = Lifecycle::new(lifecycle::LifecycleSettings::default());
         (run(phone(), None), run(phone(), Some(AnyPolicy::workloads(policy))))
     };
-    // Swap is short: who is paged out is one less to be killed.
+    // Swap is short: each workload paged out is one less to be killed.
     let (nothing, paged_out) = both(512);
     assert!(nothing.killed() >= 20, "{}", nothing.killed());
     assert!(paged_out.killed() * 10 <= nothing.killed() * 8, "{} of {}", paged_out.killed(), nothing.killed());
-    // It is not: nobody is killed, and nobody waits for others to be evicted.
+    // It is not: none is killed, and none waits for others to be evicted.
     let (nothing, paged_out) = both(1400);
     assert_eq!((nothing.killed(), paged_out.killed()), (0, 0));
     assert!(paged_out.slowdown() < 0.5 * nothing.slowdown(), "{} after {}", paged_out.slowdown(), nothing.slowdown());
