@@ -135,7 +135,9 @@ impl Report for Ages<'_> {
         // Both charts in the same scale, so that a byte is as high in each.
         let height = max.map(|of| i32::try_from(integer(300.0 * of / max.total())).unwrap_or(0).max(44));
         let label = "Memory by time since last touched, over time; anonymous above, file below.";
-        vec![Figure::new(page, px(136 + height.total()), label, move |area| {
+        // On a phone the key takes up to three lines.
+        let all = px(144 + height.total()) + page.of(0, px(36));
+        vec![Figure::new(page, all, label, move |area| {
             let occurs = |at: &usize| ticks.iter().any(|tick| tick.sizes.map(|sizes| sizes[*at]).total() > 0.0);
             let items: Vec<(Ink, &str)> = (0..=UNKNOWN).filter(occurs).map(|at| (class(at).1, class(at).0)).collect();
             let mut rest = key(area, &items)?;
@@ -147,7 +149,7 @@ impl Report for Ages<'_> {
                 let mut plot = Plot::new(&own, [&time, &bytes], layout)?;
                 let layer = |at: usize| (class(at).1, ticks.iter().map(|tick| tick.sizes[kind][at]).collect());
                 plot.stacked(&times, &(0..=UNKNOWN).map(layer).collect::<Vec<_>>(), 1.0)?;
-                rest = below;
+                rest = if kind == Kind::Anon { below.split_vertically(px(8)).1 } else { below };
             }
             Ok(())
         })]

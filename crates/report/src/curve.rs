@@ -76,7 +76,7 @@ impl CurveView<'_> {
         let (total, highest) = (self.total().max(1.0), self.highest());
         let x = Axis::new(0.0, total * 1.02, Axis::bytes(total, page.of(8, 3)).ticks);
         let y = Axis::numbers(0.0, highest, 5, |percent| short_count(percent) + " %");
-        let x_name = "memory kept, mean; labels: evicted once idle for";
+        let x_name = page.of("memory kept, mean; labels: evicted once idle for", "mean memory kept; labels: idle for");
         let layout = Layout { bottom: px(46), x_name, ..Layout::default() };
         let label = "Slowdown in percent by the memory that is kept, with its interval.";
         Figure::new(page, px(310), label, move |area| {
@@ -93,10 +93,15 @@ impl CurveView<'_> {
             let mut free = f64::INFINITY;
             for (point, (kept, percent)) in ascending().zip(edge(|slowdown| slowdown.at).into_iter().skip(1)) {
                 plot.dots([(kept, percent)], Ink::Need, px(3))?;
-                let room = total * page.of(0.05, 0.13);
+                let room = total * page.of(0.036, 0.11);
                 if kept < free {
-                    let down = if percent < 0.9 * highest { px(-12) } else { px(14) };
-                    plot.text(&age(point.age_s), &aligned(Ink::Muted, HPos::Center), (kept, percent), (0, down))?;
+                    // The line falls to the right: what is above it at the right, or below it at the left, is free.
+                    let (side, by) = if percent < 0.9 * highest {
+                        (HPos::Left, (px(2), px(-10)))
+                    } else {
+                        (HPos::Right, (px(2), px(14)))
+                    };
+                    plot.text(&age(point.age_s), &aligned(Ink::Muted, side), (kept, percent), by)?;
                     free = kept - room;
                 }
             }

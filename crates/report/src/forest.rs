@@ -79,7 +79,7 @@ fn figure<'a>(page: Page, title: &str, marks: &'a [Mark]) -> Figure<'a> {
             places.push(-next - 0.5);
             next += 1.0;
         }
-        groups.push((-(first + next) / 2.0, shorten(&group[0].group, page.of(22, 13))));
+        groups.push((-(first + next) / 2.0, shorten(&group[0].group, page.of(19, 11))));
         next += 0.6;
     }
     let least = marks.iter().map(|mark| mark.ends()[0]).fold(0.0, f64::min);
@@ -103,6 +103,7 @@ fn figure<'a>(page: Page, title: &str, marks: &'a [Mark]) -> Figure<'a> {
         Ok(())
     })
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,9 +76,9 @@ impl View {
         ages::VIEW,
         curve::VIEW,
         heatmap::VIEW,
-        regions::VIEW,
         breakdown::VIEW,
         cgroups::VIEW,
+        regions::VIEW,
     ];
 
     /// The view of that name.

@@ -7,7 +7,7 @@ use lowtide_policy::sim::{MachineSample, Outcome};
 use serde::Serialize;
 
 use super::draw::axis::short_count;
-use super::draw::{Axis, Figure, Page, line_ink, lines};
+use super::draw::{Axis, Figure, Ink, Page, line_ink, lines};
 use super::page::{self, Section};
 use super::text::{Grid, Terminal, bytes, count, figure};
 use super::{Format, ReportError, drawing, pretty};
@@ -125,21 +125,27 @@ fn workloads(runs: &[Run]) -> Grid {
     grid
 }
 
+/// What is drawn of a sample, and on which scale up to the highest of it.
+struct Quantity {
+    get: fn(&MachineSample) -> f64,
+    scale: fn(f64) -> Axis,
+}
+
+/// Grey without a policy.
+fn ink(run: usize) -> Ink {
+    run.checked_sub(1).map_or(Ink::Kernel, line_ink)
+}
+
 /// A figure of all runs over time.
-fn over_time<'a>(
-    page: Page,
-    title: &'a str,
-    runs: &'a [Run],
-    (get, scale): (fn(&MachineSample) -> f64, fn(f64) -> Axis),
-) -> Figure<'a> {
+fn over_time<'a>(page: Page, title: &'a str, runs: &'a [Run], Quantity { get, scale }: Quantity) -> Figure<'a> {
     let end = runs.iter().map(|run| run.outcome.duration_s).fold(1e-3, f64::max);
     let most = runs.iter().flat_map(|run| &run.outcome.samples).map(get).fold(1e-6, f64::max) * 1.05;
     let time = Axis::time(0.0, end, page.of(10, 5));
-    let names = runs.iter().map(|run| run.policy.as_str()).collect();
+    let names = runs.iter().enumerate().map(|(at, run)| (ink(at), run.policy.as_str())).collect();
     lines(page, (title, names), [time, scale(most)], move |plot| {
         for (at, run) in runs.iter().enumerate() {
             let line = run.outcome.samples.iter().map(|sample| (sample.t_s, get(sample))).collect();
-            plot.line(line, line_ink(at), 7)?;
+            plot.line(line, ink(at), 7)?;
         }
         Ok(())
     })
@@ -150,7 +156,7 @@ fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
         page,
         "Memory taken, zram included",
         runs,
-        (|at| at.resident_bytes + at.stored_bytes, |most| Axis::bytes(most, 4)),
+        Quantity { get: |at| at.resident_bytes + at.stored_bytes, scale: |most| Axis::bytes(most, 4) },
     )
 }
 
@@ -159,7 +165,8 @@ fn refaults(page: Page, runs: &[Run]) -> Figure<'_> {
         page,
         "Pages a second that came back",
         runs,
-        (|at| at.refaults_per_s, |most| Axis::numbers(0.0, most, 5, short_count)),
+        // A chart of nothing still has a scale.
+        Quantity { get: |at| at.refaults_per_s, scale: |most| Axis::numbers(0.0, most.max(0.5), 5, short_count) },
     )
 }
 

@@ -17,7 +17,7 @@ pub(super) fn figure<'a>(page: Page, title: &'a str, programs: &'a [Line]) -> Fi
     let end = points().map(|point| point[0]).fold(1e-3, f64::max);
     let most = points().map(|point| point[1].max(point[2])).fold(4096.0, f64::max) * 1.05;
     let axes = [Axis::time(0.0, end, page.of(10, 5)), Axis::bytes(most, 4)];
-    let names = programs.iter().map(|line| line.name.as_str()).collect();
+    let names = programs.iter().enumerate().map(|(at, line)| (line_ink(at), line.name.as_str())).collect();
     lines(page, (title, names), axes, move |plot| {
         for (at, line) in programs.iter().enumerate() {
             for (column, width) in [(1, 3), (2, 8)] {

@@ -139,7 +139,8 @@ pub(super) fn key<'a>(area: &Area<'a>, items: &[(Ink, &str)]) -> Drawn<Area<'a>>
     let (mut x, mut y) = (0, px(8));
     for (ink, name) in items {
         let style = text(Ink::Text, 12, false);
-        let wide = px(30) + i32::try_from(area.estimate_text_size(name, &style)?.0)?;
+        // A page's font may be wider than the embedded one: DejaVu Sans by three tenths.
+        let wide = px(26) + i32::try_from(area.estimate_text_size(name, &style)?.0)? * 13 / 10;
         if x + wide > width && x > 0 {
             (x, y) = (0, y + px(18));
         }
@@ -157,9 +158,9 @@ pub(super) struct Layout {
     pub right: i32,
     /// Height of the labels below.
     pub bottom: i32,
-    /// Whether lines are drawn across the chart from the ticks.
+    /// Whether there is an axis at the left, and lines across the chart from the ticks.
     pub grid: bool,
-    /// Those lines go upward from the ticks below, instead of to the right from those at the left.
+    /// Those lines go upward from the ticks below, instead of to the right from those at the left, which name rows.
     pub upright: bool,
     pub x_name: &'static str,
 }
@@ -187,10 +188,10 @@ impl<'a, 'b> Plot<'a, 'b> {
         mesh.axis_style(stroke(Ink::Axis, 4)).bold_line_style(stroke(Ink::Grid, 4)).max_light_lines(0);
         mesh.label_style(text(Ink::Muted, 12, false)).set_all_tick_mark_size(px(4));
         if !layout.grid {
-            mesh.disable_mesh();
+            mesh.disable_mesh().disable_y_axis();
         }
         if layout.upright {
-            mesh.disable_y_mesh()
+            mesh.disable_y_mesh().y_label_style(text(Ink::Text, 12, false))
         } else {
             mesh.disable_x_mesh()
         };
@@ -233,6 +234,15 @@ impl<'a, 'b> Plot<'a, 'b> {
         Ok(())
     }
 
+    /// Lines across what is drawn so far, from the ticks at the left above its lower edge.
+    pub(super) fn rules(&mut self, y: &Axis) -> Drawn {
+        let (x, lowest) = (self.chart.x_range(), self.chart.y_range().start);
+        for (at, _) in y.ticks.iter().filter(|(at, _)| *at > lowest) {
+            self.line(vec![(x.start, *at), (x.end, *at)], Ink::Grid, 4)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn dashed(&mut self, points: Vec<(f64, f64)>, ink: Ink, width: u32) -> Drawn {
         self.chart.draw_series([DashedPathElement::new(points, px(5), px(4), stroke(ink, width))])?;
         Ok(())
@@ -271,16 +281,16 @@ pub(super) fn line_ink(at: usize) -> Ink {
     inks[at % inks.len()]
 }
 
-/// A chart under a title, with a key of names in the colours of [`line_ink`].
+/// A chart under a title, with a key of names in their colours.
 pub(super) fn lines<'a>(
     page: Page,
-    (title, names): (&'a str, Vec<&'a str>),
+    (title, names): (&'a str, Vec<(Ink, &'a str)>),
     [x, y]: [Axis; 2],
     draw: impl Fn(&mut Plot) -> Drawn + 'a,
 ) -> Figure<'a> {
-    Figure::new(page, px(260), &format!("{title}, a line for each of {}.", names.join(", ")), move |area| {
-        let items: Vec<(Ink, &str)> = names.iter().enumerate().map(|(at, name)| (line_ink(at), *name)).collect();
-        let rest = key(&heading(area, title)?, &items)?;
+    let listed: Vec<&str> = names.iter().map(|(_, name)| *name).collect();
+    Figure::new(page, px(260), &format!("{title}, a line for each of {}.", listed.join(", ")), move |area| {
+        let rest = key(&heading(area, title)?, &names)?;
         draw(&mut Plot::new(&rest, [&x, &y], Layout::default())?)
     })
 }

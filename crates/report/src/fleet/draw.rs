@@ -36,7 +36,7 @@ fn shares_axis(most: f64) -> Axis {
 /// The share of the minutes in which so little came back.
 fn rates(page: Page, result: &Replayed) -> Figure<'_> {
     let title = "Minutes in which so little came back, of what is used";
-    let names = result.policies.iter().map(|policy| policy.policy.as_str()).collect();
+    let names = result.policies.iter().enumerate().map(|(at, policy)| (line_ink(at), policy.policy.as_str())).collect();
     lines(page, (title, names), [rates_axis(), shares_axis(1.0)], |plot| {
         for (at, policy) in result.policies.iter().enumerate() {
             let all = float(policy.rates.count()).max(1.0);

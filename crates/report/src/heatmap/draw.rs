@@ -38,31 +38,31 @@ fn figure(panel: &Panel, first: bool, page: Page) -> Figure<'_> {
         }
         let rest = heading(area, &capital(&title))?;
         let places = places(panel, f64::from(height));
-        // Addresses only where there is room for them.
-        let mut addresses: Vec<(f64, String)> = Vec::new();
-        for (section, low, _) in &places {
-            if page == Page::Wide && addresses.last().is_none_or(|(last, _)| low - last > 13.0) {
-                addresses.push((*low, format!("{:#x}", section.start)));
-            }
-        }
         let time = Axis::time(panel.from_s, panel.to_s, page.of(8, 3));
-        let axes = [&time, &Axis::new(0.0, f64::from(height), addresses)];
-        let layout = Layout { left: page.of(px(112), px(4)), right: room, grid: false, ..Layout::default() };
+        let axes = [&time, &Axis::new(0.0, f64::from(height), [])];
+        let layout = Layout { left: page.of(px(120), px(4)), right: room, grid: false, ..Layout::default() };
+        let pixel_s = (panel.to_s - panel.from_s) / f64::from((page.width() - layout.left - layout.right) / px(1));
         let mut plot = Plot::new(&rest, axes, layout)?;
-        let mut free = 0.0;
+        let (mut free, mut free_address) = (0.0, 0.0);
         for (at, (section, low, high)) in places.iter().enumerate() {
             plot.element(raster(panel, section, (*low, *high)))?;
+            // Addresses only where there is room for them.
+            if page == Page::Wide && *low >= free_address {
+                let style = aligned(Ink::Muted, HPos::Right);
+                plot.text(&format!("{:#x}", section.start), &style, (panel.from_s, *low), (px(-8), px(-5)))?;
+                free_address = low + 13.0;
+            }
             for (y, name, bytes) in names(panel, section, (*low, *high)) {
                 let name = if page == Page::Wide { label_of(panel, name, bytes) } else { plain(name) };
                 let y = f64::max(y, free);
                 if y < f64::from(height) + 4.0 {
-                    let name = shorten(&name, page.of(25, 14));
+                    let name = shorten(&name, page.of(23, 14));
                     plot.text(&name, &text(Ink::Muted, 12, false), (panel.to_s, y), (px(9), 0))?;
                 }
                 free = y + 14.0;
             }
             if at > 0 {
-                cut(&mut plot, panel, low - CUT / 2.0)?;
+                cut(&mut plot, (panel.from_s, panel.to_s), low - CUT / 2.0, pixel_s)?;
             }
         }
         Ok(())
@@ -92,9 +92,9 @@ fn raster(panel: &Panel, section: &Section, (low, high): (f64, f64)) -> Raster<(
 }
 
 /// Where the address space was cut: two slanted strokes at either end, as on a broken axis.
-fn cut(plot: &mut Plot, panel: &Panel, y: f64) -> Drawn {
-    for x in [panel.from_s, panel.to_s] {
-        plot.text("//", &aligned(Ink::Muted, HPos::Center), (x, y), (0, 0))?;
+fn cut(plot: &mut Plot, (from_s, to_s): (f64, f64), y: f64, pixel_s: f64) -> Drawn {
+    for x in [from_s, from_s + 5.0 * pixel_s, to_s - 9.0 * pixel_s, to_s - 4.0 * pixel_s] {
+        plot.line(vec![(x, y - 3.0), (x + 4.0 * pixel_s, y + 3.0)], Ink::Muted, 5)?;
     }
     Ok(())
 }

@@ -8,6 +8,8 @@ use super::{Get, Moment, highest, highest_bytes};
 const MEMORY: i32 = px(330);
 const THIN: i32 = px(92);
 const KEY: i32 = px(26);
+/// Between a chart without labels below it and the next one's heading.
+const GAP: i32 = px(8);
 /// Height of the labels of the time axis, which only the lowest thin chart has.
 const TIMES: i32 = px(26);
 
@@ -51,8 +53,13 @@ pub(super) fn figures(all: &[Moment], window_s: u32, page: Page) -> Vec<Figure<'
         .map(|thin| (thin, thin.lines.iter().filter(measured).collect()))
         .filter(|(_, lines): &(_, Vec<_>)| !lines.is_empty())
         .collect();
-    let height = |lines: &[&Series]| if lines.len() > 1 { THIN + KEY } else { THIN };
-    let thin_height = thins.iter().map(|(_, lines)| height(lines)).sum::<i32>();
+    // A phone has room for two names on a line.
+    let height = move |lines: &[&Series]| match lines.len() {
+        0 | 1 => THIN,
+        2 => THIN + KEY,
+        _ => THIN + KEY + page.of(0, px(18)),
+    };
+    let thin_height = thins.iter().map(|(_, lines)| height(lines) + GAP).sum::<i32>();
     let label = "Memory held by type, resident memory, demand and working set over time; faults and stalls below.";
     vec![Figure::new(page, MEMORY + thin_height + TIMES, label, move |area| {
         let (above, mut rest) = area.split_vertically(MEMORY);
@@ -62,7 +69,7 @@ pub(super) fn figures(all: &[Moment], window_s: u32, page: Page) -> Vec<Figure<'
             let bottom = if last { TIMES } else { 0 };
             let (own, below) = rest.split_vertically(height(lines) + bottom);
             thin_chart(&own, &points, (thin, lines), (&time, bottom))?;
-            rest = below;
+            rest = below.split_vertically(GAP).1;
         }
         Ok(())
     })]
@@ -124,9 +131,12 @@ fn memory(area: &Area, points: &[Moment], window_s: u32, time: &Axis) -> Drawn {
     let heights = |get: &Get| points.iter().map(|point| get(point).unwrap_or(0.0)).collect();
     let layers: Vec<(Ink, Vec<f64>)> = areas.iter().map(|(get, ink, _)| (*ink, heights(get))).collect();
     plot.stacked(&times, &layers, 0.62)?;
-    let edge =
-        |sign: f64| points.iter().filter_map(|m| Some((m.t_s, (m.need? + sign * m.need_ci95?).max(0.0)))).collect();
-    plot.band(edge(1.0), edge(-1.0), (Ink::Need, 0.22))?;
+    // Over the areas, so that heights can be read off.
+    plot.rules(&bytes)?;
+    let [low, high]: [Get; 2] = [|m| Some((m.need? - m.need_ci95?).max(0.0)), |m| Some(m.need? + m.need_ci95?)];
+    for (low, high) in runs(points, &low).into_iter().zip(runs(points, &high)) {
+        plot.band(high, low, (Ink::Need, 0.22))?;
+    }
     for (get, ink, _) in &lines {
         for run in runs(points, get) {
             match ink {
