@@ -56,7 +56,7 @@ fn figure(panel: &Panel, first: bool, page: Page) -> Figure<'_> {
                 let name = if page == Page::Wide { label_of(panel, name, bytes) } else { plain(name) };
                 let y = f64::max(y, free);
                 if y < f64::from(height) + 4.0 {
-                    let name = shorten(&name, page.of(23, 14));
+                    let name = shorten(&name, page.of(25, 14));
                     plot.text(&name, &text(Ink::Muted, 12, false), (panel.to_s, y), (px(9), 0))?;
                 }
                 free = y + 14.0;
