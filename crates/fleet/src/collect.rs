@@ -16,7 +16,7 @@ use crate::telemetry::TelemetryRow;
 pub const SLICE_S: f64 = 60.0;
 /// Where that is not known of ages, a row is written after so many seconds without.
 const UNTOLD_S: f64 = 300.0;
-/// What a workload did that was not there for so long is not worth a row.
+/// Workloads that existed for less than this get no row.
 const SHORTEST_S: f64 = 1.0;
 
 /// A mean of what is reported now and then.
@@ -37,7 +37,7 @@ impl Mean {
     }
 }
 
-/// What is known of the row under way.
+/// Sums of the row under way.
 #[derive(Debug, Clone, Default)]
 struct Sums {
     resident: PerKind<Mean>,

@@ -32,7 +32,7 @@ pub struct FleetPlan {
     pub workloads: u32,
     /// Seconds.
     pub duration_s: f64,
-    /// Everything random follows from it.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Seconds of a step of the simulated machines: shorter times between two uses do not happen.
     pub step_s: f64,

@@ -41,7 +41,7 @@ pub fn named(specs: Option<Policies>, costs: RefaultCosts) -> Result<Vec<Named>,
     specs.unwrap_or_else(built_in).into_iter().map(named).collect()
 }
 
-/// What was wrong with the telemetry. Nothing of it is in any figure.
+/// Errors in the telemetry; the rows concerned are in no figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// Files that could not be read, or not to their end.
@@ -80,7 +80,7 @@ impl Trouble {
     }
 }
 
-/// What the policies made of one workload.
+/// Results of the policies for one workload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ReplayedWorkload {
     /// Its name.
@@ -91,14 +91,14 @@ pub struct ReplayedWorkload {
     pub tallies: Vec<PolicyTally>,
 }
 
-/// What the policies made of one host.
+/// Results of the policies for one host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OfHost {
     /// Its name.
     pub host: String,
     /// Its workloads, by name.
     pub workloads: Vec<ReplayedWorkload>,
-    /// What was wrong.
+    /// Errors in the telemetry.
     pub trouble: Trouble,
     /// Files that were read.
     pub files: u64,
@@ -247,7 +247,7 @@ fn joined(a: Option<(f64, f64)>, b: Option<(f64, f64)>) -> Option<(f64, f64)> {
     Some((from.min(begun), until.max(ended)))
 }
 
-/// What the policies made of a fleet.
+/// Results of the policies for a fleet.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct OfFleet {
     /// By policy.
@@ -260,7 +260,7 @@ pub struct OfFleet {
     pub labels: BTreeMap<String, (u64, Vec<PolicyTally>)>,
     /// Files that were read.
     pub files: u64,
-    /// What was wrong.
+    /// Errors in the telemetry.
     pub trouble: Trouble,
     /// From when on, and until when: Unix time; `None` = never.
     pub span_s: Option<(f64, f64)>,

@@ -1,4 +1,4 @@
-//! Where telemetry lies: `DIR/day=2026-11-22/host=NAME/FIRST-LAST.parquet`, by the day (UTC) and the seconds of the first and the last row.
+//! Layout of telemetry: `DIR/day=2026-11-22/host=NAME/FIRST-LAST.parquet`, by the day (UTC) and the seconds of the first and the last row.
 //!
 //! A file appears complete or not at all: it is written under a hidden name and renamed. Days and hosts are folders as data
 //! lakes partition them, so that other tools read all of it as one table with two columns more.
@@ -34,7 +34,7 @@ pub enum TelemetryError {
     /// The file system refused.
     #[error("{path}: {error}")]
     Io {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Why.
         error: io::Error,
@@ -42,7 +42,7 @@ pub enum TelemetryError {
     /// A file could not be made.
     #[error("{path}: {error}")]
     Parquet {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Why.
         error: ParquetError,

@@ -7,7 +7,7 @@ use lowtide_model::units::{float, integer, rounded};
 use lowtide_policy::replay::{Effect, Minute};
 use serde::{Deserialize, Serialize};
 
-/// How often which value was observed, to within [`Quantiles::ERROR`].
+/// A histogram of observed values, to within [`Quantiles::ERROR`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     counts: BTreeMap<u16, u64>,
@@ -72,7 +72,7 @@ fn ceiling(key: u16) -> f64 {
     f64::from_bits(u64::from(key) << (u64::BITS - KEPT_BITS - 1))
 }
 
-/// What one policy made of a number of rows.
+/// Results of one policy over a number of rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyTally {
     /// Rows.

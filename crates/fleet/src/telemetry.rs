@@ -29,7 +29,7 @@ pub struct TelemetryRow {
     pub labels: String,
     /// The policy that it was under; empty = none.
     pub policy: String,
-    /// What was observed. `now_s` is Unix time.
+    /// The observation. `now_s` is Unix time.
     pub minute: Minute,
     /// Bytes that what was paged out took where it was kept; `None` = not known, or not in memory.
     pub stored: Option<f64>,

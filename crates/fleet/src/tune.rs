@@ -44,7 +44,7 @@ pub enum SettingUnit {
     Seconds,
 }
 
-/// What is searched of a policy; empty = it has nothing to be searched.
+/// The settings of a policy that are searched; empty = none.
 pub fn space(policy: &str) -> &'static [Setting] {
     const fn percent(name: &'static str, least: f64, most: f64) -> Setting {
         Setting { name, range: (least, most), unit: SettingUnit::Percent }
@@ -69,12 +69,12 @@ pub fn space(policy: &str) -> &'static [Setting] {
     }
 }
 
-/// What is wanted of settings.
+/// Goal of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TuneGoal {
     /// Share of the memory in use that may be refaulted in a minute, at the 98th percentile of rows.
     pub rate: f64,
-    /// What a page that is refaulted costs.
+    /// Costs of a refault.
     pub costs: RefaultCosts,
 }
 

@@ -12,7 +12,7 @@ use crate::proc::{self, ProcessId};
 use crate::root::{Kernel, Result, UnlessGone};
 use crate::{numa, pressure, system, zram};
 
-/// What the accounts are of.
+/// The target of the accounts.
 #[derive(Debug, Clone)]
 pub enum Scope {
     /// Processes that descend from these, as long as they live, and what they leave behind. With `children`, faults and
@@ -78,7 +78,7 @@ pub struct Accountant {
     has_nodes: bool,
 }
 
-/// What a tick found.
+/// Readings of one tick.
 #[derive(Debug, Clone, Default)]
 pub struct Accounts {
     /// The row; time and monitor columns are the caller's.

@@ -80,7 +80,7 @@ pub type Keep<'a> = dyn Fn(u64, bool) -> bool + 'a;
 pub struct AdviceRequest<'a> {
     /// Ranges of addresses.
     pub ranges: &'a [(u64, u64)],
-    /// What is advised.
+    /// The advice.
     pub advice: Advice,
     /// Which pages; `None`: all.
     pub keep: Option<&'a Keep<'a>>,

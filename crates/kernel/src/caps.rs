@@ -178,7 +178,7 @@ pub fn probe(kernel: &Kernel) -> Vec<Capability> {
     FILES.iter().chain(calls).map(find).collect()
 }
 
-/// What a capability is for, by its name.
+/// The purpose of a capability, by its name.
 pub fn purpose(name: &str) -> Option<Purpose> {
     FILES.iter().chain(CALLS).find(|entry| entry.0 == name).map(|entry| entry.1)
 }

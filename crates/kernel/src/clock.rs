@@ -25,7 +25,7 @@ impl TestClock {
     }
 }
 
-/// Where time comes from.
+/// Source of time.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Clock {
     /// `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` of the kernel that runs; the first is the clock of trace events.

@@ -111,7 +111,7 @@ impl Error {
         }
     }
 
-    /// Whether someone else holds the interface.
+    /// Whether another program holds the interface.
     pub fn is_busy(&self) -> bool {
         self.kind() == ErrorKind::Busy
     }

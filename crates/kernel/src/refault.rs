@@ -1,4 +1,4 @@
-//! What one refault costs on this machine: the time from touching a page that was evicted until it is there, and before that, to
+//! The cost of one refault on this machine: the time from touching a page that was evicted until it is there, and before that, to
 //! page it out.
 //!
 //! Pages of lowtide's own are evicted and touched again in random order, each touch timed by itself. Only touches that
@@ -203,7 +203,7 @@ fn swap_type(entry: Entry) -> Option<usize> {
     (swapped && offset > 0).then(|| usize::try_from(area).ok()).flatten()
 }
 
-/// What must be known about the figures of a swap device.
+/// Remarks on the figures of a swap device.
 fn note_on(kernel: &Kernel, device: &SwapDevice) -> String {
     let mut notes = Vec::new();
     let name = device.device.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::root::{Error, Kernel, Result, keyed, value_of};
 /// Levels of `/proc/meminfo`, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// Total.
     pub total: u64,
     /// Unused.
     pub free: u64,

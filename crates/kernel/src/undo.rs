@@ -31,7 +31,7 @@ pub trait KernelChange: Serialize + DeserializeOwned {
     fn take_back(&self, kernel: &Kernel) -> Result<()>;
 }
 
-/// How one change is taken back, as journals hold it: `{"KIND": {...}}`.
+/// How one change is undone, as stored in journals: `{"KIND": {...}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Undo(BTreeMap<String, Value>);
@@ -272,7 +272,7 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
     Ok(all)
 }
 
-/// What a journal holds.
+/// Contents of a journal.
 #[derive(Default)]
 struct Contents {
     /// Pid and command line.

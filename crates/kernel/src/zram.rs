@@ -18,7 +18,7 @@ use crate::undo::{Journal, KernelChange, Lease};
 
 const CONTROL: &str = "/sys/class/zram-control";
 
-/// What kind of device is wanted.
+/// Configuration of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZramSetup {
     /// Bytes that it holds, before compression.
@@ -153,7 +153,7 @@ impl Zram {
         chosen(&text).map(str::to_owned).ok_or_else(|| Error::unexpected(path, "no algorithm is chosen"))
     }
 
-    /// What it holds and takes.
+    /// Bytes stored and used.
     pub fn usage(&self) -> Result<ZramUsage> {
         let path = self.file("mm_stat");
         parse_mm_stat(&self.kernel.read_text(&path)?).ok_or_else(|| Error::unexpected(path, "not three numbers"))

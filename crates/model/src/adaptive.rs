@@ -49,7 +49,7 @@ impl Adaptive {
         Self { parts: Vec::new(), fewest: fewest.max(1), most: most.max(3), samples: 0, random: Random::new(seed) }
     }
 
-    /// What is to be watched: ranges of pages, ascending, not overlapping. Regions in ranges that stay keep what is
+    /// Sets the ranges of pages to monitor, ascending, not overlapping. Regions in ranges that stay keep what is
     /// known of them.
     pub fn set_ranges(&mut self, ranges: &[(u64, u64)]) {
         let mut parts = Vec::new();
@@ -104,7 +104,7 @@ impl Adaptive {
         chosen
     }
 
-    /// What a sample found, in the order of [`Adaptive::choose`].
+    /// Takes in the result of a sample, in the order of [`Adaptive::choose`].
     pub fn sample(&mut self, accessed: impl IntoIterator<Item = bool>) {
         self.samples += 1;
         for (part, found) in self.parts.iter_mut().zip(accessed) {

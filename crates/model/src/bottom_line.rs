@@ -25,14 +25,14 @@ const FEWEST_SAMPLED: usize = 8;
 /// Ticks come a little early or late; seconds.
 const JITTER_S: f64 = 0.5;
 
-/// What was used within a window.
+/// Bytes used within a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Use {
     /// Mean over the readings.
     pub used_bytes: Option<u64>,
-    /// Its 95 % interval; null where there are too few independent readings for one and no sample of pages.
+    /// Lower end of its 95 % interval; null where there are too few independent readings for one and no sample of pages.
     pub used_low_bytes: Option<u64>,
-    /// See above.
+    /// Upper end of the interval.
     pub used_high_bytes: Option<u64>,
     /// Smallest reading.
     pub used_min_bytes: Option<u64>,

@@ -93,7 +93,7 @@ pub fn by(mechanism: Mechanism, budgets: &[Budget]) -> Option<&Budget> {
     budgets.iter().find(|budget| budget.mechanism == mechanism)
 }
 
-/// What a record knows.
+/// The figures of a record that a budget needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
     /// How it was measured.

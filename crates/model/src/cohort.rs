@@ -28,7 +28,7 @@ pub struct Found {
     pub allocated_s: Option<f64>,
 }
 
-/// What a walk over the target found.
+/// Result of a walk over the target.
 #[derive(Debug, Clone, Copy)]
 pub struct Walk<'a> {
     /// The chosen pages.

@@ -28,9 +28,9 @@ pub enum PhaseKind {
 pub struct Phase {
     /// What it is.
     pub kind: PhaseKind,
-    /// Seconds since the start of the record.
+    /// Its start, seconds since the start of the record.
     pub from_s: f64,
-    /// See above.
+    /// Its end.
     pub to_s: f64,
 }
 

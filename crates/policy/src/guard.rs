@@ -51,13 +51,13 @@ pub struct GuardSettings {
     pub detect: Detect,
     /// What is done about it.
     pub means: Means,
-    /// Published: it may begin while less of all CPUs is busy, and is over when more is.
+    /// Published: protection may begin while a smaller share of all CPUs is busy.
     pub cpu_low: Share,
-    /// See above.
+    /// Published: protection ends once a larger share of all CPUs is busy.
     pub cpu_high: Share,
-    /// Published: it begins while at least two fault so often a second, and is over when the protected one does so less often.
+    /// Published: protection begins while at least two workloads fault more often a second.
     pub faults_high: f64,
-    /// See above.
+    /// Published: protection ends once the protected workload faults less often a second.
     pub faults_low: f64,
     /// A workload thrashes that loses at least so much of its time to memory.
     pub lost: Share,

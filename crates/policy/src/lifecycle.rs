@@ -1,4 +1,4 @@
-//! What a workload holds while it is in the background: its anonymous memory is paged out, its files only go first when
+//! What a workload holds while it is in the background: its anonymous memory is paged out, its files are only evicted first when
 //! memory is short (Baghdasaryan, Butt, Zhao: "Finding more DRAM"; Android's cached-app optimiser has these throttles).
 
 use std::collections::BTreeMap;
@@ -14,21 +14,21 @@ use crate::replay::Replayed;
 use crate::saved::{self, Resume, Saved, is_past};
 use crate::schemes::SchemeLimits;
 
-/// LifecycleSettings.
+/// Settings of the lifecycle policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LifecycleSettings {
-    /// A workload with less anonymous memory is not worth it.
+    /// Workloads with less anonymous memory are skipped.
     pub floor: Size,
-    /// One of which memory was taken before must have grown by so much since.
+    /// A workload that was paged out before must have grown by so much since.
     pub delta: Size,
-    /// Time between two times, for one workload.
+    /// Least time between two page outs of one workload.
     pub every: Span,
     /// Nothing is taken while some task stalls on memory for more than this share of the time.
     pub pressure: Share,
-    /// Swap that is left alone.
+    /// Swap that is kept free.
     pub swap_free: Size,
-    /// What was paged out is fetched when the workload comes to the foreground.
+    /// Paged-out memory is read back when the workload comes to the foreground.
     pub prefetch: bool,
 }
 
@@ -47,22 +47,22 @@ impl Default for LifecycleSettings {
     }
 }
 
-/// A workload that was not observed for so many seconds is forgotten.
+/// Seconds after which an unobserved workload is dropped.
 const FORGET_S: f64 = 600.0;
 
-/// Where little was evicted, the next time is at most so many times later.
+/// Greatest factor on the pause after page outs that evicted little.
 const LONGEST: f64 = 64.0;
 
-/// What is known of one workload.
+/// State of one workload.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct State {
     background: bool,
-    /// When memory was taken last, and how much anonymous memory there was then.
+    /// When memory was last paged out, and the anonymous memory at that time.
     taken_s: Option<f64>,
     asked: f64,
     /// Least anonymous memory that there was in the background since; `None` before the first reading.
     left: Option<f64>,
-    /// Ages of `every` to wait for the next time: more after each that did little.
+    /// Multiples of `every` to wait: more after each page out that evicted little.
     waits: f64,
     observed_s: f64,
     #[serde(skip)]
@@ -104,7 +104,7 @@ impl Lifecycle {
         state.held = None;
         let was = std::mem::replace(&mut state.background, target.background);
         if !target.background {
-            // Whatever it is by then, it is worth it when it goes to the background again.
+            // The next time in the background, its growth does not matter.
             (state.left, state.waits) = (Some(0.0), 1.0);
             let fetch = was && settings.prefetch && target.swapped > 0.0;
             let reason = || "it is in the foreground again".to_owned();
@@ -113,8 +113,8 @@ impl Lifecycle {
         (state.left, state.waits) = match state.left {
             Some(left) => (Some(left.min(anon)), state.waits),
             None if state.taken_s.is_none() => (Some(0.0), 1.0),
-            // Much is left: the turn was over, swap was full, or it cannot go. It is tried again, where little was evicted, later
-            // each time.
+            // Much is left: the turn was over, swap was full, or it cannot be paged out. The pause before the next try grows
+            // where little was evicted.
             None if anon >= bytes(settings.floor) => {
                 let again = if anon > 0.75 * state.asked { (2.0 * state.waits).min(LONGEST) } else { 1.0 };
                 (Some(0.0), again)
@@ -244,7 +244,7 @@ mod tests {
         let times: Vec<u32> =
             (0..100).filter(|now_s| pages_out(&mut policy, &frame(f64::from(*now_s), true, 300.0))).collect();
         assert_eq!(times, [0, 20, 60]);
-        // Where half of it was evicted each time, it goes on.
+        // Where half of it is evicted each time, the pause does not grow.
         let mut policy = Lifecycle::new(LifecycleSettings::default());
         let mut anon = 300.0;
         let mut times = Vec::new();

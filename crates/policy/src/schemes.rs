@@ -101,7 +101,7 @@ impl Operator {
         self.states.iter().flat_map(|state| state.blocks.watched()).collect()
     }
 
-    /// What shall be done now.
+    /// The actions to take now.
     pub fn orders(&mut self, frame: &RegionObservation) -> Vec<Order> {
         let elapsed_s = (frame.now_s - self.last_s).max(0.0);
         self.last_s = frame.now_s;

@@ -1,4 +1,4 @@
-//! What kdamonds do, on kernels that have page idle tracking but no DAMON: samples pages at the sampling interval, takes
+//! Does the work of kdamonds on kernels that have page idle tracking but no DAMON: samples pages at the sampling interval, takes
 //! the same configuration and answers with the same events.
 //!
 //! Tested on a simulated bitmap only: no kernel at hand is built with `CONFIG_IDLE_PAGE_TRACKING`.
@@ -37,7 +37,7 @@ struct Space {
     marked: Vec<Option<u64>>,
 }
 
-/// What is sampled.
+/// Pages to sample.
 #[derive(Debug)]
 enum Watch {
     /// Single frames, ascending, and whether they could be marked.

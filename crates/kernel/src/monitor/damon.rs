@@ -27,7 +27,7 @@ pub(super) const MAP: usize = 1;
 /// between two reads.
 const TRACE_BUFFER: usize = 512 * 1024;
 
-/// What is monitored, and how often.
+/// Target and intervals of the monitor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rhythm {
     /// Pages of the cohort, at most.

@@ -1,4 +1,4 @@
-//! What a workload needed over days, of which the older counts less: for a recommendation that follows it slowly.
+//! The needs of a workload over days, older ones with less weight, for a recommendation that follows slowly.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What runs under a budget say: whether it holds, and which the least is that does. Pure functions of their times.
+//! Trials of budgets: whether one holds, and the least that does, from the times of runs.
 
 use crate::interval::{Change, FEWEST, error_per_test, t_quantile, t95};
 
@@ -22,7 +22,7 @@ impl Change {
     }
 }
 
-/// How often it is asked whether a slowdown is certain, where so many pairs are made at most: after each from the third on.
+/// Number of tests of whether a slowdown is certain with at most so many pairs: one after each from the third on.
 #[must_use]
 pub fn planned_tests(pairs: usize) -> usize {
     (pairs + 1).saturating_sub(FEWEST).max(1)

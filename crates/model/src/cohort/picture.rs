@@ -1,4 +1,4 @@
-//! What the cohort knows, as figures: working sets and idle ages with confidence intervals.
+//! Estimates from the cohort: working sets and idle ages with confidence intervals.
 //!
 //! Shares are taken per [`PageKind`] and multiplied by that kind's known size (a ratio estimator). The interval comes
 //! from differences between neighbours in address order, the standard variance estimator for a sample of one unit per

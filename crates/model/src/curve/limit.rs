@@ -131,9 +131,9 @@ impl Limits {
 /// Where a limit costs most.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tightest {
-    /// Seconds since the start of the record.
+    /// Its start, seconds since the start of the record.
     pub from_s: f64,
-    /// See above.
+    /// Its end.
     pub to_s: f64,
     /// Share of file memory in what is kept then.
     pub file_share: f64,

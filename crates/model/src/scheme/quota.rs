@@ -69,13 +69,13 @@ impl Weights {
     }
 }
 
-/// A figure that the kernel shall bring to its target by tuning the quota.
+/// A metric that the kernel brings to its target by tuning the quota.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
     /// Which figure.
     pub metric: GoalMetric,
-    /// What it shall be: microseconds for pressure, ten-thousandths for memory, anything for `user_input`.
+    /// Its target value: microseconds for pressure, ten-thousandths for memory, anything for `user_input`.
     pub target: u64,
     /// What it is, for `user_input`.
     #[serde(skip_serializing_if = "Option::is_none")]

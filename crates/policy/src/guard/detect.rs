@@ -121,7 +121,7 @@ impl Detector {
         if fit.is_empty() {
             return None;
         }
-        // Everybody has a turn, so what can be had is what fits on average. Those that never fit do no better in theirs.
+        // Every workload has a turn, so what can be had is what fits on average. Those that never fit do no better in theirs.
         let mean = fit.iter().map(|of| of.demand).sum::<f64>() / float(fit.len());
         let together = (room / mean).floor().min(float(fit.len())).min(cpus);
         let all = float(thrashing.len());

@@ -254,7 +254,7 @@ impl Round {
         actions
     }
 
-    /// Everybody, those first whose turn is longest ago.
+    /// All members, those first whose turn is longest ago.
     fn by_turn(&self) -> Vec<TargetId> {
         let mut order: Vec<(f64, TargetId)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
         order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

@@ -83,17 +83,17 @@ pub struct Load {
     pub limits: MemoryLimits,
     /// Policies must leave it alone.
     pub protected: bool,
-    /// Machine's clock: when it starts and ends.
+    /// When it starts, by the machine's clock.
     pub start_s: f64,
-    /// See above.
+    /// When it ends, by the machine's clock.
     pub stop_s: f64,
-    /// Seconds of its own clock after which its work is done, and when that was by the machine's.
+    /// Seconds of its own clock after which its work is done.
     pub work_s: f64,
-    /// See above.
+    /// When its work was done, by the machine's clock.
     pub done_s: Option<f64>,
-    /// What was granted of it for a time: bytes that are protected, until when; and until when it waits.
+    /// Bytes that are protected for a time, and until when.
     pub granted: (f64, f64),
-    /// See above.
+    /// Until when it is paused.
     pub paused_until_s: f64,
     /// When it is in the foreground; in the background it does nothing. `None` = always.
     pub foreground: Option<Foreground>,
@@ -109,11 +109,11 @@ pub struct Load {
     pub resident: PerKind<u64>,
     /// Pages evicted and not back.
     pub out: PerKind<u64>,
-    /// It has gone, or was killed.
+    /// It has ended, or was killed.
     pub gone: bool,
-    /// Its own clock: nothing is used before, so most steps need not visit all groups; and no part is freed before.
+    /// Next use by its own clock: steps before it need not visit the groups.
     due_s: f64,
-    /// See above.
+    /// Next time a part is freed, by its own clock.
     ends_s: f64,
 }
 

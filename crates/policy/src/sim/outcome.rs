@@ -1,4 +1,4 @@
-//! What happened on a simulated machine.
+//! The outcome of a simulation.
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::PerKind;
@@ -63,7 +63,7 @@ pub struct MachineSample {
     pub waited: f64,
 }
 
-/// What happened.
+/// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// Seconds that the machine ran.
@@ -111,7 +111,7 @@ struct Sums {
     there_s: f64,
 }
 
-/// Keeps what happens.
+/// Collects the outcome.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     sums: Vec<Sums>,

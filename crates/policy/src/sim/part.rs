@@ -31,13 +31,13 @@ pub struct Part {
     pub groups: u32,
     /// How far its pages can be compressed: 3 = to a third.
     pub ratio: f64,
-    /// Seconds of the workload's clock: when it is allocated, and over how long.
+    /// When it is allocated, seconds of the workload's clock.
     pub from_s: f64,
-    /// See above.
+    /// Seconds over which it is allocated.
     pub grow_s: f64,
-    /// From then on it is not used any more.
+    /// When its use ends.
     pub idle_after_s: f64,
-    /// It is freed then.
+    /// When it is freed.
     pub until_s: f64,
     /// It is allocated again so long after its allocation, if freed by then; infinite = never.
     pub again_s: f64,
@@ -46,7 +46,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// A part that is there all the time.
+    /// A part that is there for the entire run.
     pub fn new(kind: Kind, uses: AccessPattern, group_pages: u32, groups: u32) -> Self {
         let never = f64::INFINITY;
         Self {
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// It comes later, or sooner, and all that happens to it.
+    /// Shifts all its times.
     pub(super) fn shift(&mut self, by_s: f64) {
         for at_s in [&mut self.from_s, &mut self.idle_after_s, &mut self.until_s] {
             *at_s += by_s;
@@ -100,7 +100,7 @@ impl Part {
     }
 }
 
-/// A number of groups as a place among them.
+/// A number of groups as an index.
 pub(super) fn place(groups: u32) -> usize {
     usize::try_from(groups).unwrap_or(usize::MAX)
 }

@@ -59,7 +59,7 @@ fn traces(episodes: &[Episode], tick_s: f64) -> Vec<Part> {
 /// A share of a side's memory, and how often it is used; `None` = not again.
 type Rhythm = (f64, Option<f64>);
 
-/// Memory that comes and goes as it was recorded, used in the rhythms that the histograms show.
+/// Memory that is allocated and freed as recorded, used in the rhythms that the histograms show.
 fn regular(ages: &[AgeRow]) -> Option<Vec<Part>> {
     let curve = Curve::of(ages, &[], 1.0)?;
     debug_assert_eq!(curve.basis, Basis::Histograms);

@@ -1,4 +1,4 @@
-//! Scenarios: machines and workloads as they stand in a TOML file.
+//! Scenarios: machines and workloads, described in a TOML file.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::memory::{EVICT_S, SimulatedMemory, Swap};
 use super::monitor::Monitors;
 use super::simulated::Setup;
 
-/// A file.
+/// A scenario file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Everything random follows from it.
+    /// Seed of all random choices.
     #[serde(default)]
     pub seed: u64,
     /// How long the machine runs.
@@ -31,13 +31,13 @@ pub struct Scenario {
     pub turn: Span,
     /// The machine.
     pub machine: MachineSpec,
-    /// What the policy sees.
+    /// Monitors of the policy.
     #[serde(default)]
     pub monitors: Monitors,
-    /// What goes wrong.
+    /// Injected faults.
     #[serde(default)]
     pub faults: InjectedFaults,
-    /// What runs on it.
+    /// Workloads.
     #[serde(default, rename = "workload")]
     pub workloads: Vec<WorkloadSpec>,
 }
@@ -51,7 +51,7 @@ pub struct MachineSpec {
     /// Its CPUs.
     #[serde(default = "eight")]
     pub cpus: f64,
-    /// Where anonymous memory can go.
+    /// Swap; without it, anonymous memory stays.
     pub swap: Option<SwapSpec>,
     /// Time until a page of a file is read.
     #[serde(default = "disk")]
@@ -68,15 +68,15 @@ pub struct MachineSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapSpec {
-    /// What it holds, uncompressed.
+    /// Its capacity, uncompressed.
     pub size: Size,
-    /// Where it is.
+    /// Its medium.
     pub medium: SwapMedium,
-    /// Time until a page is back; without it, 10 µs from zram and 100 µs from a disk.
+    /// Time of one refault; by default 10 µs from zram and 100 µs from a disk.
     pub latency: Option<Span>,
 }
 
-/// Where swap is.
+/// The medium of swap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SwapMedium {
@@ -86,7 +86,7 @@ pub enum SwapMedium {
     Disk,
 }
 
-/// Workloads that are alike.
+/// Workloads with the same settings.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSpec {
@@ -104,16 +104,16 @@ pub struct WorkloadSpec {
     /// When they end.
     #[serde(default)]
     pub stop: Option<Span>,
-    /// MemoryLimits and protections, by the names of their files.
+    /// `memory.max`.
     #[serde(default)]
     pub max: Option<Size>,
-    /// See above.
+    /// `memory.high`.
     #[serde(default)]
     pub high: Option<Size>,
-    /// See above.
+    /// `memory.low`.
     #[serde(default)]
     pub low: Option<Size>,
-    /// See above.
+    /// `memory.min`.
     #[serde(default)]
     pub min: Option<Size>,
     /// Policies must leave them alone.
@@ -163,10 +163,10 @@ pub struct PartSpec {
     /// When it is allocated.
     #[serde(default)]
     pub from: Option<Span>,
-    /// Over how long.
+    /// Time over which it is allocated.
     #[serde(default)]
     pub grow: Option<Span>,
-    /// From when on it is not used any more.
+    /// When its use ends.
     #[serde(default)]
     pub idle_after: Option<Span>,
     /// When it is freed.
@@ -233,7 +233,7 @@ impl Scenario {
     /// The machine that it describes.
     ///
     /// # Errors
-    /// What makes no sense in it.
+    /// If a value is not valid.
     pub fn setup(&self) -> Result<Setup, ScenarioError> {
         let wrong = |why: &str| Err(ScenarioError(why.to_owned()));
         if seconds(self.step) <= 0.0 {

@@ -1,4 +1,4 @@
-//! The machine itself: its step, what a policy observes of it, and how it obeys.
+//! The simulated machine: its step, the observations of a policy, and the effect of its actions.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ mod obeying;
 /// Bytes of a block, at most: what policies take as one piece.
 const LARGEST_BLOCK: u64 = 2 << 20;
 
-/// How the machine is made.
+/// Configuration of the machine.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Everything random follows from it.
+    /// Seed of all random choices.
     pub seed: u64,
     /// Seconds of one step.
     pub step_s: f64,
@@ -37,9 +37,9 @@ pub struct Setup {
     pub loads: Vec<Load>,
     /// Seconds between two turns of a policy.
     pub turn_s: f64,
-    /// What the policy sees.
+    /// Monitors of the policy.
     pub monitors: Monitors,
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: InjectedFaults,
     /// While less bytes than this are free or a file's, the workload in the background for longest is killed, as Android does
     /// by its `minfree` levels; 0 = never.
@@ -66,7 +66,7 @@ pub struct Simulated {
     waited_s: Vec<f64>,
     /// Pages that were refaulted to each workload since the last turn.
     refaults: Vec<PerKind<u64>>,
-    /// Which workload a process id meant when it was last observed.
+    /// Workload of each process id at the last observation.
     known: BTreeMap<u32, TargetId>,
     done: Vec<Done>,
     reclaimed: Vec<Reclaimed>,
@@ -79,7 +79,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A machine that is about to start.
+    /// A machine before its first step.
     pub fn new(mut setup: Setup) -> Self {
         let loads = std::mem::take(&mut setup.loads);
         Self {
@@ -106,7 +106,7 @@ impl Simulated {
         }
     }
 
-    /// The same at another time of its clock, at which it goes on until the end that was set.
+    /// Sets the clock; the machine still runs until the configured end.
     pub fn from(mut self, now_s: f64) -> Self {
         (self.now_s, self.turn_s) = (now_s, now_s);
         self
@@ -117,17 +117,17 @@ impl Simulated {
         self.now_s
     }
 
-    /// Workloads as they are.
+    /// The workloads.
     pub fn loads(&self) -> &[Load] {
         &self.loads
     }
 
-    /// Memory as it is.
+    /// The memory.
     pub fn memory(&self) -> &SimulatedMemory {
         &self.memory
     }
 
-    /// Runs for one step; false once the machine has come to its end.
+    /// Runs for one step; false at the end.
     pub fn step(&mut self) -> bool {
         if self.now_s >= self.setup.duration_s {
             return false;
@@ -161,7 +161,7 @@ impl Simulated {
         true
     }
 
-    /// The part of the time that everyone gets a CPU: workloads and reclaim share what there is.
+    /// Share of the time for which each workload has a CPU: workloads and reclaim share them.
     fn cpu_share(&mut self, step_s: f64) -> f64 {
         let reclaim = std::mem::take(&mut self.reclaim_cpu_s) / step_s;
         let now_s = self.now_s;
@@ -260,7 +260,7 @@ impl Simulated {
         waited_s
     }
 
-    /// What the kernel does by itself when little is free.
+    /// Background reclaim by the kernel when little is free.
     fn reclaim_for_all(&mut self) {
         let short = self.memory.short();
         if short > 0.0 {
@@ -330,7 +330,7 @@ impl Simulated {
         self.places.get(&id).copied().filter(|at| self.loads[*at].runs(self.now_s))
     }
 
-    /// What happened.
+    /// The outcome.
     pub fn outcome(self) -> Outcome {
         self.recorder.outcome(&self.loads)
     }

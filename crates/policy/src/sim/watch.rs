@@ -24,7 +24,7 @@ pub struct Watch {
     checked_s: f64,
     /// Groups that were in memory when the sample was last drawn: memory in other groups is new.
     there: Vec<bool>,
-    /// Everything observed of the sampled pages.
+    /// Episodes of the sampled pages.
     pub episodes: Vec<Episode>,
     /// Histograms of every sample.
     pub ages: Vec<AgeRow>,
