@@ -364,7 +364,7 @@ fn options(config: &Configuration) -> Vec<String> {
 
 /// The last match of a pattern's group that is a number.
 fn figure(pattern: &str, text: &str) -> Option<f64> {
-    let regex = regex::Regex::new(pattern).ok()?;
+    let regex = regex_lite::Regex::new(pattern).ok()?;
     regex.captures_iter(text).filter_map(|found| found.get(1)?.as_str().replace(',', "").parse().ok()).last()
 }
 

@@ -240,7 +240,7 @@ impl Suite {
             }
             if let Some(figure) = &program.figure {
                 let regex =
-                    regex::Regex::new(figure).map_err(|error| format!("figure of {}: {error}", program.name))?;
+                    regex_lite::Regex::new(figure).map_err(|error| format!("figure of {}: {error}", program.name))?;
                 if regex.captures_len() != 2 {
                     return Err(format!(
                         "figure of {}: give it exactly one group, as in 'rate: ([0-9.]+)'",
