@@ -11,7 +11,7 @@ with_swap 512M "$trials/agent-cost.sh" "$@"
 [ $# -gt 0 ] || set -- 100 5000
 have "cgroup v2" || { skip agent-cost "cgroup v2"; exit 0; }
 work=$(mktemp -d -p /dev/shm lowtide-trial.XXXXXX)
-# What is charged to a cgroup must go before it can be told from a dead one.
+# A cgroup directory cannot be removed before the pages charged to it are gone.
 ended=0
 trap 'ended=$?; rm -rf -- "$work"; end_groups; (exit "$ended"); finish_test' EXIT
 make_groups || exit 1

@@ -1,6 +1,6 @@
-"""Budgets on trial: `budgets.py FOLDER [PLOT.svg]` prints what the runs under them said, program by program and mechanism by
-mechanism, from the files PROGRAM.json in FOLDER that `lowtide budget --verify --least --json` wrote; and draws it. Where the
-records PROGRAM lie there too and LOWTIDE names the command, it tells what measuring took, and what Slurm's seff would have said."""
+"""Budgets on trial: `budgets.py FOLDER [PLOT.svg]` prints and plots the results of runs under each budget, by program and
+mechanism, from the files FOLDER/PROGRAM.json that `lowtide budget --verify --least --json` wrote. If FOLDER also holds the
+records PROGRAM and LOWTIDE names the command, it adds the cost of measuring and what Slurm's seff would have reported."""
 
 import csv
 import io
@@ -16,17 +16,17 @@ NAMES = {"lowtide": "lowtide", "app-maxrss": "App-MaxRSS", "sys-maxrss": "Sys-Ma
 
 
 def read(folder):
-    """A row for each program and medium: its budgets and what came of them, by mechanism, and the least that holds."""
+    """A row for each program and medium: its budgets and their results, by mechanism, and the least that holds."""
     rows = []
     for path in sorted(pathlib.Path(folder).glob("*.json")):
         try:
-            told = json.loads(path.read_text())
+            output = json.loads(path.read_text())
         except ValueError:
-            print(f"{path}: not whole, left out", file=sys.stderr)
+            print(f"{path}: incomplete, skipped", file=sys.stderr)
             continue
-        verify = told.get("verify") or {}
+        verify = output.get("verify") or {}
         price, seff = of_record(path.with_suffix(""), verify.get("runtime_s"))
-        predicted = {budget["mechanism"]: budget["bytes"] for budget in told["budgets"]}
+        predicted = {budget["mechanism"]: budget["bytes"] for budget in output["budgets"]}
         for swap in sorted({tried["swap"] for tried in verify.get("tried", [])}):
             tried = {one["mechanism"]: one for one in verify["tried"] if one["swap"] == swap}
             least = [one["bytes"] for one in verify["verified"] if one["swap"] == swap]
@@ -34,7 +34,7 @@ def read(folder):
                 {
                     "program": path.stem,
                     "swap": swap,
-                    "allowed": told["slowdown_percent"] / 100,
+                    "allowed": output["slowdown_percent"] / 100,
                     "tried": tried,
                     "unlimited": predicted.get("unlimited"),
                     "perf": verify.get("perf_per_gb"),
@@ -47,8 +47,8 @@ def read(folder):
 
 
 def of_record(record, unlimited_s):
-    """What measuring took of a CPU, as a share, and how much longer that run was than those without; and the most that all processes
-    had together: what seff tells of a job if Slurm, which looks every 30 seconds, looks at that moment."""
+    """The monitor's share of a CPU and the relative slowdown of the measured run; and the peak of the summed RSS, which is what seff
+    reports of a job if one of Slurm's samples, every 30 seconds, falls on the peak."""
     lowtide = os.environ.get("LOWTIDE")
     if not lowtide or not (record / "summary.json").exists():
         return None, None
@@ -111,7 +111,7 @@ def by_mechanism(rows):
     table(head, lines)
     known = [row for row in rows if row["seff"] and row["least"]]
     if known:
-        # Runs within a twentieth of the least could go either way: that is how far it is looked for.
+        # The search for the least stops at 5 %: runs within that may hold or not.
         little = [row["program"] for row in known if row["seff"] < 0.95 * row["least"]]
         print(f"seff at best: less than the least that holds for {len(little)} of {len(known)} ({', '.join(little)})")
     prices = [row["price"] for row in rows if row["price"]]

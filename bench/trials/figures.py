@@ -1,4 +1,4 @@
-"""Figures of the trials: `figures.py watch FILE OUT` adds up what a cgroup and zram hold until it is told to end, and
+"""Figures of the trials: `figures.py watch FILE OUT` sums what a cgroup and zram hold until it gets a signal, and
 `figures.py table RESULTS [FIGURE,...]` prints the results of configurations beside each other."""
 
 import collections

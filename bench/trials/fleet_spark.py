@@ -15,8 +15,8 @@ POLICY = '[x.promotion]\nlimit = "1%"\nwarm_up = "10m"\n'
 
 def timed(work):
     begun = time.monotonic()
-    told = work()
-    return time.monotonic() - begun, told
+    result = work()
+    return time.monotonic() - begun, result
 
 
 def main():

@@ -25,7 +25,7 @@ def side(name):
 
 
 def at_age(name, what):
-    """SQL of what is told for the age in use."""
+    """SQL of the column that belongs to the age in use."""
     whens = " ".join(f"WHEN {at} THEN {name}_{what}_{edge}s_bytes" for at, edge in enumerate(EDGES))
     return f"CASE {name}_age {whens} ELSE 0 END"
 
@@ -56,11 +56,11 @@ def main():
     for threads in (1, 2):
         begun = time.monotonic()
         arguments = ["fleet", "replay", folder, "--policy", file.name, "--threads", str(threads), "--json"]
-        told = json.loads(subprocess.run([lowtide, *arguments], check=True, capture_output=True).stdout)
+        output = json.loads(subprocess.run([lowtide, *arguments], check=True, capture_output=True).stdout)
         own_s = time.monotonic() - begun
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        one = told["policies"][0]
-        print(f"lowtide, {threads} threads: {told['rows']} rows in {own_s:.1f} s, {peak:.0f} MiB, gone {one['anon_gone_bytes'] + one['file_gone_bytes']:.4g}")
+        one = output["policies"][0]
+        print(f"lowtide, {threads} threads: {output['rows']} rows in {own_s:.1f} s, {peak:.0f} MiB, gone {one['anon_gone_bytes'] + one['file_gone_bytes']:.4g}")
         base = duckdb.connect()
         base.execute(f"SET threads = {threads}")
         begun = time.monotonic()

@@ -1,6 +1,6 @@
-"""Stands in for the service manager, which tells systemd-oomd what to watch: `oomd.py CGROUP`, a path below the mount.
+"""Stands in for the service manager, which configures what systemd-oomd watches: `oomd.py CGROUP`, a path below the mount.
 
-It speaks as much of varlink (https://varlink.org) as that needs: systemd-oomd subscribes once, and is told that it may kill
+It speaks as much of varlink (https://varlink.org) as that needs: systemd-oomd subscribes once, and is allowed to kill
 below that cgroup, for pressure and for full swap, with the limits that it has by itself.
 """
 

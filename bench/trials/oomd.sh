@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# systemd-oomd beside programs that run together (the configuration `oomd` of workloads/mixes.toml), told to watch their cgroup,
+# systemd-oomd beside programs that run together (the configuration `oomd` of workloads/mixes.toml), configured to watch their cgroup,
 # $LOWTIDE_CGROUP. It is where Debian has it, or in /opt/oomd with its library. Ends with it.
 
 set -euo pipefail

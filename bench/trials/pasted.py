@@ -160,24 +160,24 @@ class Pair:
             low, high = limit, limit * 2
             if not self.holds(high, steps):
                 return [high, None]
-        elif not self.holds(near := whole(limit / WANTED), steps):
+        elif not self.holds(near := whole_mib(limit / WANTED), steps):
             low = near
         elif self.length == "3min":
             return [None, near]
         else:
             high = near
-            if self.holds(whole(low), steps):
-                return [None, whole(low)]
+            if self.holds(whole_mib(low), steps):
+                return [None, whole_mib(low)]
         while high / low > NEAR:
-            middle = whole((low * high) ** 0.5)
+            middle = whole_mib((low * high) ** 0.5)
             if self.holds(middle, steps):
                 high = middle
             else:
                 low = middle
-        return [whole(low), whole(high)]
+        return [whole_mib(low), whole_mib(high)]
 
 
-def whole(size):
+def whole_mib(size):
     return int(size) // MIB * MIB
 
 

@@ -2,9 +2,9 @@
 
 `phone.py run` starts apps in an order, one after the other in the foreground for a while. An app holds anonymous memory, of
 which a third is used while it is in the foreground and the rest only when it starts, and a file of its own, likewise. One
-that was killed is started anew (a cold start); else it goes on (a warm start: until it has touched all that it uses).
+that was killed is started again (a cold start); else it goes on (a warm start: until it has touched all that it uses).
 
-What kills is the rule of Android's low memory killer: while less than so much is free or a file's, whoever has been in the
+What kills is the rule of Android's low memory killer: while less than so much is free or a file's, the app that has been in the
 background for longest is killed. Only apps of this run are. `phone.py table` prints the results of runs."""
 
 import argparse
@@ -74,7 +74,7 @@ class App:
             return None
 
     def rank(self, background):
-        """To whom the kernel turns first if it must kill; and a hint to the agent."""
+        """Sets its oom_score_adj, and gives the agent a hint."""
         try:
             with open(f"/proc/{self.process.pid}/oom_score_adj", "w") as file:
                 file.write(str(BACKGROUND_ADJ if background else 0))
@@ -89,7 +89,7 @@ class App:
 
 
 def available_bytes():
-    """Free, or a file's and clean: what Android's rule looks at."""
+    """Free, or a file's and clean: what Android's rule reads."""
     with open("/proc/meminfo") as meminfo:
         return next(int(line.split()[1]) * 1024 for line in meminfo if line.startswith("MemAvailable"))
 

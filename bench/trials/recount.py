@@ -3,7 +3,7 @@
 
 Each program runs twice: once under `lowtide run` with its defaults, and once under `lowtide-bench recount`, which pages all of
 it out and counts what is touched again, independent of accessed bits. Counted is a pair: at least, and at most (pages that
-cannot be evicted, neighbours that a fault on a file maps along, huge pages whole). `off` is the distance to the nearer of both,
+cannot be evicted, neighbours that a fault on a file maps along, complete huge pages). `off` is the distance to the nearer of both,
 0 between them; `within` says whether lowtide's interval, or its figure where it gives none, meets what all rounds span. Two runs
 of a program are not the same run: what differs between them is in `off` too. `work` is the share of its usual work that a program
 got done while it was counted: one that works as fast as it can and is held up by pages that come back touches less than usual.
@@ -70,8 +70,8 @@ def run(command, environment):
 
 
 def estimated(summary):
-    """lowtide's figures of the steady state as (window, what it is, bytes, lowest, highest): its answer, or medians of the whole run
-    where a record has no answer. Means of the whole run would have the start-up in them."""
+    """lowtide's figures of the steady state as (window, what it is, bytes, lowest, highest): its answer, or medians of the run
+    where a record has no answer. Means of the run would include the start-up."""
     steady = (summary.get("answer") or {}).get("steady")
     if steady and steady.get("used_bytes") is not None and steady.get("window_s"):
         used = steady["used_bytes"]

@@ -37,7 +37,7 @@ case $swap in
     options+=(--swap "$swap")
     ;;
 esac
-# How dear a fault is tells how much of a loss faults explain.
+# The cost of a fault gives the part of a loss that faults explain.
 [ -z "${CALIBRATE:-}" ] || "$LOWTIDE" doctor --calibrate --with-zram >/dev/null 2>&1
 usual=orig,guard,published
 if have "cgroup v2"; then

@@ -10,7 +10,7 @@
 # Configurations take turns within a round, and changes are against the control of the same round.
 #
 # Environment: ROUNDS (1), CONFIGS (none,age,auto), FILES (160: what the build compiles), JOBS (2), SECONDS_OF_REDIS (150),
-# KEYS (400000), AGES (those that auto is told of: "10s", "30s"), FIGURES (all: those that are printed, see figures.py), LOWTIDE.
+# KEYS (400000), AGES (those that auto may choose from: "10s", "30s"), FIGURES (all: those that are printed, see figures.py), LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"

@@ -17,7 +17,7 @@ use lowtide_model::curve::RefaultCosts;
 use lowtide_model::units::Share;
 use lowtide_policy::policies::Policies;
 use lowtide_record::Record;
-use lowtide_report::fleet::{Money, Replayed, Tuned};
+use lowtide_report::fleet::{Money, ReplayResult, Tuned};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -113,7 +113,7 @@ fn told(
         let first = of.trouble.first.first().map_or("there are no rows", String::as_str);
         return Err(wrong(format!("nothing of {} files could be read: {first}", of.files)));
     }
-    let told = serde_json::to_value(Replayed::new(dir, of, names, money).by(by, of, money)).map_err(failed)?;
+    let told = serde_json::to_value(ReplayResult::new(dir, of, names, money).by(by, of, money)).map_err(failed)?;
     let tuned = serde_json::to_value(tuned).map_err(failed)?;
     serde_json::to_string(&json!({ "told": told, "tuned": tuned })).map_err(failed)
 }

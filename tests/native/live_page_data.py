@@ -39,7 +39,7 @@ curve = {"span_s": 3540, "refault_swap_s": 1e-5, "refault_disk_s": 1e-4, "total_
          "total_file_bytes": 280 * MIB, "points": points}
 action = {"t_s": now - 30, "what": "reclaim", "asked_anon_bytes": 64 * MIB, "asked_file_bytes": 8 * MIB, "anon_bytes": 61 * MIB,
           "file_bytes": 8 * MIB, "took_s": 0.31, "reason": "idle for 30 s <b>or more</b>", "stopped": "tasks of it stalled for 34 ms"}
-row = like(detail["workload"], id="1000", name="/system.slice/database.service", policy="auto", memory_bytes=860 * MIB,
+row = like(detail["workload"], id="1000", name="/system.slice/database.service", policy="auto", monitor="damon", memory_bytes=860 * MIB,
            anon_bytes=600 * MIB, file_bytes=260 * MIB, working_set_bytes=410 * MIB, working_set_window_s=120,
            cold_bytes=450 * MIB, swapped_bytes=300 * MIB, kept_bytes=90 * MIB, saved_net_bytes=210 * MIB,
            pressure_percent=0.4, brakes=[{"policy": "auto", "brake": "slowdown", "all": False}], last_action=action)

@@ -190,7 +190,7 @@ random.seed(1)
 for _ in range(8_000_000): print(f"{random.getrandbits(200):050x}")' >"$data/sort.tmp"
   mv "$data/sort.tmp" "$data/sort.in"
 }
-# Whole sorts, and one of the first lines for what is left.
+# Sorts of the entire file, and one of its first lines for the rest.
 run_sort() {
   local left lines
   left=$(amount 8000000)

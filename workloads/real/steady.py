@@ -99,7 +99,7 @@ def sqlite(end, _):
 
 
 def zstd(end, _):
-    """A compressor that looks for matches in the last 128 MiB of an endless text."""
+    """A compressor that searches for matches in the last 128 MiB of an endless text."""
     words = [random.Random(word).randbytes(random.Random(word).randrange(40, 4000)) for word in range(3000)]
     draw, done = random.Random(1), 0
     with subprocess.Popen(

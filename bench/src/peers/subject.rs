@@ -18,7 +18,7 @@ const POPULATED: Duration = Duration::from_secs(180);
 const SPARE_S: f64 = 90.0;
 
 /// A recorder that watched a pattern.
-pub struct Watched {
+pub struct ObservedSubject {
     pub recorder: FinishedChild,
     /// CPU time of DAMON's kernel threads meanwhile.
     pub kdamonds_s: f64,
@@ -35,7 +35,7 @@ pub fn watch(
     pattern: &str,
     dir: &Path,
     command: impl FnOnce(u32) -> anyhow::Result<Command>,
-) -> anyhow::Result<Watched> {
+) -> anyhow::Result<ObservedSubject> {
     let log = dir.join("truth.jsonl");
     let mut subject = args.tools.pattern(&args.tools.pattern_file(pattern)?, dir)?;
     subject.arg("--truth").arg(&log).arg("--seconds").arg((args.seconds + SPARE_S).to_string());
@@ -54,5 +54,5 @@ pub fn watch(
     let to_s = monotonic_s();
     subject.terminate();
     subject.wait(Duration::from_secs(60), || ()).context("ending the pattern")?;
-    Ok(Watched { recorder, kdamonds_s: kdamonds.total_s(), from_s, to_s, truth: Truth::read(&log)? })
+    Ok(ObservedSubject { recorder, kdamonds_s: kdamonds.total_s(), from_s, to_s, truth: Truth::read(&log)? })
 }

@@ -7,7 +7,7 @@ use super::{Report, Round, Window};
 use crate::grid::{counted_size, figure, shown, signed_percent, size, table};
 
 pub fn text(report: &Report) -> String {
-    let head = "window | used, at least | at most | anonymous, reused | huge pages whole | first touched | \
+    let head = "window | used, at least | at most | anonymous, reused | complete huge pages | first touched | \
         files, at least | at most | work done | in the kernel | log | off";
     let rounds: Vec<Vec<Figures>> =
         report.rounds.iter().map(|round| round.windows.iter().map(figures).collect()).collect();

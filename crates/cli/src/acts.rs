@@ -89,17 +89,17 @@ impl SwapTo {
 /// What schemes can act on.
 #[derive(Debug, Clone, Copy)]
 pub struct SchemeReach {
-    /// The whole system.
+    /// The system.
     pub system: bool,
     /// A memory cgroup of the target's own.
     pub cgroup: bool,
 }
 
 impl Acts {
-    /// Chooses who carries out the schemes, writes that into the options, and sets up swap. Before anything is started.
+    /// Chooses an executor for each scheme, writes it into the options, and sets up swap. Called before anything is started.
     ///
     /// # Errors
-    /// If a scheme cannot be carried out here, or the swap cannot be had.
+    /// If a scheme cannot be carried out here, or the swap cannot be set up.
     pub fn prepare(
         &self,
         options: &mut RecordOptions,

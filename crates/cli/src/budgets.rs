@@ -142,7 +142,7 @@ impl RecordBudget {
 #[must_use]
 pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = Vec::new();
-    let mut seen = Vec::new();
+    let mut paths = Vec::new();
     for folder in folders {
         let mut within: Vec<PathBuf> = match std::fs::read_dir(folder) {
             Ok(entries) if !lowtide_record::is_record(folder) => {
@@ -155,10 +155,10 @@ pub fn records(folders: &[PathBuf]) -> Vec<PathBuf> {
             within.push(folder.clone());
         }
         for record in within {
-            // The same twice would count twice where ranks are added up.
+            // A record given twice would count twice in the sums of ranks.
             let real = record.canonicalize().unwrap_or_else(|_| record.clone());
-            if !seen.contains(&real) {
-                seen.push(real);
+            if !paths.contains(&real) {
+                paths.push(real);
                 all.push(record);
             }
         }

@@ -8,7 +8,7 @@ mod report_support;
 use std::path::Path;
 
 use assert_cmd::Command;
-use report_support::{Plan, make};
+use report_support::{RecordPlan, make};
 
 /// Every command, in the order of the help.
 const COMMANDS: [&str; 24] = [
@@ -141,7 +141,7 @@ fn mistakes_have_an_exit_code_and_a_fix() {
 /// A record of one minute.
 fn recorded() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    make(&dir.path().join("job"), Plan { seconds: 60, episodes: 20, ..Plan::default() });
+    make(&dir.path().join("job"), RecordPlan { seconds: 60, episodes: 20, ..RecordPlan::default() });
     dir
 }
 

@@ -12,7 +12,7 @@ use lowtide_model::meta::{End, Meta};
 use lowtide_model::usage::{FIELDS, Usage};
 use lowtide_record::{ActionRow, AgeRow, Record, RegionRow, StoreError, Writer, finish};
 use proptest::prelude::*;
-use report_support::{Plan, make};
+use report_support::{RecordPlan, make};
 
 /// Rows of all tables.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,12 +54,12 @@ impl Rows {
     }
 }
 
-fn whole() -> impl Strategy<Value = f64> {
+fn integers() -> impl Strategy<Value = f64> {
     (0u64..1 << 50).prop_map(|bytes| bytes as f64)
 }
 
 fn usage() -> impl Strategy<Value = Usage> {
-    prop::collection::vec(prop::option::of(whole()), FIELDS.len()).prop_map(|values| {
+    prop::collection::vec(prop::option::of(integers()), FIELDS.len()).prop_map(|values| {
         let mut usage = Usage::default();
         FIELDS.iter().zip(values).for_each(|(field, value)| (field.set)(&mut usage, value));
         usage
@@ -72,9 +72,9 @@ fn age() -> impl Strategy<Value = AgeRow> {
         any::<bool>(),
         0.0f64..100.0,
         prop::option::of(1.0f64..200.0),
-        whole(),
-        whole(),
-        prop::option::of(whole()),
+        integers(),
+        integers(),
+        prop::option::of(integers()),
     )
         .prop_map(|(t_s, anon, min_s, max_s, bytes, ci95, first_touched)| AgeRow {
             t_s,
@@ -154,7 +154,7 @@ proptest! {
     #[test]
     fn any_bytes_as_a_part_cost_that_part_only(bytes in prop::collection::vec(any::<u8>(), 0..600), table in 0usize..5) {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), Plan { seconds: 12, episodes: 40, ..Plan::default() });
+        make(dir.path(), RecordPlan { seconds: 12, episodes: 40, ..RecordPlan::default() });
         let (before, _) = Rows::read(dir.path());
         let name = ["usage", "ages", "cohort", "regions", "actions"][table];
         fs::write(dir.path().join(format!("parts/{name}-000900.parquet")), bytes).unwrap();
@@ -174,7 +174,7 @@ proptest! {
         static GOOD: std::sync::OnceLock<Vec<Vec<u8>>> = std::sync::OnceLock::new();
         let good = GOOD.get_or_init(|| {
             let dir = tempfile::tempdir().unwrap();
-            make(dir.path(), Plan { seconds: 8, episodes: 400, ..Plan::default() });
+            make(dir.path(), RecordPlan { seconds: 8, episodes: 400, ..RecordPlan::default() });
             ["usage", "ages", "cohort", "regions"]
                 .map(|name| fs::read(dir.path().join(format!("parts/{name}-000002.parquet"))).unwrap())
                 .to_vec()
@@ -211,12 +211,12 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn finishing_may_be_killed_anywhere() {
-    let whole = tempfile::tempdir().unwrap();
-    make(whole.path(), Plan { seconds: 30, episodes: 100, ..Plan::default() });
+    let finished = tempfile::tempdir().unwrap();
+    make(finished.path(), RecordPlan { seconds: 30, episodes: 100, ..RecordPlan::default() });
     let unfinished = tempfile::tempdir().unwrap();
-    copy(whole.path(), unfinished.path());
-    let (rows, _) = Rows::read(whole.path());
-    let summary = finish(whole.path()).unwrap().summary;
+    copy(finished.path(), unfinished.path());
+    let (rows, _) = Rows::read(finished.path());
+    let summary = finish(finished.path()).unwrap().summary;
     let check = |dir: &Path, state: &str| {
         assert_eq!(Rows::read(dir).0, rows, "read after {state}");
         let done = finish(dir).unwrap();
@@ -252,7 +252,7 @@ fn finishing_may_be_killed_anywhere() {
         let dir = tempfile::tempdir().unwrap();
         copy(unfinished.path(), dir.path());
         for name in &written[..count] {
-            fs::copy(whole.path().join(name), dir.path().join(name)).unwrap();
+            fs::copy(finished.path().join(name), dir.path().join(name)).unwrap();
         }
         if let Some(next) = written.get(count) {
             fs::write(dir.path().join(format!(".{next}.tmp")), b"half a file").unwrap();
@@ -261,7 +261,7 @@ fn finishing_may_be_killed_anywhere() {
     }
     for gone in [0, 3, 12] {
         let dir = tempfile::tempdir().unwrap();
-        copy(whole.path(), dir.path());
+        copy(finished.path(), dir.path());
         copy(&unfinished.path().join("parts"), &dir.path().join("parts.done"));
         for entry in fs::read_dir(dir.path().join("parts.done")).unwrap().take(gone) {
             fs::remove_file(entry.unwrap().path()).unwrap();
@@ -288,7 +288,7 @@ fn a_live_record_is_read_and_left_alone() {
 #[test]
 fn readers_do_not_keep_a_record_from_being_finished() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Plan { seconds: 6, episodes: 0, ..Plan::default() });
+    make(dir.path(), RecordPlan { seconds: 6, episodes: 0, ..RecordPlan::default() });
     let record = Record::open(dir.path()).unwrap();
     let path = dir.path().to_path_buf();
     let finishing = std::thread::spawn(move || finish(&path).unwrap());
@@ -301,7 +301,7 @@ fn readers_do_not_keep_a_record_from_being_finished() {
 #[test]
 fn many_may_finish_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Plan { seconds: 20, episodes: 100, ..Plan::default() });
+    make(dir.path(), RecordPlan { seconds: 20, episodes: 100, ..RecordPlan::default() });
     let (rows, _) = Rows::read(dir.path());
     let finishing: Vec<_> = (0..6)
         .map(|_| {
@@ -310,7 +310,7 @@ fn many_may_finish_at_once() {
         })
         .collect();
     let done: Vec<_> = finishing.into_iter().map(|thread| thread.join().unwrap()).collect();
-    // Two may meet in the instant before the word is in the lock; that one is told to come back, nothing is lost.
+    // A second one may find the lock taken but not yet filled in: it gets `Live`, and nothing is lost.
     assert!(done.iter().all(|done| matches!(done, Ok(_) | Err(StoreError::Live(_)))), "{done:?}");
     assert_eq!(done.iter().flatten().filter(|done| done.now).count(), 1);
     assert_eq!(Rows::read(dir.path()).0, rows);

@@ -10,14 +10,14 @@ use clap::{Parser, ValueEnum};
 use lowtide_model::meta::Meta;
 use lowtide_record::{Record, StoreError, Writer};
 use lowtide_report::{self, Format, ReportError, ReportOptions, Terminal, View};
-use report_support::{Plan, make, meta};
+use report_support::{RecordPlan, make, meta};
 
 /// Records that several tests read: with a monitor, with only a cohort, without.
 fn records() -> &'static [tempfile::TempDir; 3] {
     static RECORDS: OnceLock<[tempfile::TempDir; 3]> = OnceLock::new();
     RECORDS.get_or_init(|| {
-        let plan = Plan { seconds: 180, episodes: 400, ..Plan::default() };
-        [plan, Plan { snapshots: 0, ..plan }, Plan { monitored: false, ..plan }].map(|plan| {
+        let plan = RecordPlan { seconds: 180, episodes: 400, ..RecordPlan::default() };
+        [plan, RecordPlan { snapshots: 0, ..plan }, RecordPlan { monitored: false, ..plan }].map(|plan| {
             let dir = tempfile::tempdir().unwrap();
             make(dir.path(), plan);
             lowtide_report::conclude(dir.path()).unwrap();
@@ -179,7 +179,7 @@ fn damos_rule_has_views_formats_and_options_of_its_own() {
     ];
     for (view, format, options, why) in wrong {
         match bytes(dir, view, format, &options) {
-            Err(ReportError::Usage(told)) => assert!(told.contains(why), "{told}"),
+            Err(ReportError::Usage(message)) => assert!(message.contains(why), "{message}"),
             other => panic!("{view:?}: {other:?}"),
         }
     }
@@ -201,7 +201,7 @@ fn a_terminal_gets_colours() {
 #[test]
 fn hostile_names_stay_text() {
     let dir = tempfile::tempdir().unwrap();
-    let plan = Plan { seconds: 3, episodes: 0, ..Plan::default() };
+    let plan = RecordPlan { seconds: 3, episodes: 0, ..RecordPlan::default() };
     let command = vec!["<script>alert(1)</script>".to_owned(), "\"&'".to_owned()];
     let meta = Meta { command, notes: vec!["<b>note</b>".into()], ..meta(plan) };
     let mut writer = Writer::create(dir.path(), &meta).unwrap();
@@ -242,7 +242,7 @@ fn a_record_without_rows_is_told_not_drawn() {
 #[test]
 fn a_live_record_is_shown_but_not_concluded() {
     let dir = tempfile::tempdir().unwrap();
-    let plan = Plan { seconds: 20, episodes: 10, ..Plan::default() };
+    let plan = RecordPlan { seconds: 20, episodes: 10, ..RecordPlan::default() };
     let mut writer = Writer::create(dir.path(), &Meta { end: None, ..meta(plan) }).unwrap();
     report_support::record(&mut writer, plan);
     writer.flush().unwrap();

@@ -29,15 +29,15 @@ pub fn load() -> MeasuredCosts {
     read().unwrap_or_default()
 }
 
-/// What was measured; what a page costs that goes to swap and comes back is measured now if it never was: this process' own pages
-/// are paged out and touched again, for a second, with a slow disk for five. Not kept, as this machine may be busy.
+/// The measured costs. If the cost of paging out to swap and back was never measured, it is measured now: pages of this process
+/// are paged out and touched again, which takes a second, on a slow disk five. It is not saved, as the machine may be busy.
 pub fn load_or_measure(kernel: &Kernel) -> MeasuredCosts {
     let known = load();
     let measured = || refault::on_swap(kernel).ok()?.iter().find_map(refault::Refault::both_ways_s);
     MeasuredCosts { swap_s: known.swap_s.or_else(measured), ..known }
 }
 
-/// Keeps what was measured, beside what was measured before of other media. Says where. Fails if it cannot be written.
+/// Saves measured costs, and keeps earlier ones of other media. Returns the path. Fails if it cannot be written.
 pub fn save(costs: MeasuredCosts) -> io::Result<PathBuf> {
     let path =
         path().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"))?;

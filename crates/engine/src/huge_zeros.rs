@@ -33,7 +33,7 @@ impl ZeroSampler {
             let huge: Vec<MappingUse> =
                 of_one.iter().map(|(_, mapping)| *mapping).filter(|mapping| mapping.huge >= PAGE).collect();
             let size = float(huge.iter().map(|mapping| mapping.huge).sum::<u64>());
-            // A process that ended meanwhile says nothing.
+            // A process that ended meanwhile is skipped.
             if let Ok(Some(share)) = zero_share(kernel, of_one[0].0, &huge, self.seed) {
                 (zero, all) = (zero + share * size, all + size);
             }

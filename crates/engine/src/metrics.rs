@@ -158,7 +158,7 @@ impl Figures {
         });
         Family::bytes("lowtide_cgroup_workingset", "Bytes of a cgroup touched within the window")
             .encode(encoder, used)?;
-        let doc = "Bytes of a cgroup that were idle at one look and used by the next, at most";
+        let doc = "Bytes of a cgroup that were idle at one reading and used by the next, at most";
         Family { counts: true, ..Family::bytes("lowtide_cgroup_promoted", doc) }
             .encode(encoder, all().map(|of| (labels(of), of.promoted)))
     }
@@ -283,12 +283,12 @@ mod tests {
                 bin(true, 1.0, Some(5.0), 5.0),
                 bin(true, 5.0, None, 85.0),
             ]);
-            let seen =
+            let use_of =
                 |used, promoted| CgroupUse { cgroup: "/a/b".into(), node: 0, anon: true, bytes: 70.0, used, promoted };
             let [mut first, mut second] = [[None; WINDOWS_S.len()]; 2];
             (first[0], second[2]) = (Some(7.0), Some(9.0));
-            figures.take_cgroups(&[seen(first, 3.0), CgroupUse { cgroup: "/gone".into(), ..seen(first, 0.0) }]);
-            figures.take_cgroups(&[seen(second, 4.0)]);
+            figures.take_cgroups(&[use_of(first, 3.0), CgroupUse { cgroup: "/gone".into(), ..use_of(first, 0.0) }]);
+            figures.take_cgroups(&[use_of(second, 4.0)]);
         });
         let text = exposition(&shared).unwrap();
         for line in [

@@ -96,6 +96,15 @@ pub struct Recorder {
     target: Target,
 }
 
+/// What a recorder accounts for, and what the record says of it.
+#[derive(Debug)]
+pub struct RecordSubject {
+    /// Reads its memory, faults and CPU time.
+    pub accountant: Accountant,
+    /// For `meta.json`.
+    pub meta: Meta,
+}
+
 impl Recorder {
     /// Opens the record and takes the baseline: the accounts before anything was started. Fails if the folder cannot be
     /// written.
@@ -103,8 +112,7 @@ impl Recorder {
         kernel: &Kernel,
         journal: &Journal,
         options: RecordOptions,
-        accountant: Accountant,
-        mut meta: Meta,
+        RecordSubject { accountant, mut meta }: RecordSubject,
     ) -> anyhow::Result<Self> {
         let epoch_ns = kernel.monotonic_ns();
         meta.started_monotonic_s = Duration::from_nanos(epoch_ns).as_secs_f64();

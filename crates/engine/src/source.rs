@@ -1,8 +1,8 @@
 //! Sources: where it is sampled which memory is used. One file each, and one ranked registry.
 //!
 //! Problem: four kernel interfaces report accesses; they differ in precision, in price, and in where they serve. Approach:
-//! each is a [`Source`] that yields a [`Frame`] when it is due. [`SOURCES`] ranks them, and everybody who chooses or names one
-//! asks it: `doctor` by what the kernel offers, `run`, `record` and the agent by opening them.
+//! each is a [`Source`] that yields a [`Frame`] when it is due. [`SOURCES`] ranks them, and all code that chooses or names a source
+//! uses it: `doctor` by what the kernel offers, `run`, `record` and the agent by opening them.
 
 mod damon;
 mod damon_stat;
@@ -147,7 +147,7 @@ pub struct SourceSettings {
     pub windows_s: Vec<u32>,
     /// The target was running before.
     pub attached: bool,
-    /// Addresses are needed, by whoever advises the kernel on them.
+    /// Addresses are needed, for advice to the kernel.
     pub needs_addresses: bool,
 }
 

@@ -19,7 +19,7 @@ use lowtide_model::units::{float, integer};
 use lowtide_policy::machine::Observation;
 use serde::{Deserialize, Serialize};
 
-use self::observe::{share, target};
+use self::observe::{Reading, share, target};
 use self::others::Others;
 use crate::agent::metric::Measure;
 use crate::agent::sinks::history::TargetReading;
@@ -48,7 +48,7 @@ pub struct Huge {
 
 /// Counters of a workload, which outlive the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct WorkloadTotals {
     /// Bytes reclaimed so far.
     pub reclaimed: PerKind<f64>,
     /// Requests to reclaim so far, and those that were cut short.
@@ -91,7 +91,7 @@ pub struct Workload {
     /// Others that reclaim from it.
     others: Others,
     /// Its counters.
-    pub totals: Totals,
+    pub totals: WorkloadTotals,
     /// Bytes that are protected now, and whether it is paused.
     pub granted: (u64, bool),
     /// When it was observed.
@@ -116,7 +116,7 @@ impl Workload {
             measure: None,
             metric: None,
             others: Others::default(),
-            totals: Totals::default(),
+            totals: WorkloadTotals::default(),
             granted: (0, false),
             observed_s: f64::NAN,
         }
@@ -238,7 +238,7 @@ impl Workloads {
     }
 
     /// Whether hardly any task of the machine has stalled on memory since this was asked last, and workloads were observed not
-    /// long ago: whoever guards them need not observe each of them every second.
+    /// long ago: then the guard need not observe each of them every second.
     pub fn is_quiet(&mut self, now_s: f64) -> bool {
         let stalled_s = pressure::read(&self.kernel, "/proc/pressure/memory").ok().map(|pressure| pressure.some_s);
         let before = std::mem::replace(&mut self.quiet, stalled_s.map(|stalled_s| (now_s, stalled_s)));
@@ -284,8 +284,8 @@ impl Workloads {
         }
     }
 
-    /// Those that are left to lowtide; those that are gone leave the table. `machine`: shares of the time that some task of the
-    /// machine, and that each of two, stalled.
+    /// The workloads that nobody else acts on; those that no longer exist leave the table. `machine`: shares of the time in which
+    /// some tasks, and all tasks, of the machine were stalled on memory.
     fn observe_each(&mut self, now_s: f64, machine: [Option<f64>; 2]) -> Vec<lowtide_policy::machine::WorkloadState> {
         let (kernel, rules) = (self.kernel.clone(), self.rules.clone());
         let (mut targets, mut shared) = (Vec::new(), Vec::new());
@@ -297,7 +297,7 @@ impl Workloads {
             let system_s = if guarded { workload.system_s(&kernel) } else { None };
             // Version 1 reports no pressure of its own.
             let machine = if workload.cgroup.version == Version::V1 { machine } else { [None; 2] };
-            let target = target((*id, workload), &vitals, system_s, machine, now_s);
+            let target = target((*id, workload), &Reading { now_s, vitals: &vitals, system_s }, machine);
             if workload.others.are_active() {
                 shared.push(workload.path.clone());
             } else {
@@ -309,7 +309,7 @@ impl Workloads {
         });
         for path in shared {
             self.note(format!(
-                "{path}: left alone for ten minutes, as somebody else reclaims from it or sets its memory.high again and again"
+                "{path}: left alone for ten minutes, as something else reclaims from it or sets its memory.high again and again"
             ));
         }
         targets

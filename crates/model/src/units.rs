@@ -55,7 +55,7 @@ macro_rules! integers {
         }
     )*};
 }
-integers!(u64, u128, usize, i64);
+integers!(u64, u128, usize, i64, i128);
 
 /// A count or a number of bytes for arithmetic. Exact below 2^53, which is 8 PiB.
 #[must_use]

@@ -13,7 +13,7 @@ const ALIKE: u64 = 8;
 /// Phases whose use differs by more than this factor are named one by one.
 const DIFFERS: f64 = 1.5;
 
-/// A limit as it is pasted: in whole MiB, whatever its size.
+/// A limit to paste: in MiB, rounded up.
 #[must_use]
 pub fn limit(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(MIB))

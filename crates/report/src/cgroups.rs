@@ -16,7 +16,7 @@ pub(super) const VIEW: View = View {
     help: "Which cgroups use their memory",
     title: "Cgroups",
     meaning: "Memory of each cgroup with what is below it, and how much of it was used within a time, on average; the \
-              largest first. Promoted is what was idle at one look and used by the next.",
+              largest first. Promoted is what was idle at one reading and used by the next.",
     formats: TABLES,
     damo: false,
     optional: true,
@@ -47,11 +47,11 @@ struct Cgroups {
     cgroups: Vec<Average>,
 }
 
-/// Sums while rows go by.
+/// Sums over the rows of a cgroup.
 #[derive(Default)]
 struct Sums {
     bytes: f64,
-    looks: f64,
+    readings: f64,
     used: [(f64, f64); WINDOWS_S.len()],
     promoted: f64,
     last_s: f64,
@@ -62,7 +62,7 @@ fn averages(rows: &[CgroupRow]) -> Vec<Average> {
     for CgroupRow { t_s, memory } in rows {
         let sum = sums.entry((&memory.cgroup, memory.node, !memory.anon)).or_default();
         sum.bytes += memory.bytes;
-        sum.looks += 1.0;
+        sum.readings += 1.0;
         for (sum, used) in sum.used.iter_mut().zip(memory.used) {
             if let Some(used) = used {
                 *sum = (sum.0 + used, sum.1 + 1.0);
@@ -75,7 +75,7 @@ fn averages(rows: &[CgroupRow]) -> Vec<Average> {
         cgroup: cgroup.to_owned(),
         node,
         kind: if file { "file" } else { "anon" },
-        bytes: sum.bytes / sum.looks,
+        bytes: sum.bytes / sum.readings,
         used_bytes: sum.used.map(|(used, times)| (times > 0.0).then(|| used / times)),
         promoted_bytes_per_s: sum.promoted / sum.last_s.max(1.0),
     };
@@ -93,7 +93,7 @@ impl Cgroups {
     }
 
     /// Nodes and types together, the largest first.
-    fn whole(&self) -> Vec<Average> {
+    fn by_cgroup(&self) -> Vec<Average> {
         let mut all: Vec<Average> = Vec::new();
         for rows in self.cgroups.chunk_by(|a, b| a.cgroup == b.cgroup) {
             let mut sum = rows[0].clone();
@@ -113,7 +113,7 @@ impl Cgroups {
 
 impl Report for Cgroups {
     fn grids(&self) -> Vec<Grid> {
-        let all = self.whole();
+        let all = self.by_cgroup();
         let more = if all.len() > SHOWN { format!(", {SHOWN} of {}", all.len()) } else { String::new() };
         let title = format!("Cgroups by memory{more}: how much of it was used in so many seconds");
         let mut grid = Grid::new(&title, &["cgroup", "memory"]);
@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(view.cgroups.len(), 3);
         assert_eq!((view.cgroups[0].bytes, view.cgroups[0].used_bytes[0]), (200.0, Some(20.0)));
         assert_eq!(view.cgroups[0].promoted_bytes_per_s, 1.2);
-        let whole = view.whole();
-        assert_eq!(whole.iter().map(|row| row.cgroup.as_str()).collect::<Vec<_>>(), ["/b", "/a"]);
-        assert_eq!((whole[1].bytes, whole[1].used_bytes[0], whole[1].used_bytes[1]), (250.0, Some(25.0), None));
+        let all = view.by_cgroup();
+        assert_eq!(all.iter().map(|row| row.cgroup.as_str()).collect::<Vec<_>>(), ["/b", "/a"]);
+        assert_eq!((all[1].bytes, all[1].used_bytes[0], all[1].used_bytes[1]), (250.0, Some(25.0), None));
     }
 }

@@ -37,9 +37,9 @@ fn age(seconds: f64) -> String {
     Span(std::time::Duration::from_secs_f64(seconds.max(0.0))).to_string()
 }
 
-/// Slowdowns of which the memory is told.
+/// Slowdowns for which the memory is listed.
 const SLOWDOWNS: [f64; 4] = [0.005, 0.01, 0.02, 0.05];
-/// Slowdowns beyond this are drawn at the edge: nobody wants them.
+/// Slowdowns beyond this are drawn at the edge.
 const DRAWN_SLOWDOWN: f64 = 0.2;
 
 /// The view.

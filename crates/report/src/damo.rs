@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use lowtide_model::units::{Size, Span};
+use lowtide_model::units::{Size, Span, index};
 
 /// What can be chosen with `--rule damo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Choices {
     #[arg(long, value_name = "N")]
     pub leave_out: Option<usize>,
 
-    /// Samples that must have seen an access for a region to be in the working set [default: 1]
+    /// Samples that must have found an access for a region to be in the working set [default: 1]
     #[arg(long, value_name = "N")]
     pub least_accesses: Option<u64>,
 
@@ -78,12 +78,12 @@ impl FromStr for Percentiles {
             let Some((from, to)) = part.split_once('-') else { return Some(vec![number(part)?]) };
             let (to, step) = to.split_once(':').unwrap_or((to, "1"));
             let (from, to, step) = (number(from)?, number(to)?, number(step)?);
-            (from <= to && step > 0).then(|| (from..=to).step_by(step as usize).collect())
+            (from <= to && step > 0).then(|| (from..=to).step_by(index(step.into())).collect())
         };
         let parts: Option<Vec<Vec<u32>>> = text.split(',').map(|text| part(text.trim())).collect();
         parts
             .map(|parts| Self(parts.concat()))
-            .ok_or_else(|| "percentiles are whole numbers up to 100; write for example 50,90,99 or 0-100:5".to_owned())
+            .ok_or_else(|| "percentiles are integers up to 100; write for example 50,90,99 or 0-100:5".to_owned())
     }
 }
 

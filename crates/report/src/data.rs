@@ -63,8 +63,8 @@ impl<'a> RecordData<'a> {
         let monitor = &self.meta().monitor;
         let short = self.usage().last().and_then(|row| row.t_s).is_none_or(|t_s| t_s < LONG_ENOUGH_S);
         let why = match (monitor.backend.as_str(), monitor.refused.is_empty()) {
-            ("none" | "", true) => "no monitor was asked to look which pages are touched".to_owned(),
-            ("none" | "", false) => "no monitor could look which pages are touched".to_owned(),
+            ("none" | "", true) => "no monitor was asked to sample which pages are touched".to_owned(),
+            ("none" | "", false) => "no monitor could sample which pages are touched".to_owned(),
             (backend, _) if short => {
                 format!("it was over too soon for the monitor {backend}, which takes twenty seconds")
             }

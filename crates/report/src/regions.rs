@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use lowtide_model::units::float;
 use serde::Serialize;
 
 use super::data::RecordData;
@@ -14,7 +15,7 @@ pub(super) const VIEW: View = View {
     help: "The regions of one snapshot",
     title: "Regions",
     meaning: "The map at one moment: ranges of addresses that were accessed alike, the most used first. The access rate is \
-              the share of looks that saw an access, the age how long that has been so.",
+              the share of samples that found an access, the age how long that has been so.",
     formats: TABLES,
     damo: false,
     optional: false,
@@ -108,9 +109,7 @@ impl<'a> Regions<'a> {
 }
 
 fn size(row: &RegionRow) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-    let size = row.end.saturating_sub(row.start) as f64;
-    size
+    float(row.end.saturating_sub(row.start))
 }
 
 impl Report for Regions<'_> {
@@ -167,7 +166,7 @@ impl Report for Regions<'_> {
     }
 }
 
-/// The last part of a path, which tells most in a narrow column.
+/// The last part of a path, for a narrow column.
 pub(super) fn file_name(mapping: &str) -> String {
     let deleted = mapping.strip_suffix(" (deleted)").unwrap_or(mapping);
     printable(deleted.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(mapping))

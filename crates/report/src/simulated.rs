@@ -25,16 +25,24 @@ pub struct Run {
     pub outcome: Outcome,
 }
 
-/// Workloads told one by one, at most.
+/// Workloads listed one by one, at most.
 const WORKLOADS: usize = 24;
 
-/// Writes the runs; the first is the one without a policy.
+/// Simulated runs of one machine.
+#[derive(Debug)]
+pub struct SimulatedRuns {
+    /// What was simulated.
+    pub title: String,
+    /// The first is the one without a policy.
+    pub runs: Vec<Run>,
+}
+
+/// Writes the runs.
 ///
 /// # Errors
 /// If a drawing fails, or `out` does.
 pub fn write(
-    title: &str,
-    runs: &[Run],
+    SimulatedRuns { title, runs }: &SimulatedRuns,
     format: Format,
     terminal: Terminal,
     out: &mut dyn Write,

@@ -1,5 +1,7 @@
 //! Charts made of characters.
 
+use lowtide_model::units::{float, index};
+
 /// Eighths of a cell, from empty to full.
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -22,14 +24,7 @@ pub(super) fn columns(values: &[Option<f64>], columns: usize) -> Vec<Option<f64>
 
 /// Index of a cell for a share of a height.
 fn level(share: f64, of: usize) -> usize {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "clamped to 0..=of"
-    )]
-    let level = (share.clamp(0.0, 1.0) * of as f64).round() as usize;
-    level
+    index((share.clamp(0.0, 1.0) * float(of)).round())
 }
 
 /// One line of eighth blocks; a dot where there is no value.

@@ -87,7 +87,7 @@ impl Overview {
             ("file", memory.file),
             ("kernel", memory.kernel),
             ("charged to the cgroup", memory.cgroup),
-            ("in use on the whole system", memory.system_used),
+            ("in use on the system", memory.system_used),
         ];
         let measured = rows.into_iter().filter(|(_, level)| level.peak_bytes.is_some());
         Grid::of(
@@ -102,7 +102,7 @@ impl Overview {
         let head = ["touched within", "readings", "average", "median", "95 %", "highest", "±"];
         let sets = self.summary.working_set.iter().filter(|set| set.readings > 0);
         Grid::of(
-            "Working set over the whole run",
+            "Working set over the run",
             &head,
             sets.map(|set| {
                 let [avg, p50, p95, max] =
@@ -169,7 +169,7 @@ impl Overview {
                 ("CPU time", monitor.cpu_s.map(human_seconds)),
                 ("of one CPU", monitor.cpu_percent.map(|percent| format!("{percent:.2} %"))),
                 ("own memory, peak", monitor.own_peak_rss_bytes.map(|peak| whole_bytes(Some(peak)))),
-                ("looks at every page each", monitor.sampling_s.map(human_seconds)),
+                ("samples each page every", monitor.sampling_s.map(human_seconds)),
                 ("ticks with a picture", (monitor.snapshots > 0).then(|| count(Some(monitor.snapshots)))),
                 ("share of memory watched", monitor.coverage_percent.map(|percent| format!("{percent:.0} %"))),
             ],

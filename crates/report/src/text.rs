@@ -115,7 +115,7 @@ impl Grid {
     }
 }
 
-/// Breaks a paragraph into lines; a word longer than a line stays whole.
+/// Breaks a paragraph into lines; a word longer than a line is not broken.
 #[must_use]
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {
     let mut out = String::new();

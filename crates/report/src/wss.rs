@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use lowtide_model::units::{count, float, index, integer};
 use serde::Serialize;
 
 use super::damo::{Choices, Sort};
@@ -65,7 +66,7 @@ struct Rule {
 
 impl Rule {
     fn of(choices: &Choices) -> Self {
-        // damo takes whole microseconds, one if none are given.
+        // damo takes integer microseconds, one if none are given.
         let join_us = choices.join.map_or(1, |span| u64::try_from(span.0.as_micros()).unwrap_or(u64::MAX));
         Self {
             left_out: choices.leave_out.unwrap_or(LEFT_OUT),
@@ -129,9 +130,9 @@ fn working_sets(snapshots: impl Iterator<Item = Aggregation>, rule: &Rule) -> Ve
             all.push((snapshot.pid, 0, None, Vec::new()));
             all.len() - 1
         });
-        let (_, seen, open, sets) = &mut all[at];
-        *seen += 1;
-        if *seen <= rule.left_out {
+        let (_, read, open, sets) = &mut all[at];
+        *read += 1;
+        if *read <= rule.left_out {
             continue;
         }
         let mut joined = open.take().unwrap_or(Joined { start_ns: snapshot.start_ns, ..Joined::default() });
@@ -181,21 +182,13 @@ fn shown(pid: Option<u32>, sets: &[u64], choices: &Choices) -> Option<Distributi
 
 /// In fractions as damo does it: 29 % of 100 is rank 28 then.
 fn rank(percent: u32, count: usize) -> usize {
-    #[expect(clippy::cast_precision_loss, reason = "a number of snapshots")]
-    let rank = f64::from(percent) / 100.0 * count as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded down on purpose")]
-    let rank = rank as usize;
-    rank
+    index(f64::from(percent) / 100.0 * float(count))
 }
 
 /// Rounded down, but for the last digit of a fraction.
 fn average(sets: &[u64]) -> u64 {
-    let (sum, count) = (sets.iter().copied().map(u128::from).sum::<u128>(), sets.len() as u128);
-    #[expect(clippy::cast_precision_loss, reason = "what damo's division gives")]
-    let average = (sum / count) as f64 + (sum % count) as f64 / count as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rounded down on purpose")]
-    let average = average as u64;
-    average
+    let (sum, count) = (sets.iter().copied().map(u128::from).sum::<u128>(), u128::from(count(sets.len())));
+    integer(float(sum / count) + float(sum % count) / float(count))
 }
 
 impl Distribution {
@@ -206,8 +199,7 @@ impl Distribution {
 
 impl Report for Wss {
     fn grids(&self) -> Vec<Grid> {
-        #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-        let size = |value: Option<u64>| bytes(value.map(|value| value as f64));
+        let size = |value: Option<u64>| bytes(value.map(float));
         let every = self.targets.iter().any(|target| target.every.is_some());
         let title = "Working set by damo's rule: bytes in regions with accesses, per aggregation";
         let mut grid = Grid::new(title, &[if every { "snapshot" } else { "percentile" }]);

@@ -90,7 +90,7 @@ pub enum Mode {
     Write,
 }
 
-/// All keys of the five kinds of hot set; [`crate::shape`] tells them apart.
+/// All keys of the five kinds of hot set; [`crate::shape`] distinguishes them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawHot {

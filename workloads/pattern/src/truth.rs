@@ -52,7 +52,7 @@ impl TouchLedger {
         std::mem::replace(last, now) == 0
     }
 
-    /// Addresses of this table itself, in whole pages.
+    /// Addresses of this table itself, extended to page boundaries.
     pub fn own_memory(&self) -> [usize; 2] {
         let start = self.last.as_ptr().addr();
         let end = start + size_of_val(&self.last[..]);

@@ -81,7 +81,7 @@ fn resident(pid: u64, start: u64) -> u64 {
 }
 
 #[test]
-fn the_log_tells_what_was_touched() {
+fn the_log_reports_what_was_touched() {
     let case = Case::new(
         r#"
         name = "tiny"
@@ -135,8 +135,7 @@ fn the_log_tells_what_was_touched() {
     assert_eq!(Value::from(hot), expected);
     assert_eq!(lines[2]["hot"], "same");
     assert_eq!(lines[2]["ws"]["1"], M + M / 2);
-    assert_eq!(cold(&lines[2], 1), 7 * M);
-    assert_eq!(cold(&lines[2], 120), 0);
+    assert_eq!([1, 120].map(|age| cold(&lines[2], age).as_u64()), [Some(7 * M), Some(0)]);
     assert_eq!((lines[1]["phase"].clone(), lines[3]["phase"].clone()), (0.into(), 1.into()));
     // In the idle phase nothing is touched; what was last touched just before it is about a second old.
     assert!(lines[3]["ws"]["1"].as_u64().unwrap() <= M + M / 2);

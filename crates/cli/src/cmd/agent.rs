@@ -59,8 +59,8 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
     agent.listen()?;
     let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them.
-    let (listen, serve, seen) = agent.served();
-    let server = listen.map(|listen| http::start(listen, serve, seen)).transpose()?;
+    let (listen, serve, view) = agent.served();
+    let server = listen.map(|listen| http::start(listen, serve, view)).transpose()?;
     if let Some(server) = &server {
         eprintln!("listening address={}", server.name);
     }
@@ -71,13 +71,13 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
 /// Checks that memory can be reclaimed here: from complete cgroups, or by the addresses of their processes.
 fn possible(kernel: &Kernel) -> anyhow::Result<()> {
     let root = lowtide_kernel::cgroup::Cgroup::named(kernel, "/")?;
-    let Err(whole) = lowtide_kernel::reclaim::CgroupReclaimer::check(kernel, &root) else { return Ok(()) };
+    let Err(by_cgroup) = lowtide_kernel::reclaim::CgroupReclaimer::check(kernel, &root) else { return Ok(()) };
     let Err(error) = address::check(kernel) else { return Ok(()) };
-    if error.is_permission() || whole.is_permission() {
+    if error.is_permission() || by_cgroup.is_permission() {
         return Err(Failure::new(code::PERMISSION, format!("agent: {error}; run it as root")).into());
     }
     let fix = "boot with cgroup version 2 (systemd.unified_cgroup_hierarchy=1) and Linux 5.19 or newer";
-    Err(Failure::new(code::IMPOSSIBLE, format!("agent: {whole}; {error}; {fix}")).into())
+    Err(Failure::new(code::IMPOSSIBLE, format!("agent: {by_cgroup}; {error}; {fix}")).into())
 }
 
 /// One agent at a time: held as long as the file is open.

@@ -7,6 +7,7 @@ use anyhow::Context;
 use lowtide_engine::source::automatic;
 use lowtide_model::PAGE;
 use lowtide_model::summary::Summary;
+use lowtide_model::units::{count, float};
 use serde::Serialize;
 
 /// Bytes the program holds.
@@ -68,7 +69,7 @@ pub fn monitors(terminal: bool) -> Vec<MonitorCost> {
             if terminal {
                 eprintln!("measuring a known program with {monitor}, {SECONDS} s ...");
             }
-            let known_bytes = (PIECES * PIECE) as u64;
+            let known_bytes = count(PIECES * PIECE);
             match measure(monitor) {
                 Ok(Ok(summary)) => judge(monitor, known_bytes, &summary),
                 Ok(Err(why)) => unmeasured(monitor, known_bytes, why),
@@ -91,16 +92,15 @@ fn unmeasured(monitor: &'static str, known_bytes: u64, why: String) -> MonitorCo
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "megabytes")]
 fn judge(monitor: &'static str, known_bytes: u64, summary: &Summary) -> MonitorCost {
     let used = &summary.answer.steady.used;
     let measured_bytes = used.used_bytes;
     let half = used.used_high_bytes.zip(measured_bytes).map(|(high, bytes)| high.saturating_sub(bytes));
-    let error = |bytes: u64| 100.0 * (bytes as f64 / known_bytes as f64 - 1.0);
+    let error = |bytes: u64| 100.0 * (float(bytes) / float(known_bytes) - 1.0);
     MonitorCost {
         measured_bytes,
         error_percent: measured_bytes.map(error),
-        ci95_percent: half.zip(measured_bytes).map(|(half, bytes)| 100.0 * half as f64 / bytes.max(1) as f64),
+        ci95_percent: half.zip(measured_bytes).map(|(half, bytes)| 100.0 * float(half) / float(bytes.max(1))),
         cpu_percent: summary.monitor.cpu_percent,
         own_peak_rss_bytes: summary.monitor.own_peak_rss_bytes,
         ..unmeasured(monitor, known_bytes, String::new())

@@ -268,8 +268,8 @@ impl<'a> Comparison<'a> {
         let mut out = std::io::stdout().lock();
         match format {
             CompareFormat::Text => {
-                let look = terminal();
-                self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.text(look)))?;
+                let terminal = terminal();
+                self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.text(terminal)))?;
             }
             CompareFormat::Markdown => {
                 self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.markdown()))?;

@@ -162,7 +162,7 @@ fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
 }
 
 /// The diagnosis for people.
-fn text(diagnosis: &Diagnosis, look: Terminal) -> String {
+fn text(diagnosis: &Diagnosis, terminal: Terminal) -> String {
     let mut out = format!("monitor: auto means {}\n", diagnosis.monitor.backend);
     for refusal in &diagnosis.monitor.refused {
         out += &format!("         not {}: {}\n", refusal.backend, refusal.why);
@@ -171,10 +171,10 @@ fn text(diagnosis: &Diagnosis, look: Terminal) -> String {
     let (yes, blocked, no) = (count(State::Yes), count(State::Blocked), count(State::No));
     out += &format!("kernel:  {}, {yes} capabilities, {blocked} blocked, {no} missing\n", diagnosis.kernel);
     for purpose in Purpose::ALL {
-        out += &format!("\n{}", grid_of(&diagnosis.capabilities, purpose).text(look));
+        out += &format!("\n{}", grid_of(&diagnosis.capabilities, purpose).text(terminal));
     }
     if let Some(calibration) = &diagnosis.calibration {
-        out += &format!("\n{}\n{}", exactness(calibration).text(look), costs(calibration).text(look));
+        out += &format!("\n{}\n{}", exactness(calibration).text(terminal), costs(calibration).text(terminal));
     }
     out
 }

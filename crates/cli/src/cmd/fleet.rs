@@ -11,10 +11,10 @@ use lowtide_fleet::store::{self, Fleet};
 use lowtide_fleet::tally::PolicyTally;
 use lowtide_fleet::tune::{self, Search, TuneGoal};
 use lowtide_model::curve::RefaultCosts;
-use lowtide_model::units::{Share, Span};
+use lowtide_model::units::{Share, Span, count};
 use lowtide_policy::policies::Policies;
 use lowtide_record::Record;
-use lowtide_report::fleet::{Money, Replayed, Tuned, write};
+use lowtide_report::fleet::{Money, ReplayResult, Tuned, write};
 
 use super::simulate::read;
 use crate::output::{OutputArgs, progress, usage};
@@ -193,7 +193,7 @@ fn replay(args: &ReplayArgs) -> anyhow::Result<()> {
     check_rows(&of)?;
     let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
     let replayed =
-        Replayed::new(&counting.dir, &of, &names, counting.money()).by(args.by.as_deref(), &of, counting.money());
+        ReplayResult::new(&counting.dir, &of, &names, counting.money()).by(args.by.as_deref(), &of, counting.money());
     counting.output.print(|format, terminal, out| write((&replayed, None), format, terminal, out))
 }
 
@@ -221,7 +221,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<()> {
         check_rows(&of)?;
         Ok(of.tallies)
     };
-    tune::run(&mut search, args.tries, replay, |tried| bar.set_position(tried as u64))?;
+    tune::run(&mut search, args.tries, replay, |tried| bar.set_position(count(tried)))?;
     bar.finish_and_clear();
     let Some(best) = search.best().cloned() else {
         let least = search.tried.iter().map(|tried| tried.rate).fold(f64::INFINITY, f64::min);
@@ -236,7 +236,7 @@ fn tune(args: &TuneArgs) -> anyhow::Result<()> {
     let named = tune::policies(std::slice::from_ref(&best.toml), goal.costs)?;
     let of = fleet.replay(&named, None, &|host| !split || !tune::is_judge(host), &mut |_| {});
     check_rows(&of)?;
-    let replayed = Replayed::new(&counting.dir, &of, &["tuned"], counting.money());
+    let replayed = ReplayResult::new(&counting.dir, &of, &["tuned"], counting.money());
     let tuned = Tuned::new(&search, &best, goal.rate, split);
     counting.output.print(|format, terminal, out| write((&replayed, Some(&tuned)), format, terminal, out))
 }

@@ -1,4 +1,4 @@
-//! `lowtide hint`: tells the agent what is in the background, and what is in use again.
+//! `lowtide hint`: gives the agent a hint on what is in the background, and what is in use again.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use lowtide_engine::agent::config::SOCKET;
 use lowtide_engine::agent::socket::{self, Answer, Hint, HintTarget};
 use lowtide_engine::failure::{Failure, code};
 
-/// Tell the agent what is in the background, or in use again
+/// Give the agent a hint: what is in the background, or in use again
 #[derive(Debug, clap::Args)]
 pub struct HintArgs {
     /// Its new state

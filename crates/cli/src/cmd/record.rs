@@ -1,11 +1,11 @@
-//! `lowtide record`: records a process tree, a cgroup or the whole system that is already running.
+//! `lowtide record`: records a process tree, a cgroup or the system that is already running.
 
 use std::net::SocketAddr;
 
 use indicatif::ProgressBar;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::metrics::{self, Figures, Shared};
-use lowtide_engine::recorder::{Recorder, Tick};
+use lowtide_engine::recorder::{RecordSubject, Recorder, Tick};
 use lowtide_engine::recording;
 use lowtide_engine::scheduler::{self, LoopTask, Reason};
 use lowtide_engine::source;
@@ -24,7 +24,7 @@ use crate::acts::{Acts, SchemeReach};
 use crate::output::usage;
 use crate::session;
 
-/// Record a running process, a cgroup or the whole system
+/// Record a running process, a cgroup or the system
 #[derive(Debug, clap::Args)]
 pub struct RecordArgs {
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option
     let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them, and the program with it.
     let served = listen.map(|address| serve_at(address, &args.target)).transpose()?;
-    let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
+    let mut recorder = Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta })?;
     if let Some(served) = served {
         recorder.add_sink(Box::new(served));
     }
@@ -310,7 +310,7 @@ mod tests {
             };
             let meta = Meta { schema: lowtide_model::meta::SCHEMA, interval_s: 1.0, attached: true, ..Meta::default() };
             let accountant = Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]);
-            Running::new(Recorder::open(&kernel, &journal, options, accountant, meta).unwrap(), None)
+            Running::new(Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta }).unwrap(), None)
         }
 
         /// Records until then.

@@ -29,7 +29,7 @@ pub struct RecoverArgs {
     json: bool,
 }
 
-/// Waits until the parent is gone, or hangs; then it is ended, as what it granted can only be taken back from the dead.
+/// Waits until the parent ends or hangs. A parent that hangs is killed, as its leases can only be taken back after its end.
 fn watch(pid: u32) {
     let parent = rustix::process::getppid().filter(|parent| u32::try_from(parent.as_raw_pid()) == Ok(pid));
     let parent = parent.and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());

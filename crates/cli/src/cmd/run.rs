@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lowtide_engine::failure::{self, Failure, code};
-use lowtide_engine::recorder::{RecordOptions, Recorder};
+use lowtide_engine::recorder::{RecordOptions, RecordSubject, Recorder};
 use lowtide_engine::recording;
 use lowtide_engine::scheduler::{self, LoopTask, Reason};
 use lowtide_engine::source::{self, Map, SourceChoice, SourceSettings};
@@ -177,10 +177,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     if args.no_swap {
         meta.host.swap_bytes = 0;
     }
-    let mut recorder = Recorder::open(&kernel, &journal, options, accountant, meta)?;
+    let mut recorder = Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta })?;
     if let Some(why) = missing {
         recorder.note(format!(
-            "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not seen"
+            "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not measured"
         ));
     }
     let wanted: Vec<i32> = launch::PASSED_ON.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();

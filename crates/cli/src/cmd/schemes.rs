@@ -1,4 +1,4 @@
-//! `lowtide schemes`: what a scheme says, and doing it to what is running.
+//! `lowtide schemes`: explains schemes, and applies them to a running target.
 
 use lowtide_kernel::damon::Features;
 use lowtide_kernel::root::Kernel;
@@ -101,7 +101,7 @@ fn check(args: &Check) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// Who would carry them out here for a program that lowtide starts.
+/// The executor of each here, for a program that lowtide starts.
 fn here(schemes: &[Scheme]) -> Result<Vec<Executor>, String> {
     let (operations, features) = match means::offered_here(&Kernel::default()) {
         Ok((operations, features)) => (Ok(operations), features),

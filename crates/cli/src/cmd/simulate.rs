@@ -12,7 +12,7 @@ use lowtide_policy::sim::monitor::Monitors;
 use lowtide_policy::sim::simulated::Setup;
 use lowtide_policy::sim::{self, InjectedFaults, Scenario, Simulated, replay};
 use lowtide_record::Record;
-use lowtide_report::simulated::{NOTHING, Run, write};
+use lowtide_report::simulated::{NOTHING, Run, SimulatedRuns, write};
 use serde::de::DeserializeOwned;
 
 use crate::acts::SwapTo;
@@ -63,8 +63,8 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<i32> {
         setup.seed = seed;
     }
     let policies: Policies = args.policy.as_deref().map_or_else(|| Ok(Policies::new()), read)?;
-    let runs = simulate(&setup, &policies)?;
-    args.output.print(|format, terminal, out| write(&title, &runs, format, terminal, out))?;
+    let runs = SimulatedRuns { title, runs: simulate(&setup, &policies)? };
+    args.output.print(|format, terminal, out| write(&runs, format, terminal, out))?;
     Ok(0)
 }
 

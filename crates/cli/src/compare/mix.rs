@@ -13,7 +13,7 @@ use lowtide_report::forest::Chapter;
 use lowtide_report::text::Grid;
 use lowtide_report::together::Line;
 
-/// Whether a run says anything. Where there are mixes, programs alone are only what those are compared with; and what a mix's
+/// Whether a run is needed for the results. Where there are mixes, programs alone are only what those are compared with; and what a mix's
 /// programs need is known from when they were warmed up, so it needs no warm-up of its own.
 #[must_use]
 pub fn is_needed(suite: &Suite, turn: &PlannedRun) -> bool {
@@ -164,8 +164,8 @@ fn end(mix: &Mix, index: usize, runs: &[RunOutcome], config: &str) -> String {
     )
 }
 
-/// The runs of one of a mix's programs. Of a program that runs more than once, the first is the one that ended first: which
-/// of them that is says nothing.
+/// The runs of one of a mix's programs. Of a program that runs more than once, the first is the one that ended first:
+/// the order has no meaning.
 fn parts(mix: &Mix, index: usize, runs: &[RunOutcome], config: &str) -> Vec<RunOutcome> {
     let name = &mix.programs[index];
     let before = mix.programs[..index].iter().filter(|other| *other == name).count();

@@ -28,7 +28,7 @@ pub struct RunOutcome {
     pub rss_bytes: Option<f64>,
     /// The most that was resident at a time.
     pub peak_bytes: Option<f64>,
-    /// Memory in use on the whole system, mean over the run.
+    /// Memory in use on the system, mean over the run.
     pub system_used_bytes: Option<f64>,
     /// Page faults that waited for I/O.
     pub major_faults: Option<f64>,

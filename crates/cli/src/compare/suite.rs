@@ -49,7 +49,7 @@ pub struct Program {
     /// A run is given up after so long.
     #[serde(default = "ten_minutes")]
     pub timeout: Span,
-    /// Whether the page cache is dropped before each run: the whole system's.
+    /// Whether the page cache is dropped before each run: that of the entire system.
     #[serde(default)]
     pub drop_caches: bool,
 }

@@ -31,7 +31,7 @@ pub const METRICS: [Metric; 3] = [
     Metric {
         name: "memused.avg",
         unit: "KiB",
-        about: "Memory in use on the whole system, mean over the run",
+        about: "Memory in use on the system, mean over the run",
         scale: 1024.0,
         get: |run| run.system_used_bytes,
     },
@@ -111,15 +111,21 @@ pub fn cells(runs: &[RunOutcome], programs: &[String], configs: &[String], metri
         for program in programs {
             let original = metric.values(runs, program, ORIGINAL);
             for config in configs {
-                cells.extend(cell(metric, runs, program, config, &original));
+                let by_round = metric.values(runs, program, config);
+                cells.extend(cell(metric.name, (program, config), &by_round, &original));
             }
         }
     }
     cells
 }
 
-fn cell(metric: &Metric, runs: &[RunOutcome], program: &str, config: &str, original: &[(u32, f64)]) -> Option<Cell> {
-    let by_round = metric.values(runs, program, config);
+/// The cell of a program and configuration, from values by round: its own, and those of the original configuration.
+fn cell(
+    metric: &'static str,
+    (program, config): (&str, &str),
+    by_round: &[(u32, f64)],
+    original: &[(u32, f64)],
+) -> Option<Cell> {
     let values: Vec<f64> = by_round.iter().map(|(_, value)| *value).collect();
     let bare: Vec<f64> = original.iter().map(|(_, value)| *value).collect();
     let avg = stats::mean(&values)?;
@@ -133,7 +139,7 @@ fn cell(metric: &Metric, runs: &[RunOutcome], program: &str, config: &str, origi
     Some(Cell {
         program: program.to_owned(),
         config: config.to_owned(),
-        metric: metric.name,
+        metric,
         runs: values.len(),
         avg,
         stdev: stats::stdev(&values),
@@ -328,7 +334,7 @@ mod tests {
         assert!((cells[1].overhead.unwrap() - 16.666_666).abs() < 1e-4);
         let paired = cells[1].paired.unwrap();
         assert!((paired.mean - (1.1f64 * 1.2).sqrt() + 1.0).abs() < 1e-9);
-        assert_eq!((paired.interval, paired.pairs), (None, 2), "two rounds do not tell how sure they are");
+        assert_eq!((paired.interval, paired.pairs), (None, 2), "two rounds give no interval");
         assert_eq!(super::paired(&cells, &METRICS[0]).rows, [["a", "prcl", "+14.89", "-"]]);
         let grid = means(&cells, &METRICS[0], &programs, &configs);
         assert_eq!(grid.rows, [["a", "15.000", "17.500", "+16.67"]]);

@@ -93,8 +93,8 @@ fn draw(view: &mut TopView) -> io::Result<()> {
     let (width, height) = size()?;
     let mut out = io::stdout().lock();
     queue!(out, BeginSynchronizedUpdate)?;
-    for (row, (line, look)) in (0..height).zip(view.screen(width.into(), height.into())) {
-        let attribute = match look {
+    for (row, (line, style)) in (0..height).zip(view.screen(width.into(), height.into())) {
+        let attribute = match style {
             LineStyle::Plain => Attribute::Reset,
             LineStyle::Head | LineStyle::Bad => Attribute::Bold,
             LineStyle::Chosen => Attribute::Reverse,

@@ -150,8 +150,9 @@ pub fn of_one(detail: &Detail, width: usize) -> Vec<String> {
     let mut lines = vec![
         row.name.clone(),
         format!(
-            "policy {}; memory {} ({} anonymous, {} file); working set {}{window}; cold {}; paged out {}, kept in {}; pressure {}",
+            "policy {}; monitor {}; memory {} ({} anonymous, {} file); working set {}{window}; cold {}; paged out {}, kept in {}; pressure {}",
             row.policy,
+            row.monitor.as_deref().unwrap_or("-"),
             human_bytes(row.memory_bytes),
             human_bytes(row.anon_bytes),
             human_bytes(row.file_bytes),
@@ -335,7 +336,7 @@ impl TopView {
         }
         lines.resize(height.saturating_sub(1), (String::new(), LineStyle::Plain));
         lines.push(((if self.open { HELP_ONE } else { HELP }).to_owned(), LineStyle::Head));
-        lines.into_iter().map(|(line, look)| (fit(&line, width), look)).collect()
+        lines.into_iter().map(|(line, style)| (fit(&line, width), style)).collect()
     }
 
     fn one(&mut self, lines: &mut Vec<(String, LineStyle)>, width: usize, room: usize) {
@@ -367,8 +368,8 @@ impl TopView {
         let chosen = at.unwrap_or(0);
         // The row that keys act on stays on the screen.
         self.first = self.first.clamp((chosen + 1).saturating_sub(shown), chosen);
-        let look = |number: usize| if Some(number) == at { LineStyle::Chosen } else { LineStyle::Plain };
-        lines.extend(all.enumerate().skip(self.first).take(shown).map(|(number, line)| (line, look(number))));
+        let style = |number: usize| if Some(number) == at { LineStyle::Chosen } else { LineStyle::Plain };
+        lines.extend(all.enumerate().skip(self.first).take(shown).map(|(number, line)| (line, style(number))));
     }
 }
 

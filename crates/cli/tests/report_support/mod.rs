@@ -23,7 +23,7 @@ pub fn noise(a: u64, b: u64) -> f64 {
 }
 
 /// One mapping of a process.
-pub struct Mapping {
+pub struct MadeMapping {
     pub pid: u32,
     pub start: u64,
     pub bytes: u64,
@@ -33,8 +33,8 @@ pub struct Mapping {
     kind: PageKind,
 }
 
-pub const MAPPINGS: &[Mapping] = &[
-    Mapping {
+pub const MAPPINGS: &[MadeMapping] = &[
+    MadeMapping {
         pid: 4211,
         start: 0x55d0_8c00_0000,
         bytes: 12 * MI,
@@ -42,9 +42,16 @@ pub const MAPPINGS: &[Mapping] = &[
         hot: 0.3,
         kind: PageKind::File,
     },
-    Mapping { pid: 4211, start: 0x55d0_a000_0000, bytes: 420 * MI, name: "[heap]", hot: 0.22, kind: PageKind::Anon },
-    Mapping { pid: 4211, start: 0x7f10_4000_0000, bytes: 192 * MI, name: "", hot: 0.1, kind: PageKind::Anon },
-    Mapping {
+    MadeMapping {
+        pid: 4211,
+        start: 0x55d0_a000_0000,
+        bytes: 420 * MI,
+        name: "[heap]",
+        hot: 0.22,
+        kind: PageKind::Anon,
+    },
+    MadeMapping { pid: 4211, start: 0x7f10_4000_0000, bytes: 192 * MI, name: "", hot: 0.1, kind: PageKind::Anon },
+    MadeMapping {
         pid: 4211,
         start: 0x7f10_8000_0000,
         bytes: 256 * MI,
@@ -52,9 +59,9 @@ pub const MAPPINGS: &[Mapping] = &[
         hot: 0.05,
         kind: PageKind::File,
     },
-    Mapping { pid: 4211, start: 0x7ffd_1200_0000, bytes: MI, name: "[stack]", hot: 1.0, kind: PageKind::Anon },
-    Mapping { pid: 4300, start: 0x5600_1000_0000, bytes: 96 * MI, name: "[heap]", hot: 0.5, kind: PageKind::Anon },
-    Mapping {
+    MadeMapping { pid: 4211, start: 0x7ffd_1200_0000, bytes: MI, name: "[stack]", hot: 1.0, kind: PageKind::Anon },
+    MadeMapping { pid: 4300, start: 0x5600_1000_0000, bytes: 96 * MI, name: "[heap]", hot: 0.5, kind: PageKind::Anon },
+    MadeMapping {
         pid: 4300,
         start: 0x7f44_0000_0000,
         bytes: 24 * MI,
@@ -62,10 +69,10 @@ pub const MAPPINGS: &[Mapping] = &[
         hot: 0.2,
         kind: PageKind::File,
     },
-    Mapping { pid: 4301, start: 0x5588_2000_0000, bytes: 16 * MI, name: "[heap]", hot: 0.1, kind: PageKind::Anon },
+    MadeMapping { pid: 4301, start: 0x5588_2000_0000, bytes: 16 * MI, name: "[heap]", hot: 0.1, kind: PageKind::Anon },
 ];
 
-impl Mapping {
+impl MadeMapping {
     /// Bytes of it that exist at `t`: the big heap grows over the first two thirds.
     fn bytes_at(&self, share: f64) -> u64 {
         if self.name == "[heap]" && self.pid == 4211 {
@@ -104,7 +111,7 @@ impl Mapping {
 
 /// How much to make.
 #[derive(Clone, Copy)]
-pub struct Plan {
+pub struct RecordPlan {
     pub seconds: u32,
     /// Episodes a second, at most.
     pub episodes: u64,
@@ -114,20 +121,20 @@ pub struct Plan {
     pub monitored: bool,
 }
 
-impl Default for Plan {
+impl Default for RecordPlan {
     fn default() -> Self {
         Self { seconds: 600, episodes: 1000, snapshots: 1, monitored: true }
     }
 }
 
-pub fn meta(plan: Plan) -> Meta {
+pub fn meta(plan: RecordPlan) -> Meta {
     let (backend, refused, notes) = if plan.monitored {
         (
             "damon-vaddr",
             vec![],
             vec![
                 "PSS was read every 10 s only: a walk over all pages is dear.".to_owned(),
-                "3 processes lived for less than a tick and were not seen.".to_owned(),
+                "3 processes lived for less than a tick and were not measured.".to_owned(),
             ],
         )
     } else {
@@ -192,7 +199,7 @@ fn levels(share: f64) -> [(f64, f64); 2] {
     out
 }
 
-pub fn usage(plan: Plan, second: u32) -> Usage {
+pub fn usage(plan: RecordPlan, second: u32) -> Usage {
     let t = f64::from(second);
     let share = t / f64::from(plan.seconds);
     if second == 0 {
@@ -248,21 +255,20 @@ pub fn usage(plan: Plan, second: u32) -> Usage {
         usage.cohort_pages = Some(2000.0);
         usage.watched_bytes = Some((0.97 * (anon + file + cache)).floor());
         usage.regions = Some(210.0);
-        let mut sets = [None; WINDOWS_S.len()];
-        for (window, set) in WINDOWS_S.iter().zip(&mut sets) {
-            // A tick in fifty is lost to a read that came too late.
-            if second >= *window && second % 50 != 49 {
-                let grown = 1.0 + 0.16 * f64::from(*window).ln();
-                let bytes = ((hot_anon + hot_file) * grown * (1.0 + jitter(10, 0.04))).min(anon + file).floor();
-                *set = Some(Estimate { bytes, ci95: (0.07 * bytes).floor() });
-            }
-        }
-        usage.set_working_sets(&sets);
+        usage.set_working_sets(&working_sets(second, (hot_anon + hot_file) * (1.0 + jitter(10, 0.04)), anon + file));
     }
     usage
 }
 
-pub fn ages(plan: Plan, second: u32) -> Vec<AgeBin> {
+/// Working sets that grow with the window. A tick in fifty is lost to a read that came too late.
+fn working_sets(second: u32, hot: f64, resident: f64) -> [Option<Estimate>; WINDOWS_S.len()] {
+    WINDOWS_S.map(|window| {
+        let bytes = (hot * (1.0 + 0.16 * f64::from(window).ln())).min(resident).floor();
+        (second >= window && second % 50 != 49).then(|| Estimate { bytes, ci95: (0.07 * bytes).floor() })
+    })
+}
+
+pub fn ages(plan: RecordPlan, second: u32) -> Vec<AgeBin> {
     let share = f64::from(second) / f64::from(plan.seconds);
     let mut list = Vec::new();
     for (side, (total, hot)) in levels(share).into_iter().enumerate() {
@@ -298,7 +304,7 @@ pub fn ages(plan: Plan, second: u32) -> Vec<AgeBin> {
 }
 
 /// Regions of one snapshot: blocks of like rate joined, as DAMON would.
-pub fn regions(plan: Plan, t_s: f64) -> Vec<RegionRow> {
+pub fn regions(plan: RecordPlan, t_s: f64) -> Vec<RegionRow> {
     let share = (t_s / f64::from(plan.seconds)).min(0.999);
     let mut rows: Vec<RegionRow> = Vec::new();
     for mapping in MAPPINGS {
@@ -327,7 +333,7 @@ pub fn regions(plan: Plan, t_s: f64) -> Vec<RegionRow> {
 }
 
 /// What the cohort says of one second.
-pub fn episodes(plan: Plan, second: u32) -> Vec<Episode> {
+pub fn episodes(plan: RecordPlan, second: u32) -> Vec<Episode> {
     let share = f64::from(second) / f64::from(plan.seconds);
     let each = plan.episodes / MAPPINGS.len() as u64;
     let mut rows = Vec::new();
@@ -370,7 +376,7 @@ pub fn episodes(plan: Plan, second: u32) -> Vec<Episode> {
 }
 
 /// Writes the run as the recorder would: a flush every five seconds.
-pub fn record(writer: &mut Writer, plan: Plan) {
+pub fn record(writer: &mut Writer, plan: RecordPlan) {
     for second in 0..=plan.seconds {
         writer.add([usage(plan, second)]);
         if plan.monitored && second > 0 {
@@ -401,8 +407,8 @@ pub fn record(writer: &mut Writer, plan: Plan) {
     }
 }
 
-/// A whole record in `dir`, not finished.
-pub fn make(dir: &std::path::Path, plan: Plan) {
+/// A complete record in `dir`, not finished.
+pub fn make(dir: &std::path::Path, plan: RecordPlan) {
     let meta = meta(plan);
     let mut writer = Writer::create(dir, &Meta { end: None, ..meta.clone() }).unwrap();
     record(&mut writer, plan);

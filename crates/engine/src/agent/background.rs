@@ -25,7 +25,7 @@ pub struct SavedBackground {
     ran: BTreeMap<TargetId, Ran>,
 }
 
-/// A process and what descends from it, because somebody gave a hint about it.
+/// A process and what descends from it, because a hint was given about it.
 #[derive(Debug, Clone)]
 struct Tree {
     root: proc::ProcessId,
@@ -94,8 +94,8 @@ impl Background {
         SavedBackground { hints: self.hints.clone(), trees, ran: self.ran.clone() }
     }
 
-    /// Goes on from what another knew, of cgroups that are still there and processes that still run. Hints that came since
-    /// count for more.
+    /// Restores the saved state of cgroups that still exist and processes that still run. Hints received since then take
+    /// precedence.
     pub fn restore(&mut self, saved: &SavedBackground, is_there: impl Fn(TargetId) -> bool) {
         for (id, background) in saved.hints.iter().filter(|(id, _)| is_there(**id)) {
             self.hints.entry(*id).or_insert(*background);
@@ -155,7 +155,7 @@ impl Background {
         !pids.is_empty() && pids.iter().all(stopped)
     }
 
-    /// Forgets cgroups that are gone.
+    /// Forgets cgroups that no longer exist.
     pub fn retain(&mut self, is_there: impl Fn(TargetId) -> bool) {
         self.hints.retain(|id, _| is_there(*id));
         self.ran.retain(|id, _| is_there(*id));
@@ -193,7 +193,7 @@ impl Background {
         self.trees.remove(&id);
     }
 
-    /// Processes of a target, and the user whose they must be (0: anybody's): of a cgroup, or one of its processes, if one is
+    /// Processes of a target, and the user they must belong to (0: any): of a cgroup, or one of its processes, if one is
     /// given, else of the process that a hint was given about.
     fn pids(&self, id: TargetId, of: Option<Of<'_>>) -> Result<(Vec<u32>, u32)> {
         match of {
@@ -241,7 +241,7 @@ impl Background {
         Ok(advised)
     }
 
-    /// Pages out anonymous memory of a target's processes, and has their files go first. Fails if the target is gone.
+    /// Pages out anonymous memory of a target's processes, and deactivates their file pages. Fails if the target is gone.
     /// What cannot be advised on is left.
     pub fn page_out(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut paged = Paged::default();
@@ -303,7 +303,7 @@ fn parents(kernel: &Kernel) -> Vec<(u32, u32)> {
     all.iter().filter_map(|pid| Some((*pid, proc::stat(kernel, *pid).ok()?.ppid))).collect()
 }
 
-/// A process and its descendants; `None` if it has ended, whoever has its number by now.
+/// A process and its descendants; `None` if it has ended, even if its pid was reused.
 fn pids_of(kernel: &Kernel, root: proc::ProcessId, parents: &[(u32, u32)]) -> Option<Vec<u32>> {
     (proc::stat(kernel, root.pid).ok()?.id == root).then(|| proc::descendants(parents, &[root.pid]))
 }

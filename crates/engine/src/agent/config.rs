@@ -255,7 +255,11 @@ fn check_regions(regions: &Regions) -> Result<(), String> {
     let known = |scheme: &&Scheme| !matches!(scheme.action, Cold | Collapse | Pageout | Stat | Willneed);
     regions.schemes.iter().find(known).map_or(Ok(()), |scheme| {
         let why = "the agent can collapse, pageout, cold, willneed and stat";
-        Err(format!("`{}`: {} can only be told to one's own memory; {why}", scheme.title(), scheme.action.name()))
+        Err(format!(
+            "`{}`: {} can only be advised by a process on its own memory; {why}",
+            scheme.title(),
+            scheme.action.name()
+        ))
     })
 }
 

@@ -28,8 +28,8 @@ pub const SILENCE: Duration = Duration::from_secs(20);
 /// that each CPU is charged ahead (mm/memcontrol.c: MEMCG_CHARGE_BATCH).
 const PROTECTED: f64 = 1.0 + 1.0 / 32.0;
 
-/// Takes back what this process has granted as soon as it is gone, or has hung for too long: it waits for the other end of its
-/// input to close, or to be silent. In a group of its own, as Ctrl-C is for all of a group.
+/// A process that takes back this one's leases when it ends or hangs for too long: it waits until its standard input is closed,
+/// or silent. It has a process group of its own, so that Ctrl-C does not end it.
 #[derive(Debug)]
 struct Watchdog(Child);
 
@@ -41,7 +41,7 @@ impl Watchdog {
         let pid = std::process::id().to_string();
         command.args(["recover", "--when-closed", &pid]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().context("the watchdog cannot be started")?;
-        // One that hangs must not hold up who it watches.
+        // A watchdog that hangs must not block this process.
         let stdin = child.stdin.as_ref().context("the watchdog has no input")?;
         rustix::fs::fcntl_setfl(stdin, OFlags::NONBLOCK)?;
         Ok(Self(child))
@@ -61,7 +61,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// Keeps what this process uses from being evicted: whoever ends thrashing must not wait for its own pages.
+/// Keeps what this process uses from being evicted: the guard must not wait for its own pages while the machine thrashes.
 pub fn stay_in_memory() {
     let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
     if let Err(error) = rustix::mm::mlockall(flags) {
@@ -127,7 +127,7 @@ impl Granting {
         }
         let done: anyhow::Result<bool> = match action {
             WorkloadAction::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
-                // Who was paused before runs now.
+                // A workload that was paused before runs now.
                 let waited = grants.of(id).1 && grants.release(id);
                 Ok(grants.protect(&workload.cgroup, integer(wanted), now_s + lasts_s)? || waited)
             }),

@@ -1,4 +1,4 @@
-//! Hints about what is in the background: who may give which.
+//! Hints about what is in the background: which users may give which.
 
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::proc;

@@ -169,7 +169,7 @@ fn start(command: &[String], path: &str, signals: &Signals) -> std::io::Result<(
     sys::prepare_child(&mut process, signals, None);
     let mut child = process.spawn()?;
     let printed = child.stdout.take().ok_or_else(|| std::io::Error::other("it has no output"))?;
-    // Whoever it leaves behind may hold the pipe open: reading must not wait for that.
+    // A process it leaves behind may hold the pipe open: reading must not wait for that.
     rustix::io::ioctl_fionbio(&printed, true)?;
     Ok((child, printed))
 }

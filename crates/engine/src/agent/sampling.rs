@@ -36,9 +36,9 @@ pub struct SamplingConfig {
     pub monitor: SourceChoice,
     /// Schemes of policies that work on regions, by the policy's name.
     pub schemes: BTreeMap<String, Regions>,
-    /// Idle ages that are told apart, seconds.
+    /// Idle ages of the histogram, seconds.
     pub windows_s: Vec<u32>,
-    /// Seconds between two turns: ages of a cohort are no more often new.
+    /// Seconds between two readings: the ages of a cohort change no more often.
     pub every_s: f64,
 }
 
@@ -86,7 +86,7 @@ impl Sampling {
         }
     }
 
-    /// Goes on by another configuration; what it leaves as it was is kept.
+    /// Applies another configuration; state of unchanged settings is kept.
     pub fn set(&mut self, config: SamplingConfig) {
         if config.windows_s != self.config.windows_s {
             self.address = None;
@@ -133,7 +133,7 @@ impl Sampling {
     fn read_cohorts(&mut self, now_s: f64, workloads: &mut Workloads) -> bool {
         let Some(cohorts) = self.cohorts.as_mut().filter(|cohorts| now_s >= cohorts.due_s()) else { return false };
         if let Err(error) = cohorts.step(now_s) {
-            // Taken again at the next search, unless somebody else is faster.
+            // Opened again at the next search, unless another program holds DAMON by then.
             self.cohorts = None;
             workloads.note(format!("DAMON samples no more: {error}"));
             return false;

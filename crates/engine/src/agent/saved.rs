@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::background::SavedBackground;
-use crate::workloads::Totals;
+use crate::workloads::WorkloadTotals;
 
 /// Format of the file. One that is of another is not read.
 const FORMAT: u32 = 2;
@@ -44,7 +44,7 @@ pub struct SavedWorkload {
     pub path: String,
     /// Its counters.
     #[serde(flatten)]
-    pub totals: Totals,
+    pub totals: WorkloadTotals,
 }
 
 /// The state of the agent.
@@ -195,7 +195,7 @@ mod tests {
         };
         let workload = SavedWorkload {
             path: "/a b".to_owned(),
-            totals: Totals { reclaimed: [1.0, 2.5].into(), ..Totals::default() },
+            totals: WorkloadTotals { reclaimed: [1.0, 2.5].into(), ..WorkloadTotals::default() },
         };
         SavedState {
             boot_id: "boot".to_owned(),

@@ -132,7 +132,7 @@ impl Machine {
         };
         let meta = Meta { schema: SCHEMA, interval_s: 1.0, attached: true, ..Meta::default() };
         let accountant = Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]);
-        Recorder::open(&kernel, &journal, options, accountant, meta).unwrap()
+        Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta }).unwrap()
     }
 
     /// Records for so many seconds; rows, and whether the target was there to the end.

@@ -15,12 +15,12 @@ use crate::source::Frame;
 use lowtide_model::units::float;
 use lowtide_record::{ActionRow, RegionRow};
 
-/// Schemes, and who carries them out.
+/// Schemes and their executors.
 #[derive(Debug, Clone)]
 pub struct SchemePlan {
     /// The schemes.
     pub schemes: Vec<Scheme>,
-    /// Who carries out each.
+    /// The executor of each.
     pub means: Vec<Executor>,
     /// Count only.
     pub dry_run: bool,

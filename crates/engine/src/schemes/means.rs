@@ -1,4 +1,4 @@
-//! Who carries out a scheme: the kernel's DAMON where it can, else lowtide itself by `process_madvise`.
+//! The executor of a scheme: the kernel's DAMON where it can, else lowtide itself by `process_madvise`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::scheme::words::{Requirement, needs};
 use lowtide_model::scheme::{Action, FilterType, Scheme};
 
-/// Who carries out a scheme.
+/// The executor of a scheme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Executor {
     /// The kernel, on the regions of the map.
@@ -95,9 +95,7 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
     }
     let pageout = scheme.action == Action::Pageout;
     match on {
-        Operations::Vaddr if ground.system => {
-            Some("virtual addresses are a process', not the whole system's".to_owned())
-        }
+        Operations::Vaddr if ground.system => Some("virtual addresses are a process', not the system's".to_owned()),
         // Older kernels take the action and do nothing; `destinations` came with the change that does it.
         Operations::Vaddr if scheme.action.migrates() && !ground.features.knows("destinations") => {
             Some("this kernel's DAMON on vaddr moves nothing (Linux 6.17)".to_owned())
@@ -109,7 +107,7 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
             Some("addresses of a filter are a process', not page frames".to_owned())
         }
         Operations::Paddr if !ground.cgroup || !ground.features.knows("filter memcg") => {
-            Some("page frames of others could not be told apart: the target has no cgroup of its own".to_owned())
+            Some("page frames of others could not be left out: the target has no cgroup of its own".to_owned())
         }
         Operations::Paddr if pageout && !ground.features.knows("filter young") => {
             Some("this kernel's DAMON has no filter young (Linux 6.10)".to_owned())
@@ -121,14 +119,14 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
 /// Why lowtide cannot do it itself, if it cannot.
 fn why_not_own(scheme: &Scheme, ground: &Ground) -> Option<String> {
     if ground.system {
-        return Some("lowtide itself advises processes, not the whole system".to_owned());
+        return Some("lowtide itself advises processes, not the system".to_owned());
     }
     let need = needs(scheme).into_iter().find(|need| need.own.is_none());
     let lack = need.map(|need| format!("lowtide itself has no {}", need.what));
     lack.or_else(|| ground.forbidden.clone())
 }
 
-/// Who carries out each scheme. All that the kernel carries out is on the same addresses, as there is one map. Fails
+/// The executor of each scheme. All that the kernel carries out is on the same addresses, as there is one map. Fails
 /// with the first scheme that cannot be carried out, and why.
 pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Executor>, String> {
     let one = |scheme: &Scheme, on: Operations| match why_not_kernel(scheme, on, ground) {
@@ -227,7 +225,7 @@ mod tests {
         let forbidden = Ground { forbidden: Some("process_madvise needs CAP_SYS_NICE".to_owned()), ..held.clone() };
         assert!(choose(&builtin::named("prcl").unwrap(), &forbidden).unwrap_err().ends_with("needs CAP_SYS_NICE"));
         let system = Ground { system: true, ..held };
-        assert!(choose(&builtin::named("prcl").unwrap(), &system).unwrap_err().contains("not the whole system"));
+        assert!(choose(&builtin::named("prcl").unwrap(), &system).unwrap_err().contains("not the system"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Schemes as people give them, and who can carry them out here.
+//! Schemes as given by users, and what can carry them out here.
 
 pub mod acting;
 

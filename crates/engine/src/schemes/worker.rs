@@ -147,7 +147,7 @@ pub fn work(adviser: &mut Adviser, job: Job, brake: &mut BatchBrake) -> Turn {
     adviser.forget_ended();
     let mut turn = Turn::default();
     for (pid, range) in job.count {
-        // Of a process that is gone, nothing came back.
+        // A process that has ended faulted nothing back.
         let pages = adviser.resident(pid, range).unwrap_or(0);
         turn.back.push((pid, range.0, pages));
     }

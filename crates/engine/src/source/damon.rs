@@ -58,7 +58,7 @@ fn check(kernel: &Kernel) -> Result<()> {
     }
 }
 
-/// Why DAMON could not be had, and who has it.
+/// Why DAMON could not be used, and which program holds it.
 fn why_not(kernel: &Kernel, error: &Error) -> String {
     if error.is_permission() {
         let root = rustix::process::geteuid().is_root();
@@ -159,7 +159,7 @@ impl DamonSource {
         let cost = self.monitor.cost();
         let (cohort_looks, map_looks) = self.monitor.checks_per_s();
         let period_s = now_s - self.adapted_s;
-        // Schemes must not count as sampling: a sample of a region is as dear as one of a page.
+        // Schemes must not count as sampling: a sample of a region costs as much as one of a page.
         let sample_s = if cohort_looks > 0.0 { cost.cohort_s / (cohort_looks * period_s) } else { 0.0 };
         let map_s = if self.acts { cost.map_s.min(map_looks * period_s * sample_s) } else { cost.map_s };
         price.kernel_s += cost.cohort_s + map_s - cost.own_s;

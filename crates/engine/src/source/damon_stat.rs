@@ -1,4 +1,4 @@
-//! DAMON_STAT: what the kernel's own statistics report of the whole machine.
+//! DAMON_STAT: what the kernel's own statistics report of the machine.
 
 use lowtide_kernel::damon_stat::{IdleTimes, sampled_bytes};
 use lowtide_kernel::monitor::Target;
@@ -12,8 +12,8 @@ use crate::price::Price;
 /// Seconds between two updates of the kernel's statistics (mm/damon/stat.c, `damon_stat_damon_call_fn`).
 const UPDATE_S: f64 = 5.0;
 
-/// Costs nothing more than the kernel spends anyway. By name only: it knows regions of the whole machine, and neither targets
-/// nor kinds of memory.
+/// Costs nothing more than the kernel spends anyway. By name only: it covers the machine, and knows neither targets nor kinds
+/// of memory.
 pub const ENTRY: SourceEntry = SourceEntry {
     name: "damon-stat",
     is_automatic: false,
@@ -27,7 +27,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Source>> {
     if !opening.target.system {
-        return Err(Error::missing("sample", "a target", "DAMON_STAT knows the whole machine only; give --system"));
+        return Err(Error::missing("sample", "a target", "DAMON_STAT covers the entire machine only; give --system"));
     }
     IdleTimes::read(opening.kernel)?;
     let bytes = sampled_bytes(opening.kernel)?;

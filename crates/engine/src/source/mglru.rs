@@ -1,4 +1,4 @@
-//! Generations of the multi-generational LRU: of cgroups, or of the whole system, in rounds.
+//! Generations of the multi-generational LRU: of cgroups, or of the system, in rounds.
 
 use lowtide_kernel::lru_gen::LruGen;
 use lowtide_kernel::monitor::Target;

@@ -21,8 +21,8 @@ pub const ENTRY: SourceEntry = SourceEntry {
 
 fn open(opening: &Opening<'_>) -> Result<Box<dyn Source>> {
     if opening.target.system {
-        let why = std::io::Error::other("it reads processes, not the whole system; give --pid or --cgroup");
-        return Err(Error::new("read accessed bits of", "the whole system", why));
+        let why = std::io::Error::other("it reads processes, not the entire system; give --pid or --cgroup");
+        return Err(Error::new("read accessed bits of", "the system", why));
     }
     let monitor = SmapsMonitor::new(opening.kernel, opening.target)?;
     Ok(Box::new(AccessedBits { monitor, step: Work::default(), at_s: 0.0 }))

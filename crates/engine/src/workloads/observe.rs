@@ -9,14 +9,20 @@ use lowtide_policy::machine::WorkloadState;
 
 use super::Workload;
 
-/// A workload as a policy decides about it. `machine`: shares of the time that some task of the machine, and that each of two,
-/// stalled on memory, which is no less than the workload's own, as a rule, where that is not reported.
+/// A reading of a workload.
+pub(super) struct Reading<'a> {
+    pub now_s: f64,
+    pub vitals: &'a Vitals,
+    /// CPU time of its tasks in the kernel, seconds.
+    pub system_s: Option<f64>,
+}
+
+/// The state of a workload for its policy. `machine`: shares of the time in which some tasks, and all tasks, of the machine were
+/// stalled on memory: an upper bound for a workload whose own pressure is not reported.
 pub(super) fn target(
     (id, workload): (TargetId, &Workload),
-    vitals: &Vitals,
-    system_s: Option<f64>,
+    &Reading { now_s, vitals, system_s }: &Reading<'_>,
     machine: [Option<f64>; 2],
-    now_s: f64,
 ) -> WorkloadState {
     let elapsed_s = now_s - workload.observed_s;
     let before = (!workload.observed_s.is_nan()).then_some(&workload.now);

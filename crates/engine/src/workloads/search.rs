@@ -1,4 +1,4 @@
-//! Which workloads there are, and who else acts on them.
+//! Which workloads exist, and which other programs act on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use lowtide_model::target::TargetId;
 
 use super::{By, Workload, WorkloadRule, Workloads};
 
-/// Cgroups are searched for so often, seconds; more often by whoever observes them every second.
+/// Cgroups are searched for so often, seconds; more often where they are observed every second.
 pub(super) const SEARCH_S: f64 = 10.0;
 
 /// Seconds between two searches where there is a turn so often.

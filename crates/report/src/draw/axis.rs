@@ -78,7 +78,7 @@ fn multiples(step: f64, max: f64) -> impl Iterator<Item = f64> {
     (0u32..=1000).map(move |n| f64::from(n) * step).take_while(move |value| *value <= max * (1.0 + 1e-9))
 }
 
-/// At most about `count` steps of whole binary units.
+/// At most about `count` steps, multiples of a binary unit.
 fn byte_ticks(max: f64, count: u32) -> Vec<Tick> {
     let mut step = 1.0;
     while max / step > f64::from(count) {
@@ -109,8 +109,8 @@ fn time_ticks(max: f64, count: u32) -> Vec<Tick> {
 
 /// Seconds as m:ss, or h:mm:ss from an hour on.
 pub(crate) fn clock(seconds: f64) -> String {
-    let whole = integer(seconds.round());
-    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    let total = integer(seconds.round());
+    let (hours, minutes, seconds) = (total / 3600, total / 60 % 60, total % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 

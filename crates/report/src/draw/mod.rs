@@ -209,9 +209,9 @@ impl<'a, 'b> Plot<'a, 'b> {
     }
 
     /// What lies between two lines.
-    pub(super) fn band(&mut self, mut upper: Vec<(f64, f64)>, lower: Vec<(f64, f64)>, look: (Ink, f64)) -> Drawn {
+    pub(super) fn band(&mut self, mut upper: Vec<(f64, f64)>, lower: Vec<(f64, f64)>, fill: (Ink, f64)) -> Drawn {
         upper.extend(lower.into_iter().rev());
-        self.polygon(upper, look.0, look.1)
+        self.polygon(upper, fill.0, fill.1)
     }
 
     /// Layers one upon the other over the same places.
@@ -295,7 +295,7 @@ pub(super) fn lines<'a>(
     })
 }
 
-/// A text cut in its middle to so many characters, as the ends of a path tell most.
+/// A text cut in its middle to so many characters, as the ends of a path identify it.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= most {

@@ -1,7 +1,7 @@
-//! Colours: what each role looks like on light and on dark ground.
+//! Colours: the colour of each role on light and on dark background.
 //!
 //! Blue, ochre and grey for the kinds of memory, a ramp from warm to cold for idle ages, and one crimson that always
-//! means the working set: told apart with any of the common kinds of colour blindness, and by lightness alone.
+//! means the working set: distinct with any of the common kinds of colour blindness, and by lightness alone.
 
 use std::fmt::Write;
 
@@ -94,7 +94,7 @@ fn variable(ink: Ink) -> String {
 pub(crate) const HEAT_LEVELS: u8 = 24;
 
 /// The heat ramp: deep sea to sand. Lightness rises in equal steps of Oklab (Ottosson, 2020), so equal steps of the
-/// access rate look like equal steps, in grey too; both ends stand out from white paper and from a dark screen.
+/// access rate appear as equal steps, in grey too; both ends stand out from white paper and from a dark screen.
 pub(crate) fn heat(level: u8) -> Rgb {
     let share = f64::from(level.min(HEAT_LEVELS - 1)) / f64::from(HEAT_LEVELS - 1);
     let lightness = 0.335 + 0.565 * share;
@@ -127,10 +127,10 @@ mod tests {
 
     #[test]
     fn every_role_is_found_again_by_its_light_colour() {
-        let mut seen: Vec<u32> = Ink::ALL.iter().map(|ink| ink.hex().0).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), Ink::ALL.len());
+        let mut colours: Vec<u32> = Ink::ALL.iter().map(|ink| ink.hex().0).collect();
+        colours.sort_unstable();
+        colours.dedup();
+        assert_eq!(colours.len(), Ink::ALL.len());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use lowtide_fleet::tally::Quantiles;
 use lowtide_model::units::float;
 use plotters::style::text_anchor::HPos;
 
-use super::results::Replayed;
+use super::results::ReplayResult;
 use super::tables::{grids, title};
 use super::{Candidate, Tuned};
 use crate::draw::{Axis, Figure, Ink, Layout, Page, Plot, aligned, heading, line_ink, lines, px};
@@ -34,7 +34,7 @@ fn shares_axis(most: f64) -> Axis {
 }
 
 /// The share of the minutes in which so little came back.
-fn rates(page: Page, result: &Replayed) -> Figure<'_> {
+fn rates(page: Page, result: &ReplayResult) -> Figure<'_> {
     let title = "Minutes in which so little came back, of what is used";
     let names = result.policies.iter().enumerate().map(|(at, policy)| (line_ink(at), policy.policy.as_str())).collect();
     lines(page, (title, names), [rates_axis(), shares_axis(1.0)], |plot| {
@@ -81,7 +81,7 @@ fn candidates(page: Page, tuned: &Tuned) -> Figure<'_> {
 
 /// All of it on one sheet.
 pub(super) fn file(
-    result: &Replayed,
+    result: &ReplayResult,
     tuned: Option<&Tuned>,
     format: Format,
     out: &mut dyn Write,
@@ -94,7 +94,7 @@ pub(super) fn file(
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub(super) fn page(result: &Replayed, tuned: Option<&Tuned>) -> Result<String, ReportError> {
+pub(super) fn page(result: &ReplayResult, tuned: Option<&Tuned>) -> Result<String, ReportError> {
     let names: Vec<&str> = result.policies.iter().map(|policy| policy.policy.as_str()).collect();
     let remarks = result.remarks().join(". ");
     let meaning = format!(

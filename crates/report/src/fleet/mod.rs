@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::text::{Grid, Terminal, figure, printable};
 use crate::{Format, ReportError, pretty};
-pub use results::{Money, PolicyResult, RatePercentiles, Replayed};
+pub use results::{Money, PolicyResult, RatePercentiles, ReplayResult};
 
 /// What a search found.
 #[derive(Debug, Clone, Serialize)]
@@ -93,7 +93,7 @@ impl Tuned {
 /// # Errors
 /// If a drawing fails, or `out` does.
 pub fn write(
-    (replayed, tuned): (&Replayed, Option<&Tuned>),
+    (replayed, tuned): (&ReplayResult, Option<&Tuned>),
     format: Format,
     terminal: Terminal,
     out: &mut dyn Write,
@@ -114,7 +114,7 @@ pub fn write(
             #[derive(Serialize)]
             struct Document<'a> {
                 #[serde(flatten)]
-                replayed: &'a Replayed,
+                replayed: &'a ReplayResult,
                 tuned: Option<&'a Tuned>,
             }
             pretty(&Document { replayed, tuned }, out)?;

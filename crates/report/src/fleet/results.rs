@@ -70,7 +70,7 @@ pub struct PolicyResult {
 
 /// What policies would have done to a fleet.
 #[derive(Debug, Clone, Serialize)]
-pub struct Replayed {
+pub struct ReplayResult {
     pub(super) dir: String,
     pub(super) from: Option<String>,
     pub(super) until: Option<String>,
@@ -114,7 +114,7 @@ pub(super) struct Troubles {
 }
 
 impl PolicyResult {
-    fn new(name: &str, tally: &PolicyTally, interval: Option<(f64, f64)>, lasts_s: f64, money: Money) -> Self {
+    fn new(name: &str, tally: &PolicyTally, lasts_s: f64, money: Money) -> Self {
         // Means over the time of all telemetry, so that hosts and workloads that were not always there count for what they were.
         let ms = (1e3 * lasts_s).max(1.0);
         let mean = |sum: u128| float(sum) / ms;
@@ -130,7 +130,7 @@ impl PolicyResult {
             file_gone_bytes: gone.file,
             net_bytes,
             saved_percent: percent(tally.saved()),
-            saved_interval_percent: interval.map(|(low, high)| (100.0 * low, 100.0 * high)),
+            saved_interval_percent: None,
             coverage_percent: percent(tally.coverage()),
             net_percent: (tally.had > 0).then(|| 100.0 * net_bytes / mean(tally.had)),
             back_bytes_per_s: float(tally.back.total()) / lasts_s.max(1e-3),
@@ -149,14 +149,16 @@ fn time(unix_s: f64) -> Option<String> {
     Timestamp::from_second(i64::try_from(integer(unix_s)).ok()?).ok().map(|time| time.to_string())
 }
 
-impl Replayed {
+impl ReplayResult {
     /// From what a replay added up, under these names of policies.
     #[must_use]
     pub fn new(dir: &Path, of: &OfFleet, names: &[&str], money: Money) -> Self {
         let lasts_s = of.lasts_s();
         let policies = names.iter().zip(&of.tallies).enumerate();
-        let policies =
-            policies.map(|(at, (name, tally))| PolicyResult::new(name, tally, tune::interval(of, at), lasts_s, money));
+        let policies = policies.map(|(at, (name, tally))| PolicyResult {
+            saved_interval_percent: tune::interval(of, at).map(|(low, high)| (100.0 * low, 100.0 * high)),
+            ..PolicyResult::new(name, tally, lasts_s, money)
+        });
         let Trouble { files, first, senseless, repeated, missing, untold } = of.trouble.clone();
         Self {
             dir: dir.display().to_string(),
@@ -186,10 +188,8 @@ impl Replayed {
         let names: Vec<String> = self.policies.iter().map(|policy| policy.policy.clone()).collect();
         let value = |(value, (workloads, tallies)): (&String, &(u64, Vec<PolicyTally>))| {
             // Hosts were resampled for all of them together only.
-            let policies = names
-                .iter()
-                .zip(tallies)
-                .map(|(name, tally)| PolicyResult::new(name, tally, None, of.lasts_s(), money));
+            let policies =
+                names.iter().zip(tallies).map(|(name, tally)| PolicyResult::new(name, tally, of.lasts_s(), money));
             OfLabel { value: value.clone(), workloads: *workloads, policies: policies.collect() }
         };
         self.by = label.map(|label| {
@@ -240,7 +240,7 @@ mod tests {
             gone: PerKind { anon: bytes / 4 * ms, file: bytes / 10 * ms },
             ..PolicyTally::default()
         };
-        let result = PolicyResult::new("age", &tally, None, 86_400.0, Money { kept: 0.5, price: None });
+        let result = PolicyResult::new("age", &tally, 86_400.0, Money { kept: 0.5, price: None });
         let near = |value: f64, expected: f64| (value / expected - 1.0).abs() < 1e-12;
         assert!(near(result.had_bytes, 1e18), "{}", result.had_bytes);
         assert!(near(result.cold_bytes, 5e17), "{}", result.cold_bytes);

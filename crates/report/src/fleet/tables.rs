@@ -2,16 +2,16 @@
 
 use lowtide_model::units::human_bytes;
 
-use super::results::{By, Replayed};
+use super::results::{By, ReplayResult};
 use crate::text::{Grid, bytes, figure};
 
-pub(super) fn title(result: &Replayed) -> String {
+pub(super) fn title(result: &ReplayResult) -> String {
     let span = result.from.as_ref().zip(result.until.as_ref());
     let span = span.map_or_else(String::new, |(from, until)| format!(", {from} to {until}"));
     format!("{} hosts, {} workloads, {} rows{span}", result.hosts, result.workloads, result.rows)
 }
 
-pub(super) fn grids(result: &Replayed) -> Vec<Grid> {
+pub(super) fn grids(result: &ReplayResult) -> Vec<Grid> {
     let head = ["policy", "had", "cold", "gone", "net saving", "", "95 %", "of the cold"];
     let mut saved = Grid::new(&title(result), &head);
     let mut paid = Grid::new(
@@ -67,7 +67,7 @@ fn by_label(by: &By) -> Grid {
     grid
 }
 
-pub(super) fn csv(result: &Replayed, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+pub(super) fn csv(result: &ReplayResult, out: &mut dyn std::io::Write) -> std::io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
     csv.write_record([
         "label",

@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use lowtide_model::units::{count, float, index, signed};
 use serde::Serialize;
 
 use super::guide::{Guide, Range, guides};
@@ -68,9 +69,7 @@ pub(super) fn nanoseconds(value: u64) -> i64 {
 
 /// How many units there are in a distance, rounded toward zero.
 fn cell(distance: i128, unit: i128) -> i64 {
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "as damo's division does")]
-    let cell = (distance as f64 / unit as f64) as i64;
-    cell
+    signed((float(distance) / float(unit)).trunc())
 }
 
 impl Map {
@@ -81,7 +80,7 @@ impl Map {
             let why = "there are more cells than bytes or nanoseconds; choose fewer with --cells";
             return Err(Missing::Other(why.to_owned()));
         }
-        let hz = vec![vec![None; cells.addresses as usize]; cells.time as usize];
+        let hz = vec![vec![None; index(cells.addresses.into())]; index(cells.time.into())];
         Ok(Self { pid: target.pid, start_ns: target.start_ns, cell_ns, start: range.start, cell_bytes, hz })
     }
 
@@ -93,14 +92,14 @@ impl Map {
     }
 
     fn time(&self, column: usize) -> i64 {
-        self.start_ns.saturating_add(nanoseconds(column as u64).saturating_mul(self.cell_ns))
+        self.start_ns.saturating_add(nanoseconds(count(column)).saturating_mul(self.cell_ns))
     }
 
     fn address(&self, row: usize) -> u64 {
-        self.start + row as u64 * self.cell_bytes
+        self.start + count(row) * self.cell_bytes
     }
 
-    /// Each region counts from its age on, but not for time that an earlier snapshot tells of.
+    /// Each region counts from its age on, but not for time that an earlier snapshot covers.
     fn add(&mut self, snapshot: &Aggregation, last_ns: Option<i64>, aggregation_us: u64) {
         let rows = self.hz.first().map_or(0, Vec::len);
         let (start, end) = (self.start, self.address(rows));
@@ -114,20 +113,19 @@ impl Map {
             let rows = Self::between(above(region.start), above(region.end), self.cell_bytes.into(), rows);
             for column in columns {
                 for row in rows.clone() {
-                    self.add_to(column, row, region, (from_ns, end_ns), aggregation_us);
+                    self.add_to((column, row), region, (from_ns, end_ns), aggregation_us);
                 }
             }
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "damo's roundings")]
-    fn add_to(&mut self, column: usize, row: usize, region: &Counted, (from_ns, end_ns): (i64, i64), us: u64) {
+    fn add_to(&mut self, (column, row): (usize, usize), region: &Counted, (from_ns, end_ns): (i64, i64), us: u64) {
         let (time, address) = (self.time(column), self.address(row));
         let ns = end_ns.min(time.saturating_add(self.cell_ns)).saturating_sub(from_ns.max(time));
         let bytes = i128::from(region.end.min(address + self.cell_bytes)) - i128::from(region.start.max(address));
-        let hz = region.nr_accesses as f64 / (us as f64 / 1e6);
-        let space = (i128::from(self.cell_ns) * i128::from(self.cell_bytes)) as f64;
-        let sum = hz * ns as f64 * bytes as f64 + self.hz[column][row].unwrap_or(0.0) * space;
+        let hz = float(region.nr_accesses) / (float(us) / 1e6);
+        let space = float(i128::from(self.cell_ns) * i128::from(self.cell_bytes));
+        let sum = hz * float(ns) * float(bytes) + self.hz[column][row].unwrap_or(0.0) * space;
         self.hz[column][row] = Some(sum / space);
     }
 }
@@ -141,9 +139,8 @@ impl Report for Heatmaps {
         let mut grid = Grid::new("", &["target", "from", "to", "first byte", "end", "size"]);
         for target in &self.targets {
             for range in &target.ranges {
-                #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
                 let (seconds, size) =
-                    (|ns: i64| format!("{:.1} s", ns as f64 / 1e9), bytes(Some((range.end - range.start) as f64)));
+                    (|ns: i64| format!("{:.1} s", float(ns) / 1e9), bytes(Some(float(range.end - range.start))));
                 let (start, end) = (format!("{:#x}", range.start), format!("{:#x}", range.end));
                 grid.row([target.pid.to_string(), seconds(target.start_ns), seconds(target.end_ns), start, end, size]);
             }

@@ -1,5 +1,6 @@
 //! The ranges of time and addresses that a recording covers, as `damo report heatmap --guide` finds them.
 
+use lowtide_model::units::float;
 use serde::Serialize;
 
 use super::damo::nanoseconds;
@@ -26,9 +27,8 @@ pub(super) struct Guide {
 }
 
 impl Range {
-    #[expect(clippy::cast_precision_loss, reason = "a comparison of means")]
     fn heat_per_byte(&self) -> f64 {
-        self.heat as f64 / (self.end - self.start).max(1) as f64
+        float(self.heat) / float((self.end - self.start).max(1))
     }
 }
 
@@ -44,7 +44,7 @@ impl Guide {
     }
 }
 
-/// A target whose snapshots are being looked through.
+/// A target whose snapshots are being read.
 struct Survey {
     pid: u32,
     start_ns: i64,
@@ -62,7 +62,7 @@ impl Survey {
     }
 
     /// A gap shrinks to what of it is a gap now; one that is closed altogether stays as it was last.
-    fn look(&mut self, snapshot: &Aggregation) {
+    fn add(&mut self, snapshot: &Aggregation) {
         self.end_ns = nanoseconds(snapshot.end_ns);
         for region in &snapshot.regions {
             self.lowest = self.lowest.min(region.start);
@@ -99,7 +99,7 @@ pub(super) fn guides<I: Iterator<Item = Aggregation>>(read: impl Fn() -> I, aggr
             surveys.push(Survey::of(&snapshot, aggregation_ns));
             surveys.len() - 1
         });
-        surveys[at].look(&snapshot);
+        surveys[at].add(&snapshot);
     }
     let mut guides: Vec<Guide> = surveys.into_iter().map(Survey::guide).collect();
     for snapshot in read() {

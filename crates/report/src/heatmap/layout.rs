@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::units::count;
+
 /// Ranges of addresses, disjoint and not touching.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Cover {
@@ -69,7 +71,7 @@ impl Section {
 
 /// `part / of` of `bytes`, rounded down, without overflow.
 fn share(bytes: u64, part: usize, of: usize) -> u64 {
-    let product = u128::from(bytes) * part as u128 / of.max(1) as u128;
+    let product = u128::from(bytes) * u128::from(count(part)) / u128::from(count(of.max(1)));
     u64::try_from(product).unwrap_or(u64::MAX)
 }
 
@@ -80,7 +82,7 @@ pub(super) struct Layout {
     pub rows: usize,
 }
 
-/// Every section gets so many rows at least, so that a stack is seen beside a heap.
+/// Every section gets so many rows at least, so that a stack is visible beside a heap.
 const LEAST_ROWS: usize = 4;
 
 /// A gap larger than this share of all that is mapped is cut out.
@@ -93,7 +95,7 @@ impl Layout {
     /// Divides about `rows` rows among what is covered; `used` says whether a range saw any access.
     pub(super) fn of(cover: &Cover, used: impl Fn(u64, u64) -> bool, rows: usize) -> Self {
         let mut pieces = cover.bridged(cover.bytes() / GAP_SHARE);
-        // More pieces than can be told apart: bridge ever larger gaps.
+        // More pieces than can be shown: bridge ever larger gaps.
         let mut gap = cover.bytes() / GAP_SHARE;
         while pieces.len() > (rows / LEAST_ROWS).max(1) {
             gap = gap.saturating_mul(2).max(4096);
@@ -112,7 +114,7 @@ impl Layout {
             .iter()
             .zip(weights)
             .map(|(&(start, end), weight)| {
-                let extra = u128::from(weight) * spare as u128 / u128::from(total.max(1));
+                let extra = u128::from(weight) * u128::from(count(spare)) / u128::from(total.max(1));
                 let rows = LEAST_ROWS + usize::try_from(extra).unwrap_or(0);
                 // No row smaller than a page.
                 let rows = rows.min(usize::try_from((end - start).div_ceil(4096)).unwrap_or(rows)).max(1);
@@ -131,7 +133,8 @@ impl Layout {
             let bytes = section.end - section.start;
             let row_at = |address: u64| {
                 let inside = address.clamp(section.start, section.end) - section.start;
-                usize::try_from(u128::from(inside) * section.rows as u128 / u128::from(bytes.max(1))).unwrap_or(0)
+                usize::try_from(u128::from(inside) * u128::from(count(section.rows)) / u128::from(bytes.max(1)))
+                    .unwrap_or(0)
             };
             let (from, to) = (row_at(start), row_at(end.saturating_sub(1)).min(section.rows - 1));
             // Rounding may put an edge a byte into the neighbour.

@@ -8,6 +8,7 @@ mod take;
 
 use std::io::{self, Write};
 
+use lowtide_model::units::float;
 use serde::Serialize;
 
 use super::data::RecordData;
@@ -24,7 +25,7 @@ pub(super) const VIEW: View = View {
     name: "heatmap",
     help: "Which addresses are accessed when, and how often",
     title: "Where and when",
-    meaning: "Time runs to the right, addresses upward; the lighter, the more of the looks saw an access. Ranges that were \
+    meaning: "Time runs to the right, addresses upward; the lighter, the more of the samples found an access. Ranges that were \
               never mapped are cut out where the slanted strokes are. Dark memory is held and not used.",
     formats: DRAWN,
     damo: true,
@@ -208,8 +209,7 @@ impl Report for Heatmap {
                 let (start, end) = panel.layout.addresses(row);
                 for column in 0..panel.columns {
                     let Some(rate) = panel.cell(row, column) else { continue };
-                    #[expect(clippy::cast_precision_loss, reason = "some hundred columns")]
-                    let t_s = panel.from_s + column as f64 * panel.column_s();
+                    let t_s = panel.from_s + float(column) * panel.column_s();
                     csv.serialize((panel.pid, t_s, start, end, rate))?;
                 }
             }

@@ -1,9 +1,10 @@
-//! Taking heatmaps from a record: from the map's regions, or else from what the cohort saw of single pages.
+//! Taking heatmaps from a record: from the map's regions, or else from the sampled pages of the cohort.
 
 use std::collections::BTreeMap;
 
 use lowtide_model::PAGE;
 use lowtide_model::episode::{Episode, PageKind};
+use lowtide_model::units::{float, index, integer, single};
 
 use super::layout::{Cover, Layout};
 use lowtide_record::RegionRow;
@@ -31,7 +32,7 @@ pub(super) struct Panel {
     pub sized: bool,
 }
 
-/// Where a process' memory was, and when it was looked at.
+/// Where a process' memory was, and when it was sampled.
 #[derive(Debug, Default)]
 struct Survey {
     all: Cover,
@@ -39,17 +40,17 @@ struct Survey {
     by_name: BTreeMap<String, Cover>,
     from_s: f64,
     to_s: f64,
-    looks: usize,
+    readings: usize,
 }
 
 impl Survey {
-    fn look(&mut self, t_s: f64) {
-        if self.looks == 0 {
+    fn read_at(&mut self, t_s: f64) {
+        if self.readings == 0 {
             (self.from_s, self.to_s) = (t_s, t_s);
         }
-        if self.looks == 0 || t_s > self.to_s {
+        if self.readings == 0 || t_s > self.to_s {
             self.to_s = t_s;
-            self.looks += 1;
+            self.readings += 1;
         }
     }
 
@@ -68,7 +69,7 @@ impl Survey {
     fn panel(&self, pid: u32, rows: usize) -> Panel {
         let used = |start, end| self.used.ranges().any(|(from, to)| from < end && start < to);
         let layout = Layout::of(&self.all, used, rows);
-        let columns = self.looks.clamp(1, COLUMNS);
+        let columns = self.readings.clamp(1, COLUMNS);
         let mut names: Vec<(u64, u64, String)> = Vec::new();
         for (name, cover) in &self.by_name {
             // A name often stands for several pieces; each section's largest is labelled.
@@ -94,19 +95,13 @@ fn panels(surveys: &BTreeMap<u32, Survey>, only: Option<u32>, rows: impl Fn(u32)
 impl Panel {
     /// The column of a time.
     fn column(&self, t_s: f64) -> usize {
-        #[expect(clippy::cast_precision_loss, reason = "some hundred columns")]
-        let columns = self.columns as f64;
-        let at = columns * (t_s - self.from_s) / (self.to_s - self.from_s).max(1e-9);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the columns there are")]
-        let at = at.max(0.0) as usize;
-        at.min(self.columns - 1)
+        let at = float(self.columns) * (t_s - self.from_s) / (self.to_s - self.from_s).max(1e-9);
+        index(at).min(self.columns - 1)
     }
 
     /// Seconds a column stands for.
     pub(super) fn column_s(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "some hundred columns")]
-        let columns = self.columns as f64;
-        ((self.to_s - self.from_s) / columns).max(1e-9)
+        ((self.to_s - self.from_s) / float(self.columns)).max(1e-9)
     }
 
     /// The rate of a cell, counted from the lowest address.
@@ -114,7 +109,19 @@ impl Panel {
         self.cells.get(row * self.columns + column).copied().flatten()
     }
 
-    /// Rows in which no page was sampled look like the nearest one below them, or else above.
+    /// Adds the time from `from` to `to` of a page to the columns it lies in.
+    fn add_time(&self, sums: &mut [f32], page: u64, (from, to): (f64, f64), bytes: f64) {
+        let address = page * PAGE;
+        let Some((row, _)) = self.layout.rows_of(address, address + 1).next() else { return };
+        let width = self.column_s();
+        for column in self.column(from)..=self.column(to) {
+            let begin = self.from_s + float(column) * width;
+            let seconds = (to.min(begin + width) - from.max(begin)).max(0.0);
+            sums[row * self.columns + column] += single(bytes * seconds);
+        }
+    }
+
+    /// Rows in which no page was sampled repeat the nearest one below them, or else above.
     fn fill_rows(&mut self) {
         let empty = |panel: &Self, row: usize| (0..panel.columns).all(|column| panel.cell(row, column).is_none());
         let sections = self.layout.sections.clone();
@@ -131,7 +138,7 @@ impl Panel {
         }
     }
 
-    /// Between two looks nothing is known to have changed: columns without one repeat what was seen last.
+    /// Between two readings nothing is known to have changed: columns without one repeat the last one.
     fn fill_gaps(&mut self) {
         for column in 1..self.columns {
             if (0..self.layout.rows).all(|row| self.cell(row, column).is_none()) {
@@ -160,11 +167,6 @@ impl Sums {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a weight of a mean")]
-fn weight(bytes: u64) -> f32 {
-    bytes as f32
-}
-
 /// Heatmaps of the map, read twice: once for where memory is, once for its rates. Also how many processes are left out.
 pub(super) fn from_regions<I: Iterator<Item = Vec<RegionRow>>>(
     read: impl Fn() -> I,
@@ -173,7 +175,7 @@ pub(super) fn from_regions<I: Iterator<Item = Vec<RegionRow>>>(
     let mut surveys: BTreeMap<u32, Survey> = BTreeMap::new();
     for row in read().flatten() {
         let survey = surveys.entry(row.pid).or_default();
-        survey.look(row.t_s);
+        survey.read_at(row.t_s);
         survey.add(row.start, row.end, row.access_rate > 0.0, &row.mapping);
     }
     let (mut panels, left_out) = panels(&surveys, only, |_| usize::MAX);
@@ -183,8 +185,8 @@ pub(super) fn from_regions<I: Iterator<Item = Vec<RegionRow>>>(
         let (panel, sums) = (&panels[at], &mut sums[at]);
         let column = panel.column(row.t_s);
         for (line, bytes) in panel.layout.rows_of(row.start, row.end) {
-            sums.weighted[line * panel.columns + column] += weight(bytes) * row.access_rate;
-            sums.weights[line * panel.columns + column] += weight(bytes);
+            sums.weighted[line * panel.columns + column] += single(float(bytes)) * row.access_rate;
+            sums.weights[line * panel.columns + column] += single(float(bytes));
         }
     }
     for (panel, sums) in panels.iter_mut().zip(sums) {
@@ -215,7 +217,7 @@ pub(super) fn from_episodes<I: Iterator<Item = Vec<Episode>>>(
     let mut pages: BTreeMap<(u32, u64), (f64, f64, f64)> = BTreeMap::new();
     for episode in read().flatten() {
         let survey = surveys.entry(episode.key.space).or_default();
-        survey.look(episode.end_s);
+        survey.read_at(episode.end_s);
         let (start, end) = around(&episode);
         survey.add(start, end, episode.touched, kind_name(episode.kind));
         // A touch is dated at the end of its tick.
@@ -226,9 +228,7 @@ pub(super) fn from_episodes<I: Iterator<Item = Vec<Episode>>>(
         survey.from_s = survey.from_s.min(first.max(0.0));
     }
     for survey in surveys.values_mut() {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; saturates")]
-        let looks = ((survey.to_s - survey.from_s) / tick_s.max(1e-3)).ceil() as usize;
-        survey.looks = looks;
+        survey.readings = index(((survey.to_s - survey.from_s) / tick_s.max(1e-3)).ceil());
     }
     // Frames of the page cache are no addresses of a process; alone they are better than nothing.
     if surveys.len() > 1 && only.is_none() {
@@ -242,11 +242,11 @@ pub(super) fn from_episodes<I: Iterator<Item = Vec<Episode>>>(
         let mut sums = Sums::of(panel);
         let own = pages.range((panel.pid, 0)..=(panel.pid, u64::MAX));
         for ((_, page), (from, _, bytes)) in own {
-            add_time(panel, &mut sums.weights, *page, (*from, panel.to_s), *bytes);
+            panel.add_time(&mut sums.weights, *page, (*from, panel.to_s), *bytes);
         }
         for episode in read().flatten().filter(|episode| episode.touched && episode.key.space == panel.pid) {
             let during = (episode.start_s - tick_s, episode.end_s);
-            add_time(panel, &mut sums.weighted, episode.key.page, during, episode.weight_bytes);
+            panel.add_time(&mut sums.weighted, episode.key.page, during, episode.weight_bytes);
         }
         sums.into_cells(panel);
         panel.fill_rows();
@@ -256,27 +256,10 @@ pub(super) fn from_episodes<I: Iterator<Item = Vec<Episode>>>(
 
 /// The bytes a sampled page stands for, as addresses around it.
 fn around(episode: &Episode) -> (u64, u64) {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; weights are not negative")]
-    let half = (episode.weight_bytes * 1.5).max(0.0) as u64;
     // Two neighbours of a stratified sample lie up to two blocks apart.
-    let half = half.clamp(PAGE, 64 << 20);
+    let half = integer(episode.weight_bytes * 1.5).clamp(PAGE, 64 << 20);
     let start = episode.key.address();
     (start.saturating_sub(half) & !(PAGE - 1), (start + half + PAGE - 1) & !(PAGE - 1))
-}
-
-/// Adds a stretch of a page's time to the columns it lies in.
-fn add_time(panel: &Panel, sums: &mut [f32], page: u64, (from, to): (f64, f64), bytes: f64) {
-    let address = page * PAGE;
-    let Some((row, _)) = panel.layout.rows_of(address, address + 1).next() else { return };
-    let width = panel.column_s();
-    for column in panel.column(from)..=panel.column(to) {
-        #[expect(clippy::cast_precision_loss, reason = "some hundred columns")]
-        let begin = panel.from_s + column as f64 * width;
-        let seconds = (to.min(begin + width) - from.max(begin)).max(0.0);
-        #[expect(clippy::cast_possible_truncation, reason = "a weight of a mean")]
-        let weight = (bytes * seconds) as f32;
-        sums[row * panel.columns + column] += weight;
-    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn window(rows: &[Usage]) -> u32 {
     DRAWN_WINDOWS_S.into_iter().find(read).unwrap_or(DRAWN_WINDOWS_S[0])
 }
 
-/// The ticks after the baseline, as they are drawn. A reading holds for the whole window that it looks back over.
+/// The ticks after the baseline, as they are drawn. A reading holds for the window before it.
 fn points(rows: &[Usage], window_s: u32) -> Vec<Moment> {
     let mut points: Vec<Moment> = rows.windows(2).map(|pair| moment(&pair[0], &pair[1], window_s)).collect();
     let mut reading: Option<Moment> = None;

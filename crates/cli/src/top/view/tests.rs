@@ -10,6 +10,7 @@ fn row(name: &str, memory: f64, cold: Option<f64>) -> WorkloadRow {
         memory_bytes: memory,
         anon_bytes: memory,
         file_bytes: 0.0,
+        monitor: Some("mglru".to_owned()),
         working_set_bytes: None,
         working_set_window_s: None,
         cold_bytes: cold,
@@ -71,7 +72,7 @@ fn detail(row: &WorkloadRow) -> Detail {
 
 fn names(view: &mut TopView) -> Vec<(String, LineStyle)> {
     let rows = view.screen(100, 20).into_iter().filter(|(line, _)| line.starts_with('/'));
-    rows.map(|(line, look)| (line.split(' ').next().unwrap().to_owned(), look)).collect()
+    rows.map(|(line, style)| (line.split(' ').next().unwrap().to_owned(), style)).collect()
 }
 
 #[test]
@@ -133,5 +134,8 @@ fn a_screen_is_as_large_as_the_terminal_whatever_that_is() {
         }
     }
     view.press(Key::End, 10);
-    assert!(view.screen(80, 10).iter().any(|(_, look)| *look == LineStyle::Chosen), "what is chosen is on the screen");
+    assert!(
+        view.screen(80, 10).iter().any(|(_, style)| *style == LineStyle::Chosen),
+        "what is chosen is on the screen"
+    );
 }

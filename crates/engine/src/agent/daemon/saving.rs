@@ -14,7 +14,7 @@ use crate::workloads::Workload;
 const EVERY_S: f64 = 60.0;
 /// Where other brakes hold than before it is saved at once: a kill must not undo a pause. Not more often than this, seconds.
 const SOON_S: f64 = 5.0;
-/// Hints are saved at once, as whoever gave them was answered; but not more often than this, seconds.
+/// Hints are saved at once, as they were acknowledged; but not more often than this, seconds.
 const HINTED_S: f64 = 1.0;
 
 /// When the state was saved, and whether that failed.

@@ -88,6 +88,8 @@ pub struct WorkloadRow {
     pub anon_bytes: f64,
     /// Of them file memory.
     pub file_bytes: f64,
+    /// The source that sampled its idle ages: `damon`, `mglru` or `smaps`; null while none has.
+    pub monitor: Option<String>,
     /// Bytes used within the window.
     pub working_set_bytes: Option<f64>,
     /// The window, seconds: the longest that is known.
@@ -230,6 +232,7 @@ pub(crate) struct Shown<'a> {
     /// Its path, or the process.
     pub name: &'a str,
     pub policy: &'a str,
+    pub monitor: Option<&'static str>,
     pub resident: PerKind<f64>,
     pub swapped: f64,
     /// Bytes that keeping what is paged out takes, as far as that is known.
@@ -272,7 +275,7 @@ fn held(policy: &str, brake: Brake, all: bool) -> Held {
 }
 
 fn row(shown: &Shown<'_>, track: &Track, brakes: &[HeldBrake]) -> WorkloadRow {
-    let Shown { id, kind, name, policy, resident, swapped, kept } = *shown;
+    let Shown { id, kind, name, policy, monitor, resident, swapped, kept } = *shown;
     let own = |of: &str| of == policy || of == LIFECYCLE;
     let brakes = brakes.iter().filter(|(of, (target, _))| target.map_or_else(|| own(of), |target| target == id));
     let set = track.working_set();
@@ -287,6 +290,7 @@ fn row(shown: &Shown<'_>, track: &Track, brakes: &[HeldBrake]) -> WorkloadRow {
         memory_bytes: resident.total(),
         anon_bytes: resident.anon,
         file_bytes: resident.file,
+        monitor: monitor.map(str::to_owned),
         working_set_bytes: set.map(|(_, used)| used.total()),
         working_set_window_s: set.map(|(window, _)| window),
         cold_bytes: set.map(|(_, used)| cold(used)),
@@ -398,7 +402,9 @@ mod tests {
     fn what_is_not_known_is_null_and_no_number_is_lost() {
         let id = (1 << 62) - 2;
         let mut state = published(3.0, &[(id, "/b<script>", NONE), (7, "/a", "auto")]);
-        state.workloads.get_mut(&TargetId::Cgroup(7)).unwrap().now.swapped = 8_000_000;
+        let of_a = state.workloads.get_mut(&TargetId::Cgroup(7)).unwrap();
+        of_a.now.swapped = 8_000_000;
+        of_a.set_ages("damon", Vec::new());
         state.held = vec![
             ("auto".to_owned(), (None, Brake::Swap)),
             ("auto".to_owned(), (Some(TargetId::Cgroup(7)), Brake::Floor)),
@@ -419,6 +425,7 @@ mod tests {
             "what keeping takes is not known of the first"
         );
         assert_eq!((b.memory_bytes, b.working_set_bytes, b.cold_bytes), (100e6, None, None));
+        assert_eq!((a.monitor.as_deref(), b.monitor.as_deref()), (Some("damon"), None));
         let text = serde_json::to_string(&all).unwrap();
         assert!(text.contains("\"working_set_bytes\":null"));
         assert_eq!(serde_json::from_str::<Overview>(&text).unwrap(), all);

@@ -50,7 +50,7 @@ impl Client {
         Self { name, place: Place::Socket(path.to_path_buf()), token: None, patience }
     }
 
-    /// One that listens on an address. `certificate`: of the agent, or of who vouches for it, where the address is
+    /// One that listens on an address. `certificate`: of the agent, or of its certificate authority, where the address is
     /// https. Fails if that is no address, or the certificate cannot be read or is missing.
     pub fn at_url(url: &str, certificate: Option<&Path>, patience: Duration) -> Result<Self, Failure> {
         let example = "give one like http://127.0.0.1:9465";

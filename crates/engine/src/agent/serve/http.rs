@@ -141,7 +141,7 @@ async fn converse(
     }
 }
 
-/// Answers those who may ask, and tells browsers what an answer may do.
+/// Answers permitted requests, and adds the security headers for browsers.
 fn guarded(gate: &Gate, view: &LiveView, request: &Request<Incoming>) -> Reply {
     let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     let is_public = FILES.iter().any(|(path, ..)| *path == request.uri().path());

@@ -8,6 +8,7 @@ use lowtide_model::cohort::{AgeBin, AgeRow, Estimate};
 use lowtide_model::curve::Curve;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::target::TargetId;
+use lowtide_model::units::single;
 
 use crate::agent::serve::api::ActionTaken;
 
@@ -44,7 +45,7 @@ pub struct TargetReading<'a> {
     pub ages: &'a [AgeBin],
 }
 
-/// A target at one time. Half a page of memory each is kept of many, so figures are short.
+/// A target at one time. Half a page of memory each is kept of many, so figures are single.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct HistorySample {
     /// When, seconds since the agent's start.
@@ -139,7 +140,7 @@ impl Track {
     fn observe(&mut self, now_s: f64, reading: &TargetReading<'_>) {
         let TargetReading { resident, swapped, stalled_s, ages, .. } = *reading;
         self.last =
-            HistorySample { t_s: short(now_s), resident: resident.map(short), swapped: short(swapped), ..self.last };
+            HistorySample { t_s: single(now_s), resident: resident.map(single), swapped: single(swapped), ..self.last };
         match (self.stalled, stalled_s) {
             (Some((since_s, before_s)), Some(stalled_s)) if now_s - since_s >= PRESSURE_S => {
                 self.pressure = Some(((stalled_s - before_s) / (now_s - since_s)).clamp(0.0, 1.0));
@@ -155,7 +156,7 @@ impl Track {
             let used = used.zip(resident).map(|(used, resident)| used.min(resident));
             self.used[at] = Some(used);
             let (sum, readings) = &mut self.sums[at];
-            *sum += used.map(short);
+            *sum += used.map(single);
             *readings = readings.saturating_add(1);
         }
     }
@@ -184,7 +185,7 @@ impl Track {
         let mean = |(sum, readings): (PerKind<f32>, u16)| {
             if readings == 0 { PerKind::both(f32::NAN) } else { sum.map(|sum| sum / f32::from(readings)) }
         };
-        HistorySample { t_s: short(now_s), used: self.sums.map(mean), ..self.last }
+        HistorySample { t_s: single(now_s), used: self.sums.map(mean), ..self.last }
     }
 
     /// Its samples, oldest first; the last is of now.
@@ -269,14 +270,6 @@ pub(crate) fn bins(kind: Kind, windows: impl Iterator<Item = (f64, f64)>, total:
 fn used_within(ages: &[AgeBin], window_s: f64) -> Option<PerKind<f64>> {
     let of = |anon: bool| lowtide_model::cohort::used_within(ages.iter().filter(|bin| bin.anon == anon), window_s);
     Some(PerKind { anon: of(true)?, file: of(false)? })
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "seven digits are enough to show, and there is no f32 in the unit types"
-)]
-fn short(value: f64) -> f32 {
-    value as f32
 }
 
 #[cfg(test)]

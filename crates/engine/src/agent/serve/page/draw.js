@@ -109,7 +109,7 @@ export function layers(ages, side) {
   ages.used.forEach((window, number) => {
     let last = null;
     const edge = total.map((most, at) => {
-      // Windows are looked at in turn: what was seen last holds until the next look.
+      // Windows are read in turn: the last reading holds until the next one.
       if (window.anon_bytes[at] !== null) last = sum(window.anon_bytes[at], window.file_bytes[at]);
       if (last !== null) known[at] = true;
       return last === null ? below[at] : Math.min(Math.max(last, below[at]), most);
@@ -125,7 +125,7 @@ export function layers(ages, side) {
   return result;
 }
 
-/** Idle ages over time as stacked areas, with a key that tells the values under the pointer. */
+/** Idle ages over time as stacked areas, with a key that shows the values under the pointer. */
 export function ages(host, data, side, clock) {
   const stack = layers(data, side);
   const tops = data.t_s.map((_, at) => stack.reduce((sum, layer) => sum + layer.values[at], 0));
@@ -134,7 +134,7 @@ export function ages(host, data, side, clock) {
   const marksX = [0, 0.25, 0.5, 0.75, 1].map(part => first + part * (last - first)).map(t => [t, clock(t)]);
   const label = "Memory by idle age over time; at last: " + stack.map(layer => `${layer.name} ${bytes(layer.values.at(-1))}`).join(", ");
   const { svg, x, y, area, width } = frame(host, 232, label, [first, Math.max(last, first + 1)], most, marksX, steps(most, 4, 1024).map(value => [value, bytes(value)]));
-  // A single look is drawn as a short piece: an area needs two.
+  // A single reading is drawn as a short piece: an area needs two.
   const at = data.t_s.length > 1 ? data.t_s.map(x) : [area.left, area.right];
   const index = number => Math.min(number, data.t_s.length - 1);
   let below = at.map(() => 0);
@@ -154,19 +154,19 @@ export function ages(host, data, side, clock) {
   key.append(when);
   const cursor = shape("line", { class: "cursor", y1: area.top, y2: area.bottom, visibility: "hidden" });
   svg.append(cursor);
-  const tell = (sample, shown) => {
+  const showAt = (sample, shown) => {
     stack.forEach((layer, number) => { values[number].textContent = bytes(layer.values[sample]); });
     when.textContent = shown ? "at " + clock(data.t_s[sample]) : "now";
     cursor.setAttribute("visibility", shown ? "visible" : "hidden");
     cursor.setAttribute("x1", x(data.t_s[sample]));
     cursor.setAttribute("x2", x(data.t_s[sample]));
   };
-  tell(data.t_s.length - 1, false);
+  showAt(data.t_s.length - 1, false);
   svg.addEventListener("pointermove", event => {
     const box = svg.getBoundingClientRect();
     const t = first + ((event.clientX - box.left) * width / box.width - area.left) / (area.right - area.left) * (last - first);
-    tell(data.t_s.reduce((best, value, number) => Math.abs(value - t) < Math.abs(data.t_s[best] - t) ? number : best, 0), true);
+    showAt(data.t_s.reduce((best, value, number) => Math.abs(value - t) < Math.abs(data.t_s[best] - t) ? number : best, 0), true);
   });
-  svg.addEventListener("pointerleave", () => tell(data.t_s.length - 1, false));
+  svg.addEventListener("pointerleave", () => showAt(data.t_s.length - 1, false));
   host.replaceChildren(svg, key);
 }

@@ -1,5 +1,5 @@
-// The live page: asks the agent now and then, and shows what it says. Where the agent is silent, the page says so and
-// what is shown stays as it was.
+// The live page: polls the agent and shows its answers. If the agent does not answer, the page says so and keeps showing the
+// last answer.
 
 import { ages, age, bytes, bytesParts, curve, make, percent } from "./draw.js";
 
@@ -18,7 +18,7 @@ const columns = [
 ];
 
 const $ = id => document.getElementById(id);
-const state = { overview: null, detail: null, open: null, goneRow: null, side: "both", sort: "memory", down: true, token: "", seen: 0, failures: 0, timer: 0, turn: 0 };
+const state = { overview: null, detail: null, open: null, goneRow: null, side: "both", sort: "memory", down: true, token: "", answered: 0, failures: 0, timer: 0, turn: 0 };
 const drawn = new Map(); // id -> { tr, cells, button, share }
 const detailRow = make("tr", { class: "detail", role: "row" });
 
@@ -62,7 +62,7 @@ async function ask(path) {
 
 async function refresh() {
   clearTimeout(state.timer);
-  // Whoever asks anew takes over: what an earlier question yields is not waited for any more.
+  // A newer request takes over: the answer to an earlier one is ignored.
   const turn = ++state.turn;
   try {
     const overview = await ask("api/workloads");
@@ -72,7 +72,7 @@ async function refresh() {
     if (turn !== state.turn) return;
     state.overview = overview;
     if (detail !== null) state.detail = detail;
-    [state.failures, state.seen] = [0, Date.now()];
+    [state.failures, state.answered] = [0, Date.now()];
     $("token").hidden = true;
     show();
   } catch (error) {
@@ -89,7 +89,7 @@ async function refresh() {
 }
 
 function lost(error) {
-  const since = state.seen ? `since ${new Date(state.seen).toLocaleTimeString("en-GB")}; what is shown is from then` : "yet";
+  const since = state.answered ? `since ${new Date(state.answered).toLocaleTimeString("en-GB")}; what is shown is from then` : "yet";
   const why = error.name === "AbortError" ? "it took too long" : error.message;
   $("lost").hidden = Boolean(error.token);
   set($("lost"), `No answer from the agent ${since}. Trying again. (${why})`);
@@ -110,17 +110,17 @@ function show() {
     ["of it evicting", `${agent.cpu_evicting_s.toFixed(1)} of ${(agent.cpu_watching_s + agent.cpu_evicting_s).toFixed(1)} s`],
     ["memory", bytes(agent.rss_bytes)],
     ["up for", time(agent.now_s)],
-    ["last look", clock(agent.now_s)],
+    ["last reading", clock(agent.now_s)],
   ]);
   set($("version"), "lowtide " + agent.version);
   const says = [];
   if (agent.stopped) says.push(`Nothing is taken while ${agent.stop_file} is there.`);
-  if (agent.dry_run) says.push("Dry run: the agent looks and decides, and takes nothing.");
+  if (agent.dry_run) says.push("Dry run: the agent samples and decides, and evicts nothing.");
   for (const held of agent.brakes) says.push(`Policy ${held.policy} is held by brake ${held.brake}, from all of its workloads.`);
   $("held").hidden = says.length === 0;
   set($("held"), says.join(" "));
   $("notes").hidden = agent.notes.length === 0;
-  set($("notes").firstElementChild, `What the agent cannot see (${agent.notes.length})`);
+  set($("notes").firstElementChild, `What the agent cannot measure (${agent.notes.length})`);
   $("notes").lastElementChild.replaceChildren(...agent.notes.map(note => make("li", {}, plain(note))));
   sums();
   rows();
@@ -264,6 +264,7 @@ function detail() {
   if (!known) return;
   const row = of.workload;
   facts(parts.facts, [
+    ["monitor", row.monitor ?? "–"],
     ["anonymous", bytes(row.anon_bytes)],
     ["file", bytes(row.file_bytes)],
     ["paged out", bytes(row.swapped_bytes)],
