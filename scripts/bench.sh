@@ -12,6 +12,7 @@
 #   scripts/bench.sh [guest] wmo|phone|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
+#   scripts/bench.sh mutants [K/N]                       mutants of model, policy and engine that the tests catch; one of N (60) of them
 #   scripts/bench.sh pasted [NAME...]                    programs started again under the limits that are pasted, two hours
 #   scripts/bench.sh counted [PROGRAM...]                real programs, and their use counted by page faults; two minutes each
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
@@ -275,8 +276,25 @@ everything() {
   return "$status"
 }
 
+# Mutants of the crates that decide, each with its crate's own tests; a share of them by lot, as all would take days.
+mutants() {
+  local crates=(-p lowtide-model -p lowtide-policy -p lowtide-engine) out=$target/mutants
+  cargo mutants --version >/dev/null 2>&1 || cargo install --locked cargo-mutants
+  # Mutants that survive are what it is about: they are no failure of this script.
+  cargo mutants "${crates[@]}" --shard "${1:-0/60}" --sharding round-robin --minimum-test-timeout 120 --output "$out" || true
+  for kind in caught timeout missed; do
+    printf '%s %s\n' "$kind" "$(wc -l <"$out/mutants.out/$kind.txt")"
+  done
+  title "those that no test catches"
+  cat "$out/mutants.out/missed.txt"
+}
+
 [ "${1-}" != --help ] || { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit; }
 ensure_toolchain
+if [ "${1-}" = mutants ]; then
+  mutants "${2-}"
+  exit
+fi
 cargo build --release --locked --workspace --bins
 if [ "${1-}" = --pypi ]; then
   shift
