@@ -141,8 +141,9 @@ fn replay_folder(
     py.detach(|| on(threads, work))
 }
 
-/// Replays policies over rows of one host, an Arrow stream in the order of time. What came of them, to be combined.
+/// Replays policies over rows of one host, an Arrow stream in the order of time. The results, to be combined.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn replay_host(
     py: Python<'_>,
     host: String,
@@ -163,8 +164,9 @@ fn replay_host(
 }
 
 /// Replays policies over files of one host in the order of time: an iterator of names with their bytes, or with why there are none.
-/// What came of them, to be combined.
+/// The results, to be combined.
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "Python names them")]
 fn replay_files(
     py: Python<'_>,
     host: &str,
