@@ -47,8 +47,10 @@ between "start-up is what is touched once" "$(answer steady start_up.touched_byt
 between "and needed where there is no swap" "$(answer steady no_swap_bytes)" $((300 * mib)) $((330 * mib))
 between "with swap less will do" "$(answer steady with_swap_bytes)" $((50 * mib)) $((200 * mib))
 contains "the terminal says so first" "$(first_line steady)" "Give it $(($(answer steady no_swap_bytes) / mib)) MiB (no swap) or"
+# On a busy machine touching 200 MiB takes more than a second: then the start-up was sampled, and may do with less.
 between "but not where the start-up may have used all of it over and over" \
-  "$(json doubles/summary.json '.answer | .with_swap_bytes // .no_swap_bytes')" $((120 * mib)) $((230 * mib))
+  "$(json doubles/summary.json '.answer | (if .start_up.seconds < 1 then .with_swap_bytes else null end) // .no_swap_bytes')" \
+  $((120 * mib)) $((230 * mib))
 equals "few readings have no interval" "$(answer steady steady.used_low_bytes)" null
 
 between "use that doubles at the end is noticed" "$(answer doubles steady.used_max_bytes)" $((195 * mib)) $((230 * mib))

@@ -14,7 +14,9 @@ start "$LOWTIDE" record --pid "$target" --listen 127.0.0.1:0 --out watched 2>err
 wait_for 10 grep -q 'metrics at' err
 recorder=$started
 url=$(sed -n 's/.*metrics at //p' err)
-sleep 4
+# Where the machine is busy, the price cap delays the first reading.
+sampled() { curl -sS --fail "$url" 2>/dev/null | grep -q '^lowtide_workingset_bytes{.*type="anon",window="1s"}'; }
+wait_for 30 sampled
 check "metrics are served" curl -sS --fail --output text "$url"
 contains "resident memory with its target" "$(cat text)" "lowtide_rss_bytes{pid=\"$target\"}"
 contains "working sets by type and window" "$(cat text)" "lowtide_workingset_bytes{pid=\"$target\",type=\"anon\",window=\"1s\"}"

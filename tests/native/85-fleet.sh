@@ -61,10 +61,10 @@ equals "broken files are counted" "$(json broken.json .trouble.files)" 2
 "$LOWTIDE" fleet replay fleet --output broken.txt
 contains "and said" "$(<broken.txt)" "2 files could not be read"
 "$LOWTIDE" fleet replay "$tmp/none" 2>err
-equals "a folder that is not there is wrong usage" $? 2
+equals "a folder that is not there is not found" $? 5
 mkdir empty
 "$LOWTIDE" fleet replay empty 2>err
-equals "so is one with nothing in it" $? 2
+equals "one with nothing in it is wrong usage" $? 2
 contains "and how to get something is said" "$(<err)" "fleet import"
 
 check "a program is recorded" "$LOWTIDE" run --max-overhead 50% --out record -- "$PATTERN" "$patterns/fixed.toml" --seconds 12
