@@ -30,9 +30,11 @@ held() { cat "$root/$1/memory.current"; }
 agent() { start "$LOWTIDE" agent --config agent.toml "$@" 2>log; running=$started; }
 logged() { grep -c "^$1" log; }
 
+# By generations: 72-agent-cohort-once is about DAMON, which needs the TLB flusher here.
 cat >agent.toml <<EOF
 every = "2s"
 ages = ["1s", "5s"]
+monitor = "mglru"
 listen = "127.0.0.1:9465"
 exclude = ["$name/spared"]
 stop_file = "$tmp/stop"
