@@ -144,7 +144,12 @@ impl Sampling {
         let mut are_new = false;
         for (_, workload) in workloads.all.iter_mut() {
             if let Some(picture) = cohorts.picture(workload.cgroup.inode) {
-                workload.set_ages("damon", coarse(&picture.ages, &self.config.windows_s));
+                let ages = coarse(&picture.ages, &self.config.windows_s);
+                // Pages that joined are not known for long windows yet: until they are, the ages before are the better ones.
+                if workload.sampled_by == "damon" && edges(&ages) < edges(&workload.ages) {
+                    continue;
+                }
+                workload.set_ages("damon", ages);
                 are_new = true;
             }
         }
@@ -263,6 +268,11 @@ impl Sampling {
         }
         Ok(())
     }
+}
+
+/// How many windows a histogram knows.
+fn edges(ages: &[AgeBin]) -> usize {
+    ages.iter().filter(|bin| bin.max_s.is_some()).count()
 }
 
 /// The same histogram with the configured ages as edges, and no others.
