@@ -209,7 +209,9 @@ impl Sampling {
     fn divide(&self, workloads: &Workloads) -> Division {
         let mut division = Division::default();
         let mut large = Vec::new();
-        let samples_cache = Cohorts::samples_cache(&self.kernel);
+        // Neither frames nor charges are read where nothing is sampled by cohort.
+        let by_cohort = self.config.monitor.admits("damon");
+        let samples_cache = by_cohort && Cohorts::samples_cache(&self.kernel);
         for workload in workloads.all.values().filter(|workload| workloads.rules.needs_ages(&workload.policy)) {
             let (cgroup, schemes) = (workload.cgroup.clone(), self.config.schemes.get(&workload.policy).cloned());
             if cgroup.version == Version::V1 || schemes.is_some() || self.only_smaps() {
@@ -218,8 +220,8 @@ impl Sampling {
             }
             let had = self.cohorts.as_ref().is_some_and(|cohorts| cohorts.follows(cgroup.inode));
             let most = if had { CACHE_SHARE_KEPT } else { CACHE_SHARE };
-            match cgroup.charges(&self.kernel) {
-                Ok(charges) if self.config.monitor.admits("damon") => {
+            match by_cohort.then(|| cgroup.charges(&self.kernel)) {
+                Some(Ok(charges)) => {
                     let figures = [charges.anon_bytes, charges.file_bytes, charges.mapped_file_bytes];
                     let [anon, file, mapped] = figures.map(|bytes| bytes.unwrap_or(0.0));
                     let (cache, all) = (file - mapped, anon + file);
