@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -155,17 +156,32 @@ pub struct Lease {
 }
 
 impl Journal {
-    /// Opens a journal in `folder` for this process.
+    /// Opens a journal in `folder` for this process: `PID.journal`, or `PID.2.journal` where a dead process that had the same
+    /// pid left one that cannot be taken back.
     pub fn open(kernel: Kernel, folder: &Path) -> Result<Self> {
         std::fs::create_dir_all(folder).map_err(|e| Error::new("make", folder, e))?;
-        let path = folder.join(format!("{}.journal", std::process::id()));
-        let fail = |e| Error::new("write", &path, e);
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fail)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| Error::new("lock", &path, e))?;
-        file.set_len(0).map_err(fail)?;
+        let pid = std::process::id();
+        let mut path = folder.join(format!("{pid}.journal"));
+        let mut number = 1;
+        let file = loop {
+            match OpenOptions::new().create_new(true).append(true).mode(0o600).open(&path) {
+                Ok(file) => {
+                    // Another lowtide that recovers may hold the lock of a journal this new, and removes it as one without leases.
+                    flock(&file, FlockOperation::LockExclusive).map_err(|e| Error::new("lock", &path, e))?;
+                    if is_named(&file, &path) {
+                        break file;
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                    number += 1;
+                    path = folder.join(format!("{pid}.{number}.journal"));
+                }
+                Err(error) => return Err(Error::new("make", &path, error)),
+            }
+        };
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let journal = Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into() }));
-        journal.append(&Line::Owner { pid: std::process::id(), command })?;
+        journal.append(&Line::Owner { pid, command })?;
         Ok(journal)
     }
 
@@ -250,7 +266,8 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(all) };
     for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
         let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        // Another that recovers may have removed it between these two calls, and a new journal may have its name.
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !is_named(&file, &path) {
             continue;
         }
         let Contents { owner, open } = read(&file);
@@ -270,6 +287,12 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
         }
     }
     Ok(all)
+}
+
+/// Whether an open file is the one of that name.
+fn is_named(file: &File, path: &Path) -> bool {
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|named| identity(open) == identity(named)))
 }
 
 /// Contents of a journal.
@@ -295,12 +318,23 @@ fn read(file: &File) -> Contents {
     Contents { owner, open }
 }
 
+/// Whether the process with this number has a journal that is locked.
+pub fn is_in_use(folder: &Path, pid: u32) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let names = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{pid}.")));
+    names.filter_map(|entry| File::open(entry.path()).ok()).any(|file| is_locked(&file))
+}
+
+/// Whether its owner lives: it keeps the file locked until its end.
+fn is_locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
 /// The live lowtide that holds a lease of DAMON, as pid and command line.
 pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
     for entry in std::fs::read_dir(folder).ok()?.flatten() {
         let Ok(file) = File::open(entry.path()) else { continue };
-        // Its owner keeps it locked as long as it lives.
-        if flock(&file, FlockOperation::NonBlockingLockShared).is_ok() {
+        if !is_locked(&file) {
             continue;
         }
         let Contents { owner, open } = read(&file);
@@ -364,6 +398,38 @@ mod tests {
         assert_eq!(recovered[0].undone.len(), 2);
         assert!(kernel.read_text(&path).unwrap().starts_with("old"));
         assert!(!run.join("99999.journal").exists());
+    }
+
+    #[test]
+    fn journals_that_are_opened_beside_recoveries_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, run) = (Kernel::at(dir.path()), dir.path().join("run"));
+        std::fs::create_dir(&run).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        recover(&kernel, &run).unwrap();
+                    }
+                });
+            }
+            for _ in 0..2_000 {
+                let journal = Journal::open(kernel.clone(), &run).unwrap();
+                assert!(journal.0.path.exists());
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_journal_that_was_left_under_the_same_pid_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = |suffix: &str| dir.path().join(format!("{}{suffix}", std::process::id()));
+        std::fs::write(name(".journal"), "left").unwrap();
+        let journal = Journal::open(Kernel::default(), dir.path()).unwrap();
+        assert_eq!(journal.0.path, name(".2.journal"));
+        assert_eq!(std::fs::read_to_string(name(".journal")).unwrap(), "left");
     }
 
     /// Journals that an older lowtide left, one line of each kind.

@@ -1,6 +1,5 @@
 //! `lowtide recover`: take back what killed lowtides left in the kernel, and finish a record that was cut short.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,7 +7,6 @@ use std::time::{Duration, Instant};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use lowtide_engine::agent::SILENCE;
@@ -55,15 +53,10 @@ fn watch(pid: u32) {
 /// How long a process that is ending may take to let go of its journal.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Waits until a journal is locked no more, or not there: of a process that ends, one file is closed before another.
+/// Waits until the journals of a process are locked no more: of one that ends, one file is closed before another.
 fn wait_for_lock(pid: u32) {
-    let path = undo::folder().join(format!("{pid}.journal"));
     let start = Instant::now();
-    while start.elapsed() < ENDING {
-        match File::open(&path) {
-            Ok(file) if flock(&file, FlockOperation::NonBlockingLockShared).is_err() => {}
-            _ => return,
-        }
+    while start.elapsed() < ENDING && undo::is_in_use(&undo::folder(), pid) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -346,8 +346,12 @@ impl SmapsMonitor {
     }
 }
 
-/// A reading so long after the clear; `None` where that is near no edge of the histogram.
+/// A reading so long after the clear; `None` where that is near no edge of the histogram, or all processes have exited: their
+/// accessed bits went with them while their memory may be counted still.
 fn read_out(elapsed_s: f64, then: Kinds, target: &Target, mappings: &[(u32, MappingUse)]) -> Option<Reading> {
+    if mappings.is_empty() && !target.pids.is_empty() {
+        return None;
+    }
     let off = |edge: f64| (edge - elapsed_s).abs();
     let edges = AGE_EDGES_S[1..].iter().map(|edge| f64::from(*edge));
     let window_s = edges.min_by(|a, b| off(*a).total_cmp(&off(*b))).filter(|edge| off(*edge) <= NEAR * edge)?;
@@ -528,6 +532,8 @@ mod tests {
         assert_eq!((reading(70.0).window_s, reading(70.0).first_touched.anon), (5.0, 30.0));
         assert_eq!(reading(0.0).first_touched.anon, 80.0, "no more than was used");
         assert_eq!(reading(120.0).first_touched.anon, 0.0);
+        let exited = Target { pids: vec![1], ..target.clone() };
+        assert_eq!(read_out(5.2, Kinds::default(), &exited, &[]), None, "not a window in which nothing was used");
         let bins = histogram(&[reading(70.0)]);
         assert_eq!((bins[0].size.bytes, bins[0].first_touched, bins[1].size.bytes), (80.0, Some(30.0), 20.0));
     }
