@@ -25,7 +25,7 @@ first_line() { "$LOWTIDE" report "$1" | tr '\n' ' '; }
 start "$python" "$phased" 200 40 60
 running=$started
 phased steady 300 50 32 --start 4
-phased doubles 200 40 36 --doubles 6
+phased doubles 200 40 36 --doubles 11
 phased workers 100 60 30 --workers 3
 phased grows 200 0 26 --grows
 phased short 120 120 3

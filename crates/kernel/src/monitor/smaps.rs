@@ -5,7 +5,7 @@
 //! once, when it was read. The next cycle begins where one ends. What the target grew by meanwhile was touched for the
 //! first time, not again. A cycle that began in a start-up ends with it, so that the windows after it are of steady use.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
@@ -157,6 +157,8 @@ struct Cycle {
     start_s: f64,
     /// Sizes at the clear, by the target's accounts.
     sizes: Kinds,
+    /// The most processes with memory that were read, at the clear or since.
+    processes: usize,
     /// When to read, seconds after the clear, ascending.
     due: Vec<f64>,
     readings: Vec<Reading>,
@@ -270,14 +272,18 @@ impl SmapsMonitor {
     /// Begins a cycle, or reads one window: then the working set of that window. At the end of a cycle also its histogram.
     pub fn step(&mut self, now_s: f64, target: &Target) -> Result<Option<Picture>> {
         let Some(mut cycle) = self.cycle.take() else {
-            self.begin(now_s, target)?;
+            self.begin(now_s, target, 0)?;
             return Ok(None);
         };
         let began = Instant::now();
         let mappings = self.read(target)?;
         let elapsed_s = now_s - cycle.start_s;
         cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
-        let reading = read_out(elapsed_s, cycle.sizes, target, &mappings);
+        let processes = mappings.iter().map(|(pid, _)| *pid).collect::<HashSet<u32>>().len();
+        // The accessed bits of memory that processes shared are gone with those that exited, and the memory is still there.
+        cycle.processes = cycle.processes.max(processes).max(usize::from(!target.pids.is_empty()));
+        let most_exited = processes * 2 < cycle.processes;
+        let reading = if most_exited { None } else { read_out(elapsed_s, cycle.sizes, target, &mappings) };
         let size = sizes(target).total();
         let grew = size - cycle.sizes.total() > FLAT * size;
         if self.growing.is_some_and(|count| !grew || count >= MOST_GROWING) {
@@ -311,7 +317,7 @@ impl SmapsMonitor {
             if self.windows.is_empty() {
                 // The walk over a large target takes a while, and the bits are cleared after it.
                 let walked_s = began.elapsed().as_secs_f64();
-                self.begin(now_s + if walked_s > SHORT_S { walked_s } else { 0.0 }, target)?;
+                self.begin(now_s + if walked_s > SHORT_S { walked_s } else { 0.0 }, target, processes)?;
             }
         } else {
             self.cycle = Some(cycle);
@@ -337,21 +343,18 @@ impl SmapsMonitor {
     }
 
     /// Begins a cycle.
-    fn begin(&mut self, now_s: f64, target: &Target) -> Result<()> {
+    fn begin(&mut self, now_s: f64, target: &Target, processes: usize) -> Result<()> {
         for pid in &target.pids {
             self.kernel.write(format!("/proc/{pid}/clear_refs"), "1").unless_gone()?;
         }
-        self.cycle = Some(Cycle { start_s: now_s, sizes: sizes(target), due: self.plan(), readings: Vec::new() });
+        let (sizes, due) = (sizes(target), self.plan());
+        self.cycle = Some(Cycle { start_s: now_s, sizes, processes, due, readings: Vec::new() });
         Ok(())
     }
 }
 
-/// A reading so long after the clear; `None` where that is near no edge of the histogram, or all processes have exited: their
-/// accessed bits went with them while their memory may be counted still.
+/// A reading so long after the clear; `None` where that is near no edge of the histogram.
 fn read_out(elapsed_s: f64, then: Kinds, target: &Target, mappings: &[(u32, MappingUse)]) -> Option<Reading> {
-    if mappings.is_empty() && !target.pids.is_empty() {
-        return None;
-    }
     let off = |edge: f64| (edge - elapsed_s).abs();
     let edges = AGE_EDGES_S[1..].iter().map(|edge| f64::from(*edge));
     let window_s = edges.min_by(|a, b| off(*a).total_cmp(&off(*b))).filter(|edge| off(*edge) <= NEAR * edge)?;
@@ -532,10 +535,34 @@ mod tests {
         assert_eq!((reading(70.0).window_s, reading(70.0).first_touched.anon), (5.0, 30.0));
         assert_eq!(reading(0.0).first_touched.anon, 80.0, "no more than was used");
         assert_eq!(reading(120.0).first_touched.anon, 0.0);
-        let exited = Target { pids: vec![1], ..target.clone() };
-        assert_eq!(read_out(5.2, Kinds::default(), &exited, &[]), None, "not a window in which nothing was used");
         let bins = histogram(&[reading(70.0)]);
         assert_eq!((bins[0].size.bytes, bins[0].first_touched, bins[1].size.bytes), (80.0, Some(30.0), 20.0));
+    }
+
+    /// A parent that waits for its workers holds the memory that they used.
+    #[test]
+    fn no_window_is_read_when_most_processes_have_exited() {
+        let dir = tempfile::tempdir().unwrap();
+        let smaps = |pid: u32, referenced: u32| {
+            let folder = dir.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("clear_refs"), "").unwrap();
+            let text = format!("1000-9000 rw-p 0 00:00 0\nRss: 100 kB\nPss: 25 kB\nReferenced: {referenced} kB\n");
+            std::fs::write(folder.join("smaps"), if referenced == 0 { String::new() } else { text }).unwrap();
+        };
+        let target = Target { pids: vec![1, 2, 3, 4], totals: [102_400.0, 0.0, 0.0], ..Target::default() };
+        smaps(1, 1);
+        (2..5).for_each(|pid| smaps(pid, 60));
+        let mut monitor = SmapsMonitor::new(&Kernel::at(dir.path()), &target).unwrap();
+        monitor.growing = None;
+        let mut used =
+            |now_s| monitor.step(now_s, &target).unwrap().and_then(|of| of.working_set.into_iter().flatten().next());
+        assert_eq!(used(0.0), None);
+        assert_eq!(used(1.0).unwrap().bytes, 102_400.0);
+        smaps(4, 0);
+        assert_eq!(used(5.0).unwrap().bytes, 102_400.0, "most are left");
+        (2..4).for_each(|pid| smaps(pid, 0));
+        assert_eq!(used(10.0), None);
     }
 
     #[test]
