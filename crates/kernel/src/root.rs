@@ -100,7 +100,11 @@ impl Kernel {
     /// # Errors
     /// If they cannot be waited for.
     pub fn wait(&self, fds: &mut [PollFd<'_>], seconds: f64) -> io::Result<()> {
-        let time = Duration::try_from_secs_f64(seconds.max(0.0)).map_err(io::Error::other)?;
+        let mut time = Duration::try_from_secs_f64(seconds.max(0.0)).map_err(io::Error::other)?;
+        if seconds > 0.0 {
+            // Rounded up: what is due then must not be found a part of a nanosecond away, again and again.
+            time += Duration::from_nanos(1);
+        }
         self.clock.wait(fds, time)
     }
 

@@ -53,7 +53,7 @@ impl Machine {
 
     fn agent(&self, more: &str) -> Agent {
         let file = self.dir.path().join("agent.toml");
-        let text = "every = \"5s\"\nstate_file = \"\"\nstop_file = \"/nonexistent/stop\"\n[[workload]]\ncgroup = \"/job\"\n\
+        let text = "every = \"5s\"\nstate_file = \"\"\nstop_file = \"/nonexistent/stop\"\n[[workload]]\ncgroup = \"/*\"\n\
                     policy = \"pressure\"\n";
         fs::write(&file, format!("{more}{text}")).unwrap();
         Agent::new(&Kernel::at(self.dir.path()).with_clock(&self.clock), &file, false).unwrap()
@@ -181,4 +181,21 @@ fn a_workload_that_grows_is_asked_for_more() {
     machine.holds(1600 * MIB, 0);
     let large = bytes(&machine.run(&mut agent, &signals, 60));
     assert!(large > 2 * small, "{small} of 400 MiB, {large} of 1600 MiB");
+}
+
+#[test]
+fn a_thousand_workloads_are_held() {
+    let (machine, signals) = (Machine::new(), signals());
+    machine.put("proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n/dev/zram0 partition 1000000000 100 5\n");
+    for number in 0..1000 {
+        for entry in fs::read_dir(machine.dir.path().join("cg/job")).unwrap().flatten().filter(|e| e.path().is_file()) {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            machine.put(&format!("cg/job-{number}/{}", entry.file_name().display()), &text);
+        }
+        machine.put(&format!("cg/job-{number}/cgroup.procs"), &format!("{}\n", 100 + number));
+    }
+    machine.run(&mut machine.agent(""), &signals, 40);
+    let asked =
+        |number: i32| fs::read_to_string(machine.dir.path().join(format!("cg/job-{number}/memory.reclaim"))).unwrap();
+    assert_eq!((0..1000).filter(|number| asked(*number).is_empty()).count(), 0);
 }
