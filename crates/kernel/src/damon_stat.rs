@@ -39,11 +39,12 @@ impl IdleTimes {
         (percentiles_ms.len() == 101 && is_sampled && percentiles_ms.is_sorted()).then_some(Self { percentiles_ms })
     }
 
-    /// The share of the memory that was used within the last `window_s`, in steps of a hundredth.
-    pub fn used_within(&self, window_s: f64) -> f64 {
+    /// The share of the memory that was used within the last `window_s`, in steps of a hundredth. `None` where no memory has
+    /// been idle for so long: idle times begin with the sampling, and all memory would count as used.
+    pub fn used_within(&self, window_s: f64) -> Option<f64> {
         let used = self.percentiles_ms.partition_point(|ms| float(*ms) < 1e3 * window_s);
         // The first percentile is the least, not a hundredth.
-        float(used.saturating_sub(1)) / 100.0
+        (used < self.percentiles_ms.len()).then(|| float(used.saturating_sub(1)) / 100.0)
     }
 }
 
@@ -66,8 +67,8 @@ mod tests {
         // A quarter in use, a quarter idle for 3 s, half for 100 s.
         let list = [vec!["-500"; 26], vec!["3000"; 25], vec!["100000"; 50]].concat().join(",");
         let idle = IdleTimes::parse(&(list + "\n")).unwrap();
-        for (window_s, share) in [(1.0, 0.25), (5.0, 0.5), (60.0, 0.5), (120.0, 1.0)] {
-            assert!((idle.used_within(window_s) - share).abs() < 1e-9, "{window_s} s");
+        for (window_s, share) in [(1.0, Some(0.25)), (5.0, Some(0.5)), (60.0, Some(0.5)), (120.0, None)] {
+            assert_eq!(idle.used_within(window_s), share, "{window_s} s");
         }
     }
 

@@ -65,8 +65,10 @@ impl Source for DamonStat {
         self.due_s = now_s + UPDATE_S;
         let idle = IdleTimes::read(&self.kernel)?;
         // Percentiles come in steps of a hundredth; how exact DAMON's regions are is not known.
-        let of = |window: u32| Estimate { bytes: idle.used_within(f64::from(window)) * self.bytes, ci95: 0.0 };
-        let working_set = WINDOWS_S.map(|window| (f64::from(window) >= UPDATE_S).then(|| of(window)));
+        let of = |share| Estimate { bytes: share * self.bytes, ci95: 0.0 };
+        let working_set = WINDOWS_S
+            .map(f64::from)
+            .map(|window_s| if window_s < UPDATE_S { None } else { idle.used_within(window_s).map(of) });
         Ok(Frame { picture: Some((now_s, Picture { working_set, ..Picture::default() })), ..Frame::default() })
     }
 
@@ -120,7 +122,7 @@ mod tests {
         let (_, picture) = source.read(1.0, &machine, &mut price).unwrap().picture.unwrap();
         let bytes = picture.working_set.map(|estimate| estimate.map(|estimate| estimate.bytes));
         let quarter = 0.25 * f64::from(1 << 30);
-        assert_eq!(bytes, [None, Some(quarter), Some(quarter), Some(quarter), Some(quarter), Some(1_073_741_824.0)]);
+        assert_eq!(bytes, [None, Some(quarter), Some(quarter), Some(quarter), Some(quarter), None]);
         assert!(source.read(2.0, &machine, &mut price).unwrap().picture.is_none(), "not before the next update");
     }
 }
