@@ -172,6 +172,17 @@ kernel_state() {
 
 # --- processes
 
+# in_group NAME COMMAND...: starts it in the cgroup `$root/NAME` (version 2).
+in_group() {
+  local group=$root/$1
+  mkdir -p "$group"
+  shift
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
+}
+# held NAME: bytes charged to it.
+held() { cat "$root/$1/memory.current"; }
+
 # start COMMAND...: runs it in the background; its pid is in $started.
 start() {
   # Job control: a background process of a script would otherwise start with SIGINT ignored.

@@ -21,15 +21,6 @@ root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
 name=${root##*/}
 
-# in_group NAME COMMAND...: starts it in a cgroup of ours.
-in_group() {
-  local group=$root/$1
-  mkdir -p "$group"
-  shift
-  # shellcheck disable=SC2016  # expanded by the inner shell
-  start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
-}
-held() { cat "$root/$1/memory.current"; }
 agent() { start "$LOWTIDE" agent --config agent.toml 2>>log; running=$started; }
 end_agent() { kill "$running" && wait "$running"; }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_kernel::cgroup::{Cgroup, Version};
+use lowtide_kernel::damon;
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::cohorts::Cohorts;
 use lowtide_kernel::monitor::mglru::{GenerationRound, MglruMonitor};
@@ -183,7 +184,8 @@ impl Sampling {
 
     /// Samples the workloads that need it, now that the table was searched. How many each source samples, where that has changed.
     pub fn follow(&mut self, now_s: f64, workloads: &mut Workloads) -> Option<[(&'static str, usize); 3]> {
-        let mut division = self.divide(workloads);
+        let by_cohort = self.config.monitor.admits("damon") && self.has_damon(workloads);
+        let mut division = self.divide(by_cohort, workloads);
         if let Err(error) = self.follow_by_cohort(&division.cohort) {
             self.cohorts = None;
             workloads.note(format!("no cohort: {}", why_not("damon", &self.kernel, &error)));
@@ -205,12 +207,20 @@ impl Sampling {
         (std::mem::replace(&mut self.counts, counts) != counts).then_some(counts)
     }
 
-    /// Which source is the best for which workload. Version 1 evicts by address only, and so do schemes.
-    fn divide(&self, workloads: &Workloads) -> Division {
+    /// Whether this kernel has DAMON, whoever uses it now; a note if not.
+    fn has_damon(&self, workloads: &mut Workloads) -> bool {
+        let probed = damon::probe(&self.kernel);
+        if let Err(error) = &probed {
+            workloads.note(format!("no cohort: {}", why_not("damon", &self.kernel, error)));
+        }
+        probed.is_ok()
+    }
+
+    /// Which source is the best for which workload. Version 1 evicts by address only, and so do schemes. Neither frames nor charges
+    /// are read where nothing is sampled by cohort.
+    fn divide(&self, by_cohort: bool, workloads: &Workloads) -> Division {
         let mut division = Division::default();
         let mut large = Vec::new();
-        // Neither frames nor charges are read where nothing is sampled by cohort.
-        let by_cohort = self.config.monitor.admits("damon");
         let samples_cache = by_cohort && Cohorts::samples_cache(&self.kernel);
         for workload in workloads.all.values().filter(|workload| workloads.rules.needs_ages(&workload.policy)) {
             let (cgroup, schemes) = (workload.cgroup.clone(), self.config.schemes.get(&workload.policy).cloned());
