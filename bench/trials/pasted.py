@@ -118,7 +118,7 @@ class Pair:
 
     def once(self, limit):
         """One run with so much, or with all there is, however often it was run before."""
-        options = ["--monitor", "none", *([] if self.swap else ["--no-swap"]), *([] if limit is None else ["--limit", str(limit)])]
+        options = ["--monitor", "none", *([] if self.swap else ["--no-swap"]), *([] if limit is None else ["--limit", f"{limit}B"])]
         summary, failure = self.run("run", *options)
         self.known["runs"].append({"limit": limit, "s": summary["runtime_s"], "failure": failure})
         self.keep()

@@ -74,7 +74,7 @@ survives() {
   local name=$1 limit
   limit=$(limit_of "$2")
   shift 2
-  check "$name ($limit) does not kill" "$LOWTIDE" run --monitor none --no-swap --limit "$limit" --out "limit-$RANDOM" -- "$python" "$phased" "$@"
+  check "$name ($limit) does not kill" "$LOWTIDE" run --monitor none --no-swap --limit "${limit}B" --out "limit-$RANDOM" -- "$python" "$phased" "$@"
 }
 survives "the limit of a steady program" steady 300 50 2 --start 4
 survives "of workers" workers 100 60 2 --workers 3

@@ -125,7 +125,7 @@ impl Acts {
         if self.schemes.iter().any(|scheme| scheme.action == Action::Pageout)
             && lowtide_kernel::swap::devices(kernel).is_ok_and(|devices| devices.is_empty())
         {
-            eprintln!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
+            lowtide_kernel::message!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
         }
         Ok(swap)
     }

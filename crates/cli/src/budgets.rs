@@ -215,7 +215,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
     match lowtide_record::finish(dir) {
         Ok(_) | Err(StoreError::Live(_)) => {}
         Err(error @ StoreError::NotARecord { .. }) => return Err(error.into()),
-        Err(error) => eprintln!("lowtide: the record could not be finished: {error}"),
+        Err(error) => lowtide_kernel::message!("lowtide: the record could not be finished: {error}"),
     }
     let record = Record::open(dir)?;
     let (ages, lives, rows) = (record.ages(), record.lives(), record.usage());
@@ -240,7 +240,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
     let same = known.swap_bytes == swap_bytes && known.costs == costs;
     let asked = if same { own } else { OwnBudgets::of(&known, question.slowdown.0) };
     let last_s = rows.last().and_then(|row| row.t_s).unwrap_or(0.0);
-    record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
+    record.warnings().iter().for_each(|warning| lowtide_kernel::message!("lowtide: {warning}"));
     Ok(RecordBudget {
         record: dir.to_path_buf(),
         argv: meta.command.clone(),

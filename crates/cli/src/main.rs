@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use lowtide::cmd;
+use lowtide::output::StyleArgs;
 use lowtide_engine::failure;
 
 /// Finds out how much memory a workload really needs
@@ -12,6 +13,8 @@ use lowtide_engine::failure;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    style: StyleArgs,
 }
 
 /// The commands; each is described where its arguments are.
@@ -39,7 +42,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    cli.style.set();
+    let result = match cli.command {
         Command::Run(args) => cmd::run::run(&args),
         Command::Record(args) => cmd::record::run(&args),
         Command::Report(args) => cmd::report::run(&args),

@@ -2,10 +2,79 @@
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use lowtide_engine::failure::{Failure, code};
 use lowtide_report::{Format, ReportError, Terminal};
+
+/// Colours and verbosity, of every command.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct StyleArgs {
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(long, global = true, value_enum, default_value_t, hide_possible_values = true, value_name = "WHEN")]
+    color: Color,
+    /// Print results and errors only
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Also print which monitor was chosen, and why
+    #[arg(long, short, global = true)]
+    verbose: bool,
+}
+
+/// `--color`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+static STYLE: OnceLock<StyleArgs> = OnceLock::new();
+
+impl StyleArgs {
+    /// Sets the style of this process, once.
+    pub fn set(self) {
+        let _ = STYLE.set(self);
+    }
+
+    /// The style that was set.
+    #[must_use]
+    pub fn get() -> Self {
+        STYLE.get().copied().unwrap_or_default()
+    }
+
+    /// Whether notes are left out.
+    #[must_use]
+    pub fn is_quiet(self) -> bool {
+        self.quiet
+    }
+
+    /// Whether to print more than usual.
+    #[must_use]
+    pub fn is_verbose(self) -> bool {
+        self.verbose
+    }
+
+    /// The options that give another lowtide the same style.
+    pub fn options(self) -> impl Iterator<Item = &'static str> {
+        let color = match self.color {
+            Color::Auto => None,
+            Color::Always => Some("--color=always"),
+            Color::Never => Some("--color=never"),
+        };
+        color.into_iter().chain(self.quiet.then_some("--quiet"))
+    }
+}
+
+/// Prints a line to stderr that is neither a result nor an error: with `--quiet` it is left out.
+pub fn note(text: impl std::fmt::Display) {
+    if !StyleArgs::get().quiet {
+        lowtide_kernel::message!("{text}");
+    }
+}
 
 /// How and where results are printed.
 #[derive(Debug, clap::Args)]
@@ -48,6 +117,16 @@ impl OutputArgs {
     }
 }
 
+/// Prints text to the standard output.
+///
+/// # Errors
+/// If it cannot be written. A pipe that its reader closed is no error.
+pub fn print(text: impl std::fmt::Display) -> anyhow::Result<()> {
+    let mut out = Pipe { out: io::stdout().lock(), closed: false };
+    let written = write!(out, "{text}").and_then(|()| out.flush());
+    if out.closed { Ok(()) } else { written.context("the standard output") }
+}
+
 /// The failure of a report, with its exit code.
 pub fn failure(error: ReportError) -> anyhow::Error {
     match error {
@@ -85,8 +164,14 @@ impl<W: Write> Write for Pipe<W> {
 /// Width and colours of the standard output.
 #[must_use]
 pub fn terminal() -> Terminal {
-    let plain = Terminal::default();
     let out = io::stdout();
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let ansi = match StyleArgs::get().color {
+        Color::Auto => out.is_terminal() && !no_color,
+        Color::Always => true,
+        Color::Never => false,
+    };
+    let plain = Terminal { ansi, ..Terminal::default() };
     if !out.is_terminal() {
         return plain;
     }
@@ -94,7 +179,7 @@ pub fn terminal() -> Terminal {
     Terminal {
         // Longer lines are hard to read, however wide the terminal is.
         width: if width == 0 { plain.width } else { width.clamp(40, 120) },
-        ansi: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        ansi,
     }
 }
 

@@ -56,7 +56,10 @@ pub fn watch(args: &WatchArgs, slowdown: Share, swap: u64, json: bool) -> anyhow
     let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them.
     if let Some(address) = args.listen {
-        eprintln!("listening address=http://{}/metrics", metrics::start(address, recommender.metrics())?);
+        lowtide_kernel::message!(
+            "listening address=http://{}/metrics",
+            metrics::start(address, recommender.metrics())?
+        );
     }
     scheduler::run(&kernel, &signals, &mut recommender)?;
     Ok(0)

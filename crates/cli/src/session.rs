@@ -4,7 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::output::{self, StyleArgs};
 use anyhow::Context;
+use lowtide_engine::event::{Event, Sink};
+use lowtide_engine::recorder::Recorder;
 use lowtide_engine::recording::task;
 use lowtide_kernel::sys::Signals;
 use lowtide_model::task::Task;
@@ -16,6 +19,30 @@ use rustix::process::Signal;
 /// If the kernel refuses.
 pub fn ending_signals() -> io::Result<Signals> {
     Signals::block(&[Signal::INT, Signal::TERM, Signal::HUP].map(Signal::as_raw))
+}
+
+/// With `--verbose`, has a recorder print which monitor serves and what it notes.
+pub fn explain(recorder: &mut Recorder) {
+    if StyleArgs::get().is_verbose() {
+        recorder.add_sink(Box::new(Explanation));
+    }
+}
+
+/// Prints what a recorder notes and logs.
+struct Explanation;
+
+impl Sink for Explanation {
+    fn take(&mut self, _: f64, event: &Event<'_>) {
+        match event {
+            Event::Note(text) => lowtide_kernel::message!("lowtide: {text}"),
+            Event::Logged(what, fields) => {
+                for (name, value) in *fields {
+                    lowtide_kernel::message!("lowtide: {what} {name}: {value}");
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A name as part of a file name.
@@ -31,13 +58,20 @@ pub fn program_name(command: &[String]) -> String {
     name.unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// `lowtide-NAME-20261120-193000` in the current folder; of a rank `lowtide-NAME-20261120-193000-slurm-12.0-rank-3`, as all
+/// `lowtide-NAME-20261120-193000` in the current folder, with `-2` and so on if there is one; of a rank `lowtide-NAME-20261120-193000-slurm-12.0-rank-3`, as all
 /// ranks start in the same second and the same folder.
 #[must_use]
 pub fn default_folder(name: &str) -> PathBuf {
     let rank = task().map_or_else(String::new, |task| format!("-{}-{}", task.run, rank(&task)));
     let now = jiff::Zoned::now();
-    file_name(&format!("lowtide-{name}-{}{rank}", now.strftime("%Y%m%d-%H%M%S"))).into()
+    let name = file_name(&format!("lowtide-{name}-{}{rank}", now.strftime("%Y%m%d-%H%M%S")));
+    // Made at once, so that of several that start in one second each has its own. Where none can be made, who writes into it
+    // reports why.
+    let numbered = (2..1000).map(|number| format!("{name}-{number}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered).map(PathBuf::from);
+    names
+        .find(|path| !matches!(std::fs::create_dir(path), Err(error) if error.kind() == io::ErrorKind::AlreadyExists))
+        .unwrap_or_else(|| name.into())
 }
 
 /// The folder of a record: the given one, or of several ranks, which are all given the same, a folder for each within it.
@@ -57,19 +91,20 @@ fn rank(task: &Task) -> String {
 /// If the record could not be finished.
 pub fn finish(dir: &Path, json: bool) -> anyhow::Result<()> {
     let mut report = Command::new("/proc/self/exe");
-    report.arg("report").arg(dir).stdin(Stdio::null());
+    let style = StyleArgs::get();
+    report.arg("report").arg(dir).args(style.options()).stdin(Stdio::null());
     if json {
         report.args(["--format", "json"]);
-    } else if task().is_some_and(|task| task.rank > 0) {
+    } else if style.is_quiet() || task().is_some_and(|task| task.rank > 0) {
         // A job has one terminal for all of its ranks, and they are much alike.
         report.stdout(Stdio::null());
     } else {
-        eprintln!();
+        lowtide_kernel::message!("");
         report.stdout(rustix::io::dup(io::stderr())?);
     }
     if !report.status().context("the report could not be drawn")?.success() {
         anyhow::bail!("{}: the record could not be finished; run `lowtide report {}`", dir.display(), dir.display());
     }
-    eprintln!("\nreport: {}", dir.join("report.html").display());
+    output::note(format_args!("\nreport: {}", dir.join("report.html").display()));
     Ok(())
 }

@@ -6,6 +6,7 @@
 mod report_support;
 
 use std::path::Path;
+use std::process::Stdio;
 
 use assert_cmd::Command;
 use report_support::{RecordPlan, make};
@@ -100,6 +101,14 @@ fn mistakes_have_an_exit_code_and_a_fix() {
         (127, "run --monitor none -- /no/such/program"),
         (2, "run --interval 1ms -- true"),
         (2, "run --max-overhead 200% -- true"),
+        (2, "run --max-overhead 1 -- true"),
+        (2, "run --limit 512 -- true"),
+        (2, "run --duration 5 -- true"),
+        (2, "run --nonsense true"),
+        (2, "run --quiet --verbose -- true"),
+        (2, "run --color sometimes -- true"),
+        (2, "compare --nonsense -- true"),
+        (2, "compare --json --format csv -- true"),
         (2, "run --monitor damno -- true"),
         (2, "run --windows 7s -- true"),
         (2, "record"),
@@ -213,4 +222,64 @@ fn a_closed_pipe_is_no_crash() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+}
+
+/// Scripts rely on the program's own exit code, whatever happens to the output of lowtide.
+#[test]
+fn run_keeps_the_exit_code_when_nobody_reads_its_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let closed = || std::io::pipe().unwrap().1;
+    for (number, (out, err)) in [
+        (Stdio::null(), Stdio::from(full())),
+        (Stdio::null(), Stdio::from(closed())),
+        (Stdio::from(full()), Stdio::null()),
+        (Stdio::from(closed()), Stdio::null()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("lowtide"));
+        command.args([
+            "run",
+            "--json",
+            "-v",
+            "--monitor",
+            "none",
+            "--out",
+            &number.to_string(),
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        ]);
+        let status = command.current_dir(dir.path()).stdout(out).stderr(err).status().unwrap();
+        assert_eq!(status.code(), Some(7), "{number}");
+        assert!(dir.path().join(number.to_string()).join("meta.json").exists());
+    }
+}
+
+#[test]
+fn programs_that_start_in_one_second_have_a_folder_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("lowtide"));
+        command.args(["run", "--monitor", "none", "--quiet", "--", "true"]).current_dir(dir.path()).spawn().unwrap()
+    };
+    let mut all: Vec<_> = (0..4).map(|_| start()).collect();
+    assert!(all.iter_mut().all(|child| child.wait().unwrap().success()));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4);
+}
+
+#[test]
+fn colours_are_chosen_and_quiet_is_quiet() {
+    let dir = recorded();
+    for (options, colours) in [("", false), ("--color always", true), ("--color never", false)] {
+        let (code, stdout, _) = output(dir.path(), &format!("report job heatmap {options}"));
+        assert_eq!((code, stdout.contains('\u{1b}')), (0, colours), "{options}");
+    }
+    let (code, stdout, stderr) = output(dir.path(), "run --quiet --monitor none --out quiet -- true");
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "", ""));
+    let (code, stdout, _) = output(dir.path(), "report quiet --json");
+    assert_eq!((code, stdout.starts_with('{')), (0, true));
 }

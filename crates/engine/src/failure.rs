@@ -102,5 +102,5 @@ pub fn ended(code: Option<i32>) -> Option<String> {
 
 /// Writes an error to stderr in the form of the contract.
 pub fn report(error: &anyhow::Error) {
-    eprintln!("lowtide: {}", words(error));
+    lowtide_kernel::message!("lowtide: {}", words(error));
 }

@@ -194,7 +194,7 @@ impl<'a> Recommender<'a> {
             self.sampling.follow(now_s, &mut self.workloads);
         }
         for note in std::mem::take(&mut self.workloads.new_notes) {
-            eprintln!("lowtide: {note}");
+            lowtide_kernel::message!("lowtide: {note}");
         }
         self.history.observe(now_s, self.workloads.all.values().map(|of| of.reading(fresh)));
     }

@@ -252,6 +252,10 @@ impl Recorder {
         }
         if self.options.source.choice != SourceChoice::None {
             self.note_source();
+            let refused =
+                self.meta.monitor.refused.iter().map(|other| ("refused", format!("{}: {}", other.backend, other.why)));
+            let fields: Vec<_> = std::iter::once(("backend", self.backend().to_owned())).chain(refused).collect();
+            self.publish(self.now_s(), &Event::Logged("monitor", &fields));
         }
         if !self.options.source.windows_s.is_empty() && self.backend() != "mglru" {
             self.note(format!("--windows makes no difference: the monitor is {}", self.backend()));
@@ -311,7 +315,7 @@ impl Recorder {
         if let Err(error) = self.writer.flush() {
             if !self.full {
                 self.note(format!("rows were lost from {now_s:.0} s on: {error}"));
-                eprintln!("lowtide: {error}");
+                lowtide_kernel::message!("lowtide: {error}");
             }
             self.full = true;
         }
@@ -321,6 +325,7 @@ impl Recorder {
     pub fn note(&mut self, text: impl Into<String>) {
         let text = text.into();
         if !self.meta.notes.contains(&text) {
+            self.publish(self.now_s(), &Event::Note(&text));
             self.meta.notes.push(text);
         }
     }

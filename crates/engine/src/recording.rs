@@ -41,8 +41,10 @@ pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
         let (pid, command) = (recovered.pid, &recovered.command);
         for (undo, result) in &recovered.undone {
             match result {
-                Ok(()) => eprintln!("lowtide: took back what {command} (pid {pid}) left: {undo}"),
-                Err(error) => eprintln!("lowtide: could not take back {undo} of {command} (pid {pid}): {error}"),
+                Ok(()) => lowtide_kernel::message!("lowtide: took back what {command} (pid {pid}) left: {undo}"),
+                Err(error) => {
+                    lowtide_kernel::message!("lowtide: could not take back {undo} of {command} (pid {pid}): {error}")
+                }
             }
         }
     }

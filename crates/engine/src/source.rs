@@ -161,6 +161,10 @@ pub struct SourceEntry {
     pub needs: &'static [&'static str],
     /// Whether it knows addresses.
     pub has_addresses: bool,
+    /// What it reports, for people.
+    pub reports: &'static str,
+    /// What it cannot report, for people.
+    pub omits: &'static str,
     /// The backend that the record will name, where the needs are met; and what would have been better.
     pub backend: fn(&[Capability]) -> (&'static str, Option<Refusal>),
     /// Opens it.
@@ -283,6 +287,8 @@ pub fn open(opening: &Opening<'_>) -> std::result::Result<Opened, Failure> {
 /// The source that [`open`] would open on a kernel that was probed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Expected {
+    /// Its name on the command line.
+    pub name: &'static str,
     /// `damon-vaddr`, `damon-paddr`, `idle-bitmap`, `mglru`, `smaps` or `none`: the backend that the record of a run will name.
     pub backend: &'static str,
     /// What was better but cannot serve, and why.
@@ -297,11 +303,11 @@ pub fn expected(capabilities: &[Capability]) -> Expected {
         if missing.is_empty() {
             let (backend, better) = (entry.backend)(capabilities);
             refused.extend(better);
-            return Expected { backend, refused };
+            return Expected { name: entry.name, backend, refused };
         }
         refused.push(Refusal { backend: entry.name.to_owned(), why: missing.join("; ") });
     }
-    Expected { backend: "none", refused }
+    Expected { name: "none", backend: "none", refused }
 }
 
 /// What stands in the way of a capability; `None` if it is there.

@@ -11,7 +11,17 @@
 //!
 //! **Imports** `lowtide_model` only, never policy, engine or record: it measures and applies, and does not decide.
 
-#![cfg_attr(not(test), warn(clippy::print_stdout))]
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+/// Prints a line to stderr, as `eprintln!` does, which panics where nobody reads stderr any more or its disk is full: what
+/// is measured, and the kernel, must not suffer from that.
+#[macro_export]
+macro_rules! message {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
 
 pub mod account;
 pub mod advise;

@@ -243,7 +243,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Err(error) = self.undo_now() {
             // Drop cannot return it, and what is left in the kernel must not go unsaid.
-            eprintln!("lowtide: a change to the kernel was not taken back: {error}; run `lowtide recover`");
+            crate::message!("lowtide: a change to the kernel was not taken back: {error}; run `lowtide recover`");
             std::mem::forget(self.journal.0.clone());
         }
     }

@@ -8,18 +8,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a unit did not parse; the message says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{given}' is not a {what}; write for example {example}")]
+#[error("'{given}' {}; write for example {example}", if self.is_bare { "has no unit".to_owned() } else { format!("is not a {what}") })]
 pub struct UnitError {
     given: String,
     what: &'static str,
     example: &'static str,
+    /// It is a number and nothing else. `1` as a share may mean 1 % as well as all of it, so only 0 goes without a unit.
+    is_bare: bool,
 }
 
-/// A number of bytes. Suffixes are powers of 1024 with or without `iB` or `B`: `K`, `KB` and `KiB` are all 1024.
+/// A number of bytes. Suffixes are powers of 1024 with or without `iB` or `B`: `K`, `KB`, `Ki` and `KiB` are all 1024, and
+/// `B` is a byte. In files, a bare number is bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
-/// A length of time. Suffixes: `us ms s m h d`; a bare number is seconds.
+/// A length of time. Suffixes: `us ms s m h d`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(pub Duration);
 
@@ -103,18 +106,39 @@ pub fn single(value: f64) -> f32 {
     value as f32
 }
 
+/// The value of a number with a unit by `value`, which knows the units. Zero needs none.
+fn parse<T>(
+    text: &str,
+    (what, example): (&'static str, &'static str),
+    value: impl Fn(&str, &str) -> Option<T>,
+) -> Result<T, UnitError> {
+    let parts = split(text);
+    let is_bare = parts
+        .as_ref()
+        .is_some_and(|(number, suffix)| suffix.is_empty() && number.parse::<f64>().is_ok_and(|number| number > 0.0));
+    let parsed = parts.filter(|_| !is_bare).and_then(|(number, suffix)| value(number, &suffix));
+    parsed.ok_or_else(|| UnitError { given: text.into(), what, example, is_bare })
+}
+
 impl FromStr for Size {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        split(text)
-            .and_then(|(number, suffix)| {
-                let letter = suffix.strip_suffix("ib").or(suffix.strip_suffix('b')).unwrap_or(&suffix);
-                let power = ["", "k", "m", "g", "t"].iter().position(|known| *known == letter)?;
-                scale(number, 1 << (10 * power))
-            })
-            .map(Self)
-            .ok_or_else(|| UnitError { given: text.into(), what: "size", example: "64K, 512M, 1.5G or 4KiB" })
+        parse(text, ("size", "64K, 512M, 1.5G or 4KiB"), |number, suffix| {
+            let letter = suffix.strip_suffix("ib").or(suffix.strip_suffix(['b', 'i'])).unwrap_or(suffix);
+            let power = ["", "k", "m", "g", "t"].iter().position(|known| *known == letter)?;
+            scale(number, 1 << (10 * power)).map(Self)
+        })
+    }
+}
+
+impl Size {
+    /// A size as files have it: those that programs write have numbers of bytes.
+    ///
+    /// # Errors
+    /// If it is neither a number nor a size.
+    pub fn in_file(text: &str) -> Result<Self, UnitError> {
+        text.parse().map(Self).or_else(|_| text.parse())
     }
 }
 
@@ -122,21 +146,19 @@ impl FromStr for Span {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        split(text)
-            .and_then(|(number, suffix)| {
-                let nanos: u32 = match suffix.as_str() {
-                    "us" => 1_000,
-                    "ms" => 1_000_000,
-                    "" | "s" => 1_000_000_000,
-                    "m" | "min" => return minutes(number, 1),
-                    "h" => return minutes(number, 60),
-                    "d" => return minutes(number, 1440),
-                    _ => return None,
-                };
-                scale(number, u64::from(nanos))
-            })
-            .map(|ns| Self(Duration::from_nanos(ns)))
-            .ok_or_else(|| UnitError { given: text.into(), what: "time", example: "5ms, 2s, 1m or 1h" })
+        parse(text, ("time", "5ms, 2s, 1m or 1h"), |number, suffix| {
+            let nanos: u32 = match suffix {
+                "us" => 1_000,
+                "ms" => 1_000_000,
+                "" | "s" => 1_000_000_000,
+                "m" | "min" => return minutes(number, 1),
+                "h" => return minutes(number, 60),
+                "d" => return minutes(number, 1440),
+                _ => return None,
+            };
+            scale(number, u64::from(nanos))
+        })
+        .map(|ns| Self(Duration::from_nanos(ns)))
     }
 }
 
@@ -156,28 +178,25 @@ impl FromStr for Share {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        split(text)
-            .and_then(|(number, suffix)| {
-                let percent = match suffix.as_str() {
-                    "%" => 100.0,
-                    "" => 1.0,
-                    _ => return None,
-                };
-                number.parse::<f64>().ok().filter(|number| number.is_finite()).map(|number| Self(number / percent))
-            })
-            .ok_or_else(|| UnitError { given: text.into(), what: "share", example: "5% or 0.05" })
+        parse(text, ("share", "5% or 0.5%"), |number, suffix| {
+            if !matches!(suffix, "%" | "") {
+                return None;
+            }
+            // Moved by two digits, not divided: the nearest of what is written, so that every share has a percentage.
+            format!("{number}e-2").parse::<f64>().ok().filter(|share| share.is_finite()).map(Self)
+        })
     }
 }
 
 impl fmt::Display for Size {
-    /// Shortest exact form: `512M`, `1536M`, `4097`; parses back to the same bytes.
+    /// Shortest exact form: `512M`, `1536M`, `4097B`; parses back to the same bytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, shift) in [("T", 40), ("G", 30), ("M", 20), ("K", 10)] {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
                 return write!(f, "{}{suffix}", self.0 >> shift);
             }
         }
-        write!(f, "{}", self.0)
+        write!(f, "{}B", self.0)
     }
 }
 
@@ -195,16 +214,27 @@ impl fmt::Display for Span {
 }
 
 impl fmt::Display for Share {
-    /// Percent with as many digits as it takes to parse back to the same share; a few shares have no such percentage.
+    /// Percent with as many digits as it takes to parse back to the same share.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let exact =
-            (0..18).map(|digits| format!("{:.digits$}%", self.0 * 100.0)).find(|text| text.parse() == Ok(*self));
-        f.write_str(&exact.unwrap_or_else(|| self.0.to_string()))
+        let digits = format!("{:e}", self.0);
+        let (mantissa, exponent) = digits.split_once('e').unwrap_or((&digits, "0"));
+        let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let digits = format!("{integer}{fraction}");
+        // Where the point is after `digits`, in percent.
+        let point = exponent.parse::<i64>().unwrap_or(0) + 3;
+        match usize::try_from(point) {
+            _ if digits == "0" => f.write_str("0%"),
+            Ok(point) if point > 0 && point < digits.len() => {
+                write!(f, "{}.{}%", &digits[..point], &digits[point..])
+            }
+            Ok(point) if point > 0 => write!(f, "{digits:0<point$}%"),
+            _ => write!(f, "0.{}{digits}%", "0".repeat(usize::try_from(-point).unwrap_or(0))),
+        }
     }
 }
 
 macro_rules! serde_as_text {
-    ($($kind:ty),*) => {$(
+    ($($kind:ty: $parse:expr),*) => {$(
         impl Serialize for $kind {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -212,12 +242,12 @@ macro_rules! serde_as_text {
         }
         impl<'de> Deserialize<'de> for $kind {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                $parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
             }
         }
     )*};
 }
-serde_as_text!(Size, Span, Share);
+serde_as_text!(Size: Size::in_file, Span: str::parse, Share: str::parse);
 
 /// Bytes for people: three significant digits and a binary unit, `1.46 GiB`, `64.0 MiB`, `812 B`.
 #[must_use]
@@ -262,12 +292,19 @@ mod tests {
 
     #[test]
     fn sizes_of_the_contract() {
-        for (text, bytes) in
-            [("64K", 65536), ("512M", 512 << 20), ("1.5G", 3 << 29), ("4KiB", 4096), ("7", 7), ("1 GB", 1 << 30)]
-        {
+        for (text, bytes) in [
+            ("64K", 65536),
+            ("512M", 512 << 20),
+            ("1.5G", 3 << 29),
+            ("4KiB", 4096),
+            ("4Ki", 4096),
+            ("7B", 7),
+            ("0", 0),
+            ("1 GB", 1 << 30),
+        ] {
             assert_eq!(text.parse::<Size>().unwrap().0, bytes, "{text}");
         }
-        for text in ["", "K", "-1", "1.5X", "1e400", "99999999T", "1..2K", "nan"] {
+        for text in ["", "7", "K", "-1", "1.5X", "1e400", "99999999T", "1..2K", "nan"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
     }
@@ -279,6 +316,14 @@ mod tests {
         assert_eq!("1.5h".parse::<Span>().unwrap().0, Duration::from_secs(5400));
         assert!((("5%".parse::<Share>().unwrap().0) - 0.05).abs() < 1e-12);
         assert!("5 percent".parse::<Share>().is_err());
+        assert_eq!("1".parse::<Share>().unwrap_err().to_string(), "'1' has no unit; write for example 5% or 0.5%");
+        assert!("5".parse::<Span>().is_err());
+        assert_eq!(Size::in_file("4096").unwrap(), Size(4096));
+        for (share, text) in
+            [(0.0, "0%"), (0.05, "5%"), (1.0, "100%"), (12.0, "1200%"), (0.123_456, "12.3456%"), (1e-5, "0.001%")]
+        {
+            assert_eq!(Share(share).to_string(), text);
+        }
         assert!("1 fortnight".parse::<Span>().is_err());
     }
 

@@ -8,7 +8,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::session;
+use crate::{output, session};
 use lowtide_engine::agent::config::Config;
 use lowtide_engine::agent::daemon::Agent;
 use lowtide_engine::agent::{address, serve::http};
@@ -37,7 +37,9 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<i32> {
     let kernel = Kernel::default();
     if args.check {
         let config = Config::load(&args.config, &kernel)?;
-        println!("{}: right; {} kinds of workloads", args.config.display(), config.workload.len());
+        let rules = config.workload.len();
+        let are = if rules == 1 { "workload rule" } else { "workload rules" };
+        output::print(format_args!("{}: OK, {rules} {are}\n", args.config.display()))?;
         return Ok(0);
     }
     let agent = Agent::new(&kernel, &args.config, args.dry_run)?;
@@ -62,7 +64,7 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
     let (listen, serve, view) = agent.served();
     let server = listen.map(|listen| http::start(listen, serve, view)).transpose()?;
     if let Some(server) = &server {
-        eprintln!("listening address={}", server.name);
+        lowtide_kernel::message!("listening address={}", server.name);
     }
     agent.run(&signals)?;
     Ok(0)

@@ -101,7 +101,10 @@ pub fn run(args: &BudgetArgs) -> anyhow::Result<i32> {
     let verdicts = match answer.records.as_slice() {
         [one] if args.verify => {
             let Some(verdicts) = verify(args, one, question)? else {
-                eprintln!("lowtide: interrupted; go on with: lowtide budget {} --verify", one.record.display());
+                lowtide_kernel::message!(
+                    "lowtide: interrupted; go on with: lowtide budget {} --verify",
+                    one.record.display()
+                );
                 return Ok(130);
             };
             answer = BudgetAnswer::of(read()?, question);
@@ -109,7 +112,7 @@ pub fn run(args: &BudgetArgs) -> anyhow::Result<i32> {
         }
         _ => None,
     };
-    answer.doubts().iter().for_each(|doubt| eprintln!("lowtide: {doubt}"));
+    answer.doubts().iter().for_each(|doubt| lowtide_kernel::message!("lowtide: {doubt}"));
     print(args, &answer, verdicts.as_ref())
 }
 
@@ -200,7 +203,9 @@ fn verify(args: &BudgetArgs, one: &RecordBudget, question: Question) -> anyhow::
         && limit < most
     {
         let limit = human_bytes(float(limit));
-        eprintln!("lowtide: a limit of {limit} is set above: no run can have more, those without a limit neither");
+        lowtide_kernel::message!(
+            "lowtide: a limit of {limit} is set above: no run can have more, those without a limit neither"
+        );
     }
     let asked = Asked { slowdown: args.slowdown.0, runs: args.runs, least: args.least, swap_bytes: room };
     let Some(verdicts) = verify::verify(one, &all, asked)? else {
@@ -211,7 +216,7 @@ fn verify(args: &BudgetArgs, one: &RecordBudget, question: Question) -> anyhow::
     let title = format!("How much memory {} needs", one.command());
     let chapters = [verdicts.chapter(unlimited(&all))];
     std::fs::write(&page, forest::page(&title, &question.to_string(), &chapters)?)?;
-    eprintln!("report: {}", page.display());
+    lowtide_kernel::message!("report: {}", page.display());
     Ok(Some(verdicts))
 }
 
@@ -232,6 +237,6 @@ fn measure(args: &BudgetArgs) -> anyhow::Result<PathBuf> {
         let message = format!("{name} {how}; what a run that fails needs is not what one that works needs");
         return Err(Failure::new(status.code().unwrap_or(code::OTHER), message).into());
     }
-    eprintln!();
+    lowtide_kernel::message!();
     Ok(session::folder(&out))
 }

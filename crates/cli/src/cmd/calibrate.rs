@@ -67,7 +67,7 @@ pub fn monitors(terminal: bool) -> Vec<MonitorCost> {
         .map(|entry| {
             let monitor = entry.name;
             if terminal {
-                eprintln!("measuring a known program with {monitor}, {SECONDS} s ...");
+                lowtide_kernel::message!("measuring a known program with {monitor}, {SECONDS} s ...");
             }
             let known_bytes = count(PIECES * PIECE);
             match measure(monitor) {

@@ -17,7 +17,7 @@ use crate::compare::published;
 use crate::compare::runner::{Runner, Stop};
 use crate::compare::suite::{Configuration, Suite};
 use crate::compare::tables::{self, Cell, FIGURE, METRICS, Metric};
-use crate::output::terminal;
+use crate::output::{self, terminal};
 use crate::session;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
@@ -28,6 +28,7 @@ use lowtide_report::text::Grid;
 
 /// Run programs in several configurations, side by side
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lowtide compare [OPTIONS] -- <CMD>...\n       lowtide compare [OPTIONS] --suite <FILE>")]
 pub struct CompareArgs {
     /// Configurations: orig, rec, thp, schemes that are built in, and those of the suite
     #[arg(long, value_delimiter = ',', default_value = "orig,rec,thp,ethp,prcl")]
@@ -59,8 +60,11 @@ pub struct CompareArgs {
     /// How to print
     #[arg(long, value_enum, default_value = "text")]
     format: CompareFormat,
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// A program to run
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD", required_unless_present = "suite")]
+    #[arg(trailing_var_arg = true, value_name = "CMD", required_unless_present = "suite")]
     command: Vec<String>,
 }
 
@@ -104,13 +108,13 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<i32> {
     drop(swap);
     drop(journal);
     if stopped {
-        eprintln!("lowtide: interrupted; go on with the same command and --out {}", folder.display());
+        lowtide_kernel::message!("lowtide: interrupted; go on with the same command and --out {}", folder.display());
         return Ok(130);
     }
     let comparison = Comparison::new(&plan, &outcomes.all, args.published);
     std::fs::write(folder.join("report.html"), comparison.page()?)?;
-    comparison.print(args.format)?;
-    eprintln!("\nreport: {}", folder.join("report.html").display());
+    comparison.print(if args.json { CompareFormat::Json } else { args.format })?;
+    output::note(format_args!("\nreport: {}", folder.join("report.html").display()));
     Ok(if outcomes.all.iter().any(|run| run.failure.is_some()) { code::OTHER } else { 0 })
 }
 
@@ -164,7 +168,7 @@ fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow
         match runner.run(&spec, config(run), run.round) {
             Ok(outcome) => {
                 if let (Some(why), true) = (&outcome.failure, bar.is_hidden()) {
-                    eprintln!("lowtide: {what}: {why}");
+                    lowtide_kernel::message!("lowtide: {what}: {why}");
                 }
                 outcomes.add(outcome)?;
             }

@@ -1,6 +1,6 @@
 //! `lowtide doctor`: what this machine offers, how to get the rest, and what one refault costs here.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use lowtide_kernel::caps::{self, Purpose};
@@ -13,13 +13,13 @@ use lowtide_model::curve::MeasuredCosts;
 use serde::Serialize;
 
 use super::calibrate::{self, MonitorCost};
-use crate::output::terminal;
+use crate::output::{print, terminal};
 use crate::session;
 use lowtide_engine::calibration;
 use lowtide_engine::failure::words as reason;
 use lowtide_engine::recording;
 use lowtide_engine::source;
-use lowtide_report::text::{Grid, Terminal, figure, whole_bytes};
+use lowtide_report::text::{Grid, Terminal, figure, whole_bytes, wrap};
 
 /// Bytes of the zram device that is set up for `--with-zram`.
 const ZRAM_BYTES: u64 = 128 << 20;
@@ -46,6 +46,9 @@ pub struct DoctorArgs {
         requires = "calibrate"
     )]
     with_zram: Option<String>,
+    /// Also list every capability, and how to enable those that are missing
+    #[arg(long)]
+    all: bool,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -105,9 +108,12 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<i32> {
         capabilities: capabilities.into_iter().map(row).collect(),
         calibration,
     };
-    let printed =
-        if args.json { serde_json::to_string_pretty(&diagnosis)? + "\n" } else { text(&diagnosis, terminal()) };
-    std::io::stdout().write_all(printed.as_bytes())?;
+    let printed = if args.json {
+        serde_json::to_string_pretty(&diagnosis)? + "\n"
+    } else {
+        text(&diagnosis, args.all, terminal())
+    };
+    print(printed)?;
     Ok(0)
 }
 
@@ -144,8 +150,8 @@ fn keep(calibration: &Calibration) {
     let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(Refault::both_ways_s);
     let costs = MeasuredCosts { swap_s: swap, disk_s: calibration.disk.mean_s };
     match calibration::save(costs) {
-        Ok(path) => eprintln!("lowtide: kept for records to come in {}", path.display()),
-        Err(error) => eprintln!("lowtide: the costs could not be kept for records to come: {error}"),
+        Ok(path) => lowtide_kernel::message!("lowtide: kept for records to come in {}", path.display()),
+        Err(error) => lowtide_kernel::message!("lowtide: the costs could not be kept for records to come: {error}"),
     }
 }
 
@@ -161,17 +167,67 @@ fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
     Ok(own.unwrap_or_else(|| Refault::unmeasured(Medium::Swap, node, "the kernel paged nothing out to it".to_owned())))
 }
 
-/// The diagnosis for people.
-fn text(diagnosis: &Diagnosis, terminal: Terminal) -> String {
-    let mut out = format!("monitor: auto means {}\n", diagnosis.monitor.backend);
-    for refusal in &diagnosis.monitor.refused {
-        out += &format!("         not {}: {}\n", refusal.backend, refusal.why);
-    }
+/// The monitor that serves, what it reports and omits, and what would help most.
+fn first_lines(diagnosis: &Diagnosis, all: bool, terminal: Terminal) -> String {
+    let monitor = &diagnosis.monitor;
+    let entry = source::automatic().find(|entry| entry.name == monitor.name);
+    let (reports, omits) =
+        entry.map_or(("memory, faults and pressure", "which memory is used"), |entry| (entry.reports, entry.omits));
+    let better: Vec<&str> = monitor.refused.iter().map(|refusal| refusal.backend.as_str()).collect();
+    let instead = if better.is_empty() {
+        ", the best there is".to_owned()
+    } else {
+        format!(", as these are not available: {}", better.join(", "))
+    };
     let count = |state| diagnosis.capabilities.iter().filter(|row| row.capability.state == state).count();
     let (yes, blocked, no) = (count(State::Yes), count(State::Blocked), count(State::No));
-    out += &format!("kernel:  {}, {yes} capabilities, {blocked} blocked, {no} missing\n", diagnosis.kernel);
-    for purpose in Purpose::ALL {
-        out += &format!("\n{}", grid_of(&diagnosis.capabilities, purpose).text(terminal));
+    let hint = if all { "" } else { " (--all lists them)" };
+    let lines = [
+        ("monitor", format!("{}{instead}", monitor.backend)),
+        ("reports", format!("{reports}; it does not report {omits}")),
+        ("to do", improvement(diagnosis).unwrap_or_else(|| "nothing; all that lowtide uses is here".to_owned())),
+        ("kernel", format!("{}: {yes} capabilities, {blocked} blocked, {no} missing{hint}", diagnosis.kernel)),
+    ];
+    let mut out = String::new();
+    for (name, words) in lines {
+        let text = wrap(&words, terminal.width.saturating_sub(9), "");
+        for (at, line) in text.lines().enumerate() {
+            out += &format!("{:9}{line}\n", if at == 0 { name } else { "" });
+        }
+    }
+    out
+}
+
+/// Capabilities beside those of monitors that help most, the most important first.
+const WANTED: [&str; 6] = ["swap", "memory-reclaim", "process-madvise", "memory-cgroup", "psi", "memory-low"];
+
+/// What would help most: what the best monitor that is not available needs, else what reclaim needs.
+fn improvement(diagnosis: &Diagnosis) -> Option<String> {
+    let refused = diagnosis
+        .monitor
+        .refused
+        .iter()
+        .filter_map(|refusal| source::automatic().find(|entry| entry.name == refusal.backend));
+    let needs = refused.take(1).flat_map(|entry| entry.needs.iter().copied());
+    let is_missing = |name: &str| {
+        diagnosis.capabilities.iter().find(|row| row.capability.name == name && row.capability.state != State::Yes)
+    };
+    let row = needs.chain(WANTED).find_map(is_missing)?;
+    let Capability { name, how, gives, enable, .. } = &row.capability;
+    let state = if row.capability.state == State::Blocked { how.as_str() } else { "missing" };
+    Some(format!("{name}: {state}; {enable}. Then: {gives}"))
+}
+
+/// The diagnosis for people.
+fn text(diagnosis: &Diagnosis, all: bool, terminal: Terminal) -> String {
+    let mut out = first_lines(diagnosis, all, terminal);
+    if all {
+        for refusal in &diagnosis.monitor.refused {
+            out += &wrap(&format!("not {}: {}", refusal.backend, refusal.why), terminal.width, "         ");
+        }
+        for purpose in Purpose::ALL {
+            out += &format!("\n{}", grid_of(&diagnosis.capabilities, purpose).text(terminal));
+        }
     }
     if let Some(calibration) = &diagnosis.calibration {
         out += &format!("\n{}\n{}", exactness(calibration).text(terminal), costs(calibration).text(terminal));
@@ -280,6 +336,7 @@ mod tests {
             schema: 1,
             kernel: "6.18.44".to_owned(),
             monitor: source::Expected {
+                name: "smaps",
                 backend: "smaps",
                 refused: vec![Refusal { backend: "damon".to_owned(), why: "no damon-paddr".to_owned() }],
             },
@@ -295,8 +352,14 @@ mod tests {
     #[test]
     fn the_monitor_comes_first_and_fixes_below_what_is_missing() {
         for width in [80, 200] {
-            let text = text(&diagnosis(), Terminal { width, ansi: false });
-            assert!(text.starts_with("monitor: auto means smaps\n         not damon: no damon-paddr\n"), "{text}");
+            let text = text(&diagnosis(), true, Terminal { width, ansi: false });
+            let short = super::text(&diagnosis(), false, Terminal { width, ansi: false });
+            assert!(text.starts_with(short.split("\nkernel").next().unwrap()) && !short.contains("psi"), "{short}");
+            assert!(
+                text.starts_with("monitor  smaps, as these are not available: damon\nreports  ")
+                    && text.contains("\nto do    damon-paddr: missing; a kernel with"),
+                "{text}"
+            );
             let places: Vec<usize> =
                 ["\nmeasure\n", "fix: a kernel with CONFIG_DAMON_PADDR=y", "\nreclaim\n", "\nprotect\n"]
                     .iter()

@@ -29,6 +29,9 @@ pub struct ExportArgs {
     /// Write to this file
     #[arg(long, short, value_name = "FILE", default_value = "damon.data")]
     output: PathBuf,
+    /// Print what was written as JSON on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 /// Writes the record's map.
@@ -51,6 +54,11 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<i32> {
         Ok((file, count))
     })
     .map_err(|error| failure(&shown, error))?;
-    eprintln!("{count} snapshots: {shown}");
+    if args.json {
+        let written = serde_json::json!({ "schema": 1, "file": args.output, "snapshots": count });
+        output::print(format_args!("{written}\n"))?;
+    } else {
+        output::note(format_args!("{count} snapshots: {shown}"));
+    }
     Ok(0)
 }

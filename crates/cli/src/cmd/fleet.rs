@@ -17,7 +17,7 @@ use lowtide_record::Record;
 use lowtide_report::fleet::{Money, ReplayResult, Tuned, write};
 
 use super::simulate::read;
-use crate::output::{OutputArgs, progress, usage};
+use crate::output::{OutputArgs, print, progress, usage};
 
 /// Replay policies over a fleet's telemetry, and search their settings
 #[derive(Debug, clap::Args)]
@@ -309,8 +309,7 @@ fn import(args: &ImportArgs) -> anyhow::Result<()> {
         store::write(&args.dir, args.host.as_ref().unwrap_or(&host), &of_record)?;
         rows += of_record.len();
     }
-    println!("{rows} rows of {} records in {}", args.records.len(), args.dir.display());
-    Ok(())
+    print(format_args!("{rows} rows of {} records in {}\n", args.records.len(), args.dir.display()))
 }
 
 fn generate(args: &GenerateArgs) -> anyhow::Result<()> {
@@ -324,6 +323,5 @@ fn generate(args: &GenerateArgs) -> anyhow::Result<()> {
     let bar = progress(usize::try_from(args.hosts)?, "hosts");
     let rows = generate::fleet(&plan, &args.dir, &|_| bar.inc(1))?;
     bar.finish_and_clear();
-    println!("{rows} rows of {} hosts in {}", args.hosts, args.dir.display());
-    Ok(())
+    print(format_args!("{rows} rows of {} hosts in {}\n", args.hosts, args.dir.display()))
 }

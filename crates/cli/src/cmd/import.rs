@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::session;
+use crate::{output, session};
 use lowtide_engine::failure::{Failure, code};
 use lowtide_record::interchange;
 
@@ -14,6 +14,9 @@ pub struct ImportArgs {
     /// Folder of the record [default: ./lowtide-NAME-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print the paths as JSON on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 /// Reads the file, writes the record and draws its report.
@@ -28,8 +31,13 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<i32> {
     let command = vec!["lowtide".to_owned(), "import".to_owned(), shown.to_string()];
     interchange::to_record(recording, &dir, command).map_err(|error| failure(&format!("{}", dir.display()), error))?;
     lowtide_report::conclude(&dir)?;
-    eprintln!("record: {}", dir.display());
-    eprintln!("report: {}", dir.join("report.html").display());
+    let report = dir.join("report.html");
+    if args.json {
+        let paths = serde_json::json!({ "schema": 1, "record": dir, "report": report });
+        output::print(format_args!("{paths}\n"))?;
+    } else {
+        output::note(format_args!("record: {}\nreport: {}", dir.display(), report.display()));
+    }
     Ok(0)
 }
 

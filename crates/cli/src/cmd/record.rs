@@ -88,6 +88,7 @@ pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option
     // After the signals: a thread that was started before would die of them, and the program with it.
     let served = listen.map(|address| serve_at(address, &args.target)).transpose()?;
     let mut recorder = Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta })?;
+    session::explain(&mut recorder);
     if let Some(served) = served {
         recorder.add_sink(Box::new(served));
     }
@@ -115,7 +116,7 @@ fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> 
     let shared = Shared::default();
     shared.with(|figures| *figures = Figures::of(label));
     let bound = metrics::start(address, shared.clone())?;
-    eprintln!("lowtide: metrics at http://{bound}/metrics");
+    lowtide_kernel::message!("lowtide: metrics at http://{bound}/metrics");
     Ok(shared)
 }
 

@@ -12,6 +12,8 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use lowtide_engine::agent::SILENCE;
 use lowtide_engine::failure::code;
 
+use crate::output;
+
 /// Take back what a killed lowtide left in the kernel
 #[derive(Debug, clap::Args)]
 pub struct RecoverArgs {
@@ -38,7 +40,7 @@ fn watch(pid: u32) {
         match ready {
             Ok(0) => {
                 if let Some(parent) = &parent {
-                    eprintln!("lowtide: {pid} has hung for {} s: ended", SILENCE.as_secs());
+                    lowtide_kernel::message!("lowtide: {pid} has hung for {} s: ended", SILENCE.as_secs());
                     let _ = pidfd_send_signal(parent, Signal::KILL);
                 }
                 return;
@@ -70,11 +72,16 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
         watch(pid);
         wait_for_lock(pid);
     }
-    let mut lines = Vec::new();
+    let (mut lines, mut text) = (Vec::new(), String::new());
     let mut failed = false;
     for recovered in undo::recover(&Kernel::default(), &undo::folder())? {
         for (undo, result) in recovered.undone {
             failed |= result.is_err();
+            let by = format!("left by {} (pid {})", recovered.command, recovered.pid);
+            text += &match &result {
+                Ok(()) => format!("Took back {undo}, {by}.\n"),
+                Err(error) => format!("Could not take back {undo}, {by}: {error}.\n"),
+            };
             lines.push(serde_json::json!({
                 "pid": recovered.pid,
                 "command": recovered.command,
@@ -85,16 +92,16 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
     }
     for record in &args.records {
         let finished = lowtide_record::finish(record)?;
+        let now = if finished.now { "Finished" } else { "Was complete:" };
+        text += &format!("{now} {}\n", record.display());
+        text.extend(finished.warnings.iter().map(|warning| format!("  {warning}\n")));
         lines.push(serde_json::json!({ "record": record, "finished": finished.now, "warnings": finished.warnings }));
     }
     if args.json {
-        println!("{}", serde_json::json!({ "schema": 1, "recovered": lines }));
+        text = serde_json::json!({ "schema": 1, "recovered": lines }).to_string() + "\n";
     } else if lines.is_empty() {
-        println!("Nothing was left in the kernel.");
-    } else {
-        for line in &lines {
-            println!("{line}");
-        }
+        "Nothing was left in the kernel.\n".clone_into(&mut text);
     }
+    output::print(text)?;
     Ok(if failed { code::OTHER } else { 0 })
 }

@@ -40,10 +40,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<i32> {
         Ok(_) => {}
         Err(ReportError::Store(error @ StoreError::NotARecord { .. })) => return Err(error.into()),
         Err(ReportError::Store(StoreError::Live(_))) => {
-            eprintln!("lowtide: still being recorded; shown as far as it is")
+            lowtide_kernel::message!("lowtide: still being recorded; shown as far as it is")
         }
         // A record on a full or read-only disk can be read all the same.
-        Err(error) => eprintln!("lowtide: the record could not be finished: {error}"),
+        Err(error) => lowtide_kernel::message!("lowtide: the record could not be finished: {error}"),
     }
     let record = Record::open(&args.record)?;
     args.output.print(|format, terminal, out| {
@@ -51,6 +51,6 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<i32> {
         let options = ReportOptions { pid: args.pid, at_s, rule: args.rule, damo: args.damo.clone(), terminal };
         lowtide_report::write(&record, (args.view, format), &options, out)
     })?;
-    record.warnings().iter().for_each(|warning| eprintln!("lowtide: {warning}"));
+    record.warnings().iter().for_each(|warning| lowtide_kernel::message!("lowtide: {warning}"));
     Ok(0)
 }

@@ -106,6 +106,7 @@ impl Common {
 
 /// Run a program and record what memory it really uses
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "lowtide run [OPTIONS] -- <CMD>...")]
 pub struct RunArgs {
     #[command(flatten)]
     common: Common,
@@ -127,7 +128,7 @@ pub struct RunArgs {
     #[command(flatten)]
     acts: Acts,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -178,6 +179,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
         meta.host.swap_bytes = 0;
     }
     let mut recorder = Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta })?;
+    session::explain(&mut recorder);
     if let Some(why) = missing {
         recorder.note(format!(
             "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not measured"

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::record::{AttachArgs, record};
 use crate::acts::{Acts, load_all};
-use crate::output::terminal;
+use crate::output::{print, terminal};
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::schemes::load;
 use lowtide_engine::schemes::means::{self, Executor, Ground};
@@ -85,16 +85,16 @@ pub fn run(args: &SchemesArgs) -> anyhow::Result<i32> {
 fn check(args: &Check) -> anyhow::Result<i32> {
     let schemes = load(&args.schemes)?;
     match if args.json { Format::Json } else { args.format } {
-        Format::Text => print!("{}", text(&schemes, terminal())),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&data(&schemes)?)?),
-        Format::Toml => println!("{}", file::to_toml(&schemes)?.trim_end()),
+        Format::Text => print(text(&schemes, terminal()))?,
+        Format::Json => print(serde_json::to_string_pretty(&data(&schemes)?)? + "\n")?,
+        Format::Toml => print(file::to_toml(&schemes)?.trim_end().to_owned() + "\n")?,
         Format::Line => {
             for scheme in &schemes {
                 let line = line::print(scheme).map_err(|what| {
                     let message = format!("{}: {what} has no place in a line; print --format toml", scheme.title());
                     Failure::new(code::USAGE, message)
                 })?;
-                println!("{line}");
+                print(line + "\n")?;
             }
         }
     }

@@ -57,9 +57,11 @@ pub fn name(mechanism: Mechanism, swap: bool) -> String {
 fn scope(kernel: &Kernel) -> bool {
     let serves = scope::serves(kernel);
     match &serves {
-        Ok(true) => eprintln!("lowtide: limits are set by systemd-run --scope"),
+        Ok(true) => lowtide_kernel::message!("lowtide: limits are set by systemd-run --scope"),
         Ok(false) => {}
-        Err(why) => eprintln!("lowtide: systemd sets no limits here ({why}); cgroups of lowtide's own have them"),
+        Err(why) => {
+            lowtide_kernel::message!("lowtide: systemd sets no limits here ({why}); cgroups of lowtide's own have them")
+        }
     }
     serves.unwrap_or(false)
 }

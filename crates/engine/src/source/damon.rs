@@ -28,8 +28,10 @@ const MAP_FROM_S: f64 = 0.9;
 pub const ENTRY: SourceEntry = SourceEntry {
     name: "damon",
     is_automatic: true,
-    needs: &["damon-paddr", "damon-tracepoint", "pagemap-frames", "kpageflags"],
+    needs: &["damon-sysfs", "damon-paddr", "damon-tracepoint", "pagemap-frames", "kpageflags"],
     has_addresses: true,
+    reports: "which pages of programs and of their page cache are used, with a 95 % interval, and which addresses are hot",
+    omits: "page cache used by read and write while the multi-generational LRU is on",
     backend,
     open: |opening| {
         let rhythm = rhythm(&opening.price.plan(), opening.settings);

@@ -19,6 +19,8 @@ pub const ENTRY: SourceEntry = SourceEntry {
     is_automatic: false,
     needs: &[],
     has_addresses: false,
+    reports: "how much memory of the machine is used within 5 s to 2 min",
+    omits: "targets smaller than the machine, kinds of memory, or an interval",
     backend: |_| ("damon-stat", None),
     open,
     check: |kernel| IdleTimes::read(kernel).map(drop),

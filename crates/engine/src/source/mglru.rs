@@ -14,6 +14,8 @@ pub const ENTRY: SourceEntry = SourceEntry {
     is_automatic: true,
     needs: &["mglru", "mglru-debugfs", "cgroup-child"],
     has_addresses: false,
+    reports: "how much memory of each cgroup is used within 1 s to 2 min, page cache included",
+    omits: "addresses, or an interval",
     backend: |_| ("mglru", None),
     open,
     check: |kernel| LruGen::open(kernel).map(drop),

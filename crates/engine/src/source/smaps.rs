@@ -13,6 +13,8 @@ pub const ENTRY: SourceEntry = SourceEntry {
     is_automatic: true,
     needs: &["referenced"],
     has_addresses: true,
+    reports: "how much memory of processes and cgroups is used within 1 s to 2 min",
+    omits: "page cache that no process maps, all of a machine, or an interval",
     backend: |_| ("smaps", None),
     open,
     check: |_| Ok(()),

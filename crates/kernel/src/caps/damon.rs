@@ -25,7 +25,7 @@ fn holder(kernel: &Kernel) -> Option<(String, String)> {
                 "lowtide recover".to_owned(),
             ),
             None => (
-                format!("kdamond {pid} is on, and not lowtide's"),
+                format!("another tool is using DAMON (kdamond {pid})"),
                 "end what set it up (`damo stop` if that was damo)".to_owned(),
             ),
         });

@@ -70,7 +70,7 @@ fn parse_line(line: usize, text: &str) -> Result<Option<Scheme>, SyntaxError> {
         };
         return Err(fail(column, format!("{what}; a scheme is 7 words: {}", FIELDS.join(" "))));
     };
-    let size = pair(line, (size, max_size, 0), "a size like 4K, 2M or null", str::parse::<Size>)?;
+    let size = pair(line, (size, max_size, 0), "a size like 4K, 2M or null", Size::in_file)?;
     let access = pair(line, (access, max_access, 2), "a percentage from 0 to 100, or null", percent)?;
     let age = pair(line, (age, max_age, 4), "a time like 100ms, 5s, 2m or null", time)?;
     let Some(known) = Action::named(&action.text.to_ascii_lowercase()) else {
