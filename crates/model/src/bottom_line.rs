@@ -305,7 +305,9 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
         doubts.push(format!("{why}, so nothing shows that less would be enough"));
     }
     if budget::was_killed(known) {
-        doubts.push("the kernel killed a process of it for want of memory: it needs more than it had".to_owned());
+        let limit = known.meta.limit_bytes.map(|bytes| format!(" at its limit of {}", human_bytes(float(bytes))));
+        let limit = limit.unwrap_or_default();
+        doubts.push(format!("the kernel killed a process of it{limit} for lack of memory: it needs more than it had"));
     } else if let Some(code) = failed(known) {
         doubts.push(format!("it ended with exit code {code}: a run that succeeds may need more"));
     }

@@ -115,6 +115,9 @@ pub struct Meta {
     pub interval_s: f64,
     /// Upper bound of the price, percent of one CPU.
     pub max_overhead_percent: f64,
+    /// The memory limit that the program was given, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
     /// The machine.
     pub host: Host,
     /// Which rank it is of, where a launcher started several.

@@ -26,6 +26,7 @@ fn meta() -> Meta {
         started_monotonic_s: 12.5,
         interval_s: 1.0,
         max_overhead_percent: 1.0,
+        limit_bytes: None,
         host: Host { kernel: "6.18.0".into(), cpus: 2, memory_bytes: 8 << 30, cgroup_version: 2, swap_bytes: 1 << 30 },
         monitor: Monitor {
             backend: "damon-paddr".into(),

@@ -16,7 +16,9 @@ use lowtide_kernel::sys::{self, Ended, Reaped, Signal as Received, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::meta::{DURATION, End};
-use lowtide_model::units::{Share, Size, Span};
+use lowtide_model::units::{Share, Size, Span, float, human_bytes};
+use lowtide_model::usage::Usage;
+use lowtide_record::Record;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
@@ -175,6 +177,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
     let accountant = Accountant::new(&kernel, scope, cgroup.into_iter().cloned().collect());
     let mut meta = recording::meta(&kernel, args.command.clone(), &options, cgroup.map_or(&[], std::slice::from_ref));
+    meta.limit_bytes = args.limit.map(|size| size.0);
     if args.no_swap {
         meta.host.swap_bytes = 0;
     }
@@ -192,11 +195,25 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     drop(swap);
     drop(own);
     drop(journal);
+    if let (Some(limit), Ok(dir)) = (args.limit, &closed)
+        && was_killed(dir)
+    {
+        let limit = human_bytes(float(limit.0));
+        lowtide_kernel::message!(
+            "lowtide: the kernel killed a process of the program at its limit of {limit}; give it more"
+        );
+    }
     // Scripts rely on the program's own code, whether or not its record could be finished.
     if let Err(error) = closed.and_then(|dir| session::finish(&dir, args.common.json)) {
         failure::report(&error);
     }
     Ok(code)
+}
+
+/// Whether the kernel killed a process of the program for lack of memory, by its record.
+fn was_killed(dir: &Path) -> bool {
+    let is_kill = |usage: &Usage| usage.oom_kills.is_some_and(|kills| kills > 0.0);
+    Record::open(dir).is_ok_and(|record| record.usage().iter().any(is_kill))
 }
 
 /// A cgroup for the program, or why there is none.

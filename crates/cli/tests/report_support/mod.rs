@@ -157,6 +157,7 @@ pub fn meta(plan: RecordPlan) -> Meta {
         started_monotonic_s: 1000.0,
         interval_s: 1.0,
         max_overhead_percent: 1.0,
+        limit_bytes: None,
         host: Host {
             kernel: "6.12.48-amd64".into(),
             cpus: 8,

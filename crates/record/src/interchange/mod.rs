@@ -93,6 +93,7 @@ pub fn to_record(recording: Recording, dir: &Path, command: Vec<String>) -> Resu
         command,
         started_unix_s: recording.started_unix_s,
         interval_s: recording.aggregation_s,
+        limit_bytes: None,
         host: Host::default(),
         monitor: Monitor {
             backend: recording.backend.to_owned(),
