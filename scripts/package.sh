@@ -17,6 +17,7 @@ mkdir -p "$out"
 [ -x "$tools/bin/cargo-deb" ] || cargo install --quiet --locked --root "$tools" 'cargo-deb@^3' ||
   fail "cargo-deb cannot be installed: is the registry of crates reached?"
 cargo build --release --locked -p lowtide
+cargo run --quiet --locked -p lowtide --example manuals -- "$target/release/manuals"
 PATH="$tools/bin:$PATH" cargo deb --quiet --no-build -p lowtide --output "$out/"
 
 ensure_command python3 python3 || fail "python3 is missing"

@@ -7,6 +7,7 @@
 
 pub mod acts;
 pub mod budgets;
+pub mod cli;
 pub mod cmd;
 pub mod compare;
 pub mod launch;

@@ -283,3 +283,19 @@ fn colours_are_chosen_and_quiet_is_quiet() {
     let (code, stdout, _) = output(dir.path(), "report quiet --json");
     assert_eq!((code, stdout.starts_with('{')), (0, true));
 }
+
+#[test]
+fn every_command_has_a_manual_page_and_completions() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = assert_cmd::cargo::cargo_bin("lowtide").with_file_name("examples").join("manuals");
+    assert!(std::process::Command::new(example).arg(dir.path()).status().unwrap().success());
+    for command in COMMANDS.iter().filter(|command| **command != "help") {
+        let page = format!("man/lowtide {command}").trim_end().replace(' ', "-") + ".1";
+        let text = std::fs::read_to_string(dir.path().join(&page)).unwrap_or_else(|error| panic!("{page}: {error}"));
+        assert!(text.contains(".SH SYNOPSIS"), "{page}");
+    }
+    for file in ["lowtide.bash", "_lowtide", "lowtide.fish"] {
+        let text = std::fs::read_to_string(dir.path().join("completions").join(file)).unwrap();
+        assert!(text.contains("max-overhead"), "{file}");
+    }
+}
