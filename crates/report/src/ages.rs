@@ -6,7 +6,7 @@ use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{float, integer};
 use serde::Serialize;
 
-use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, heading, key, px};
+use super::draw::{Axis, Drawn, Figure, Ink, Layout, Page, Plot, heading, key, px};
 use super::text::{Grid, bytes, figure};
 use super::{DRAWN, Missing, Report, View};
 use lowtide_record::AgeRow;
@@ -15,8 +15,8 @@ pub(super) const VIEW: View = View {
     name: "ages",
     help: "Bytes by the time since they were last touched",
     title: "Idle ages",
-    meaning: "All memory of the workload by the time since it was last touched: warm colours are in use, blue ones could go \
-              with little harm. Of grey memory the age is not known: it was not watched for long enough, or not closely enough.",
+    meaning: "All memory by idle age, the time since its last access. Warm colours: in use. Blue: idle, reclaimable at little \
+              cost. Grey: age unknown, as it was not sampled for long enough or often enough.",
     formats: DRAWN,
     damo: false,
     optional: false,
@@ -25,7 +25,8 @@ pub(super) const VIEW: View = View {
         if rows.is_empty() {
             return Err(Missing::Unmeasured("idle ages"));
         }
-        Ok(Box::new(Ages { ticks: ticks(rows), rows }))
+        let end_s = data.usage().last().and_then(|row| row.t_s).unwrap_or(0.0);
+        Ok(Box::new(Ages { ticks: ticks(rows), rows, end_s }))
     },
 };
 
@@ -56,6 +57,8 @@ struct Tick {
 struct Ages<'a> {
     ticks: Vec<Tick>,
     rows: &'a [AgeRow],
+    /// Length of the run, seconds.
+    end_s: f64,
 }
 
 /// Histograms as classes.
@@ -85,6 +88,23 @@ fn kind(anon: bool) -> Kind {
 
 fn class(at: usize) -> (&'static str, Ink) {
     CLASSES.get(at).map_or(("not known", Ink::Kernel), |(_, name, ink)| (name, *ink))
+}
+
+/// Readings fewer than this are drawn as columns: what lies between them was not measured.
+const FEW: usize = 60;
+
+/// The width of a column in seconds, where readings are few; each ends at its reading.
+fn column(times: &[f64], end: f64) -> Option<f64> {
+    let gap = times.windows(2).map(|pair| pair[1] - pair[0]).fold(end, f64::min);
+    (times.len() < FEW).then(|| (0.8 * gap).min(0.03 * end))
+}
+
+fn columns(plot: &mut Plot, times: &[f64], layers: &[(Ink, Vec<f64>)], width_s: f64) -> Drawn {
+    for (at, t_s) in times.iter().enumerate() {
+        let own: Vec<(Ink, Vec<f64>)> = layers.iter().map(|(ink, sizes)| (*ink, vec![sizes[at]; 2])).collect();
+        plot.stacked(&[(t_s - width_s).max(0.0), *t_s], &own, 1.0)?;
+    }
+    Ok(())
 }
 
 impl Ages<'_> {
@@ -128,8 +148,9 @@ impl Report for Ages<'_> {
     fn figures(&self, page: Page) -> Vec<Figure<'_>> {
         let ticks = self.thinned(page.of(300, 120));
         let times: Vec<f64> = ticks.iter().map(|tick| tick.t_s).collect();
-        let (start, end) = (times.first().copied().unwrap_or(0.0), times.last().copied().unwrap_or(1.0));
-        let time = Axis::time(start.min(end - 1e-3), end, page.of(10, 5));
+        let end = times.last().copied().unwrap_or(1.0).max(self.end_s);
+        let time = Axis::time(0.0, end, page.of(10, 5));
+        let column_s = column(&times, end);
         let total = |tick: &Tick, kind| tick.sizes[kind].iter().sum::<f64>();
         let max = PerKind::from_fn(|kind| ticks.iter().map(|tick| total(tick, kind)).fold(1.0, f64::max) * 1.03);
         // Both charts in the same scale, so that a byte is as high in each.
@@ -148,7 +169,11 @@ impl Report for Ages<'_> {
                 let own = heading(&own, name)?;
                 let mut plot = Plot::new(&own, [&time, &bytes], layout)?;
                 let layer = |at: usize| (class(at).1, ticks.iter().map(|tick| tick.sizes[kind][at]).collect());
-                plot.stacked(&times, &(0..=UNKNOWN).map(layer).collect::<Vec<_>>(), 1.0)?;
+                let layers: Vec<(Ink, Vec<f64>)> = (0..=UNKNOWN).map(layer).collect();
+                match column_s {
+                    Some(width_s) => columns(&mut plot, &times, &layers, width_s)?,
+                    None => plot.stacked(&times, &layers, 1.0)?,
+                }
                 rest = if kind == Kind::Anon { below.split_vertically(px(8)).1 } else { below };
             }
             Ok(())

@@ -4,7 +4,7 @@ use lowtide_model::bottom_line::{BottomLine, PhaseUse, Use};
 use lowtide_model::phase::PhaseKind;
 use lowtide_model::units::{float, human_bytes, human_seconds};
 
-use super::summary::Tile;
+use super::summary::Bar;
 use super::text::{Grid, capital, whole_bytes};
 
 const MIB: u64 = 1 << 20;
@@ -54,7 +54,7 @@ fn plus_minus(bytes: u64, half: u64) -> String {
 }
 
 fn give(of: &BottomLine) -> String {
-    let Some(no_swap) = of.no_swap_bytes else { return "What to give it is not known.".to_owned() };
+    let Some(no_swap) = of.no_swap_bytes else { return "How much memory to give it is unknown.".to_owned() };
     let no_swap = limit(no_swap);
     let swap = of.with_swap_bytes.zip(of.swap_bytes).map(|(bytes, swap)| {
         let price = of.with_swap_slowdown_percent.map_or_else(String::new, |percent| format!(", +{percent:.1} % time"));
@@ -112,30 +112,48 @@ pub fn sentences(of: &BottomLine) -> String {
     lines.chain(doubts).collect::<Vec<_>>().join(" ")
 }
 
-/// Its figures as tiles of a page, without those that are not known.
-pub(super) fn tiles(of: &BottomLine) -> Vec<Tile> {
+/// Its figures as bars of a page in one scale, without those that are not known.
+pub(super) fn bars(of: &BottomLine) -> Vec<Bar> {
     let used = &of.steady.used;
     let basis = match of.basis.as_deref() {
         Some("peak") => "the peak of this run",
-        Some("pages") => "from watched pages",
+        Some("pages") => "from sampled pages",
         Some(_) => "from working sets",
         None => "",
     };
-    let swap = of.swap_bytes.map_or_else(String::new, |swap| format!("with {} of swap", limit(swap)));
-    let (figure, readings) = match used.used_high_bytes.zip(used.used_bytes) {
+    let swap = of.swap_bytes.map_or_else(String::new, |swap| format!("and {} of swap", limit(swap)));
+    let (figure, sure) = match used.used_high_bytes.zip(used.used_bytes) {
         Some((high, bytes)) => {
             (whole_bytes(used.used_bytes), format!("± {}", whole_bytes(Some(high.saturating_sub(bytes)))))
         }
+        None if used.readings == 1 => (range(used), "one reading".to_owned()),
         None => (range(used), format!("{} readings", used.readings)),
     };
     let window = used.window_s.map_or_else(String::new, |window_s| format!(" in any {window_s} s"));
-    let tiles = [
-        (of.no_swap_bytes.map(limit), "to give without swap".to_owned(), basis.to_owned()),
-        (of.with_swap_bytes.map(limit), "to give with swap".to_owned(), swap),
-        (used.used_bytes.map(|_| figure), format!("used{window}"), readings),
-        (of.peak_bytes.map(|peak| whole_bytes(Some(peak))), "peak of all memory".to_owned(), String::new()),
+    let size = |bytes: Option<u64>| whole_bytes(bytes);
+    let row = |bytes: Option<u64>, value: String, kind, name: &str, under: String| {
+        bytes.map(|bytes| (bytes, Bar { value, kind, name: name.to_owned(), under, percent: String::new() }))
+    };
+    let resident = of.steady.resident_bytes;
+    let all = [
+        row(used.used_bytes, figure, "used", &format!("Used{window}"), sure),
+        row(resident, size(resident), "resident", "Resident in steady state", String::new()),
+        row(of.peak_bytes, size(of.peak_bytes), "peak", "Peak of all memory", String::new()),
+        row(
+            of.no_swap_bytes,
+            of.no_swap_bytes.map(limit).unwrap_or_default(),
+            "give",
+            "Give it, without swap",
+            basis.to_owned(),
+        ),
+        row(of.with_swap_bytes, of.with_swap_bytes.map(limit).unwrap_or_default(), "give", "Give it, with swap", swap),
     ];
-    tiles.into_iter().filter_map(|(value, name, under)| Some(Tile { value: value?, name, under })).collect()
+    let known: Vec<(u64, Bar)> = all.into_iter().flatten().collect();
+    let most = float(known.iter().map(|(bytes, _)| *bytes).max().unwrap_or(1).max(1));
+    known
+        .into_iter()
+        .map(|(bytes, bar)| Bar { percent: format!("{:.1}", 100.0 * float(bytes) / most), ..bar })
+        .collect()
 }
 
 /// The phases of the run.
@@ -194,7 +212,9 @@ mod tests {
             sentences(&line()),
             "Give it 1509 MiB (no swap) or 96 MiB (with 1413 MiB of swap, +0.4 % time). Steady state uses 50.0 ± 4.0 MiB (in any 10 s) of 507 MiB resident; start-up touches 507 MiB in 3.0 s."
         );
-        assert_eq!(tiles(&line())[0].value, "1509 MiB");
+        let bars = bars(&line());
+        assert_eq!((bars[0].value.as_str(), bars[0].percent.as_str()), ("50.0 MiB", "3.3"));
+        assert_eq!((bars[2].value.as_str(), bars[2].percent.as_str()), ("1509 MiB", "100.0"));
     }
 
     #[test]
@@ -207,7 +227,7 @@ mod tests {
             sentences(&of),
             "Give it 1509 MiB: the peak of this run. Start-up touches 507 MiB in 3.0 s. No monitor reported which of its memory is used."
         );
-        assert_eq!(sentences(&BottomLine::default()), "What to give it is not known.");
+        assert_eq!(sentences(&BottomLine::default()), "How much memory to give it is unknown.");
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub(super) const VIEW: View = View {
     name: "breakdown",
     help: "Peak and average by type of memory",
     title: "Memory by type",
-    meaning: "What the memory was: bars are averages, ticks at their right mark the peaks. Heap, file and other are the \
-              three parts that budgets are made of; peaks of parts need not fall together.",
+    meaning: "Bars: averages. Ticks: peaks, which types of memory may reach at different times. Heap, file and other are \
+              the three parts of a budget.",
     formats: DRAWN,
     damo: false,
     optional: false,

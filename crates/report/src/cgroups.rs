@@ -15,8 +15,8 @@ pub(super) const VIEW: View = View {
     name: "cgroups",
     help: "Which cgroups use their memory",
     title: "Cgroups",
-    meaning: "Memory of each cgroup with what is below it, and how much of it was used within a time, on average; the \
-              largest first. Promoted is what was idle at one reading and used by the next.",
+    meaning: "Memory of each cgroup with its descendants, and how much of it was used within a window of time, on average; \
+              the largest first. Promoted: idle at one reading, used by the next.",
     formats: TABLES,
     damo: false,
     optional: true,
@@ -115,7 +115,7 @@ impl Report for Cgroups {
     fn grids(&self) -> Vec<Grid> {
         let all = self.by_cgroup();
         let more = if all.len() > SHOWN { format!(", {SHOWN} of {}", all.len()) } else { String::new() };
-        let title = format!("Cgroups by memory{more}: how much of it was used in so many seconds");
+        let title = format!("Cgroups by memory{more}, and memory used within a window");
         let mut grid = Grid::new(&title, &["cgroup", "memory"]);
         grid.head.extend(WINDOWS_SHOWN.iter().map(|at| format!("{} s", WINDOWS_S[*at])));
         grid.head.push("promoted/min".to_owned());

@@ -16,9 +16,10 @@ use super::{DRAWN, Missing, Report, View};
 pub(super) const VIEW: View = View {
     name: "curve",
     help: "What less memory would cost",
-    title: "Tide curve",
-    meaning: "What less memory would cost: whatever was idle for so long is gone, and what is used again has to come back, \
-              each page at the price of a refault. The band is the 95 % interval of watched pages, or the bounds that histograms leave.",
+    title: "Tide curve: what less memory costs",
+    meaning: "Memory kept against time lost, if all memory idle for a given time were reclaimed, and every \
+              page of it that is accessed again cost one refault. Band: 95 % interval of sampled pages, or bounds from \
+              histograms of idle ages.",
     formats: DRAWN,
     damo: false,
     optional: false,
@@ -62,8 +63,8 @@ impl CurveView<'_> {
         let swap = price(self.costs.swap_s, self.measured.swap_s);
         let disk = price(self.costs.disk_s, self.measured.disk_s);
         let all = self.measured.swap_s.is_some() && self.measured.disk_s.is_some();
-        let how = if all { "" } else { "; `lowtide doctor --calibrate` measures it" };
-        format!("A page costs {swap} from swap and {disk} from a file{how}.")
+        let how = if all { "" } else { "; measure it with `lowtide doctor --calibrate`" };
+        format!("A refault costs {swap} from swap and {disk} from a file{how}.")
     }
 
     /// The top of the slowdown axis, percent.
@@ -76,7 +77,10 @@ impl CurveView<'_> {
         let (total, highest) = (self.total().max(1.0), self.highest());
         let x = Axis::new(0.0, total * 1.02, Axis::bytes(total, page.of(8, 3)).ticks);
         let y = Axis::numbers(0.0, highest, 5, |percent| short_count(percent) + " %");
-        let x_name = page.of("memory kept, mean; labels: evicted once idle for", "mean memory kept; labels: idle for");
+        let x_name = page.of(
+            "memory kept, mean; labels: idle time after which memory is reclaimed",
+            "mean memory kept; labels: idle time",
+        );
         let layout = Layout { bottom: px(46), x_name, ..Layout::default() };
         let label = "Slowdown in percent by the memory that is kept, with its interval.";
         Figure::new(page, px(310), label, move |area| {
@@ -116,8 +120,11 @@ impl CurveView<'_> {
         let marks = places.iter().zip(points).map(|(at, point)| (*at, age(point.age_s))).step_by(page.of(1, 3));
         let (first, last) = (places.first().copied().unwrap_or(0.0), places.last().copied().unwrap_or(0.0));
         let (x, y) = (Axis::new(first, last, marks), Axis::bytes(most, 4));
-        Figure::new(page, px(222), "Memory that would be gone, by the idle age at which it goes.", move |area| {
-            let rest = key(&heading(area, "Gone by idle age")?, &[(Ink::Anon, "anonymous"), (Ink::File, "file")])?;
+        Figure::new(page, px(222), "Reclaimable memory by idle time.", move |area| {
+            let rest = key(
+                &heading(area, "Reclaimable memory by idle time")?,
+                &[(Ink::Anon, "anonymous"), (Ink::File, "file")],
+            )?;
             let layer = |kind: Kind| points.iter().map(|point| point.cold[kind].at).collect();
             Plot::new(&rest, [&x, &y], Layout::default())?.stacked(
                 &places,
@@ -133,28 +140,28 @@ impl Report for CurveView<'_> {
         let total = human_bytes(self.total());
         let found = match self.curve.within(0.02, &self.costs) {
             Some(point) => format!(
-                "Of {total} on average, {} would do at no more than 2 % slowdown: what was idle for {} goes.",
+                "Of {total} on average, {} suffices at <= 2 % slowdown: memory idle for {} or longer is reclaimable.",
                 human_bytes(point.kept),
                 age(point.age_s)
             ),
-            None => format!("Of {total} on average, nothing could go within 2 % slowdown that is known here."),
+            None => format!("Of {total} on average, nothing is reclaimable at <= 2 % slowdown."),
         };
         let basis = match self.curve.basis {
-            Basis::Pages => "From the reuse times of watched pages.",
-            Basis::Histograms => "From histograms of idle ages: the rates at which memory comes back are bounds.",
+            Basis::Pages => "From the reuse times of sampled pages.",
+            Basis::Histograms => "From histograms of idle ages, so the refault rates are bounds.",
         };
         format!("{found}\n{} {basis}", self.prices())
     }
 
     fn grids(&self) -> Vec<Grid> {
-        let head = ["idle for", "anonymous", "file", "kept", "at peak"];
-        let mut memory = Grid::new("What would be gone, if all that was idle for so long were", &head);
-        let head = ["idle for", "back", "of kept", "slowdown", "from", "to"];
+        let head = ["idle for", "anonymous", "file", "kept", "kept at peak"];
+        let mut memory = Grid::new("Reclaimable memory by idle time", &head);
+        let head = ["idle for", "refaults", "of kept", "slowdown", "from", "to"];
         let sure = match self.curve.basis {
             Basis::Pages => "95 % interval",
             Basis::Histograms => "bounds",
         };
-        let mut time = Grid::new(&format!("What that would cost, with its {sure}"), &head);
+        let mut time = Grid::new(&format!("Cost of reclaiming it, with its {sure}"), &head);
         for point in &self.curve.points {
             let sizes = [point.cold.anon.at, point.cold.file.at, point.kept, point.kept_peak];
             memory.row([age(point.age_s)].into_iter().chain(sizes.map(|size| bytes(Some(size)))));
@@ -165,8 +172,7 @@ impl Report for CurveView<'_> {
             let rates = [format!("{}/s", human_bytes(back)), figure(per_minute, 2, " %/min")];
             time.row([age(point.age_s)].into_iter().chain(rates).chain(shares));
         }
-        let mut within =
-            Grid::new("Least memory within a slowdown, at the upper end of it", &["slowdown", "mean", "at peak"]);
+        let mut within = Grid::new("Least memory by slowdown (upper bound)", &["slowdown", "mean", "at peak"]);
         for slowdown in SLOWDOWNS {
             let point = self.curve.within(slowdown, &self.costs);
             let digits = usize::from(slowdown < 0.01);
@@ -253,8 +259,8 @@ mod tests {
         let curve = curve();
         // 40 MiB/s are 10,240 pages of 10 µs: 10 %; 5.5 MiB/s 1.4 %.
         let lead = view(&curve).lead();
-        assert!(lead.contains("Of 512 MiB on average, 212 MiB would do"), "{lead}");
-        assert!(lead.contains("idle for 10s goes") && lead.contains("doctor --calibrate"), "{lead}");
+        assert!(lead.contains("Of 512 MiB on average, 212 MiB suffices"), "{lead}");
+        assert!(lead.contains("idle for 10s or longer") && lead.contains("doctor --calibrate"), "{lead}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use lowtide_model::curve::Curve;
-use lowtide_model::meta::Meta;
+use lowtide_model::meta::{IMPORTED, Meta};
 use lowtide_model::summary::Summary;
 use lowtide_model::usage::Usage;
 
@@ -58,18 +58,24 @@ impl<'a> RecordData<'a> {
         self.curve.get_or_init(|| self.record.curve(self.usage(), self.ages())).as_ref()
     }
 
+    /// Whether another tool recorded it.
+    pub(super) fn is_imported(&self) -> bool {
+        self.meta().end.as_ref().is_some_and(|end| end.reason == IMPORTED)
+    }
+
     /// Why it is not known which memory is used, with the reasons of each monitor or without.
     pub(super) fn why_unmeasured(&self, reasons: bool) -> String {
         let monitor = &self.meta().monitor;
         let short = self.usage().last().and_then(|row| row.t_s).is_none_or(|t_s| t_s < LONG_ENOUGH_S);
         let why = match (monitor.backend.as_str(), monitor.refused.is_empty()) {
-            ("none" | "", true) => "no monitor was asked to sample which pages are touched".to_owned(),
-            ("none" | "", false) => "no monitor could sample which pages are touched".to_owned(),
+            _ if self.is_imported() => "the imported recording does not hold it".to_owned(),
+            ("none" | "", true) => "no monitor was asked to sample accesses".to_owned(),
+            ("none" | "", false) => "no monitor could sample accesses".to_owned(),
             (backend, _) if short => {
-                format!("it was over too soon for the monitor {backend}, which takes twenty seconds")
+                format!("the run was too short for the monitor {backend}, which needs 20 s")
             }
-            (backend, true) => format!("the monitor {backend} measured nothing of it"),
-            (backend, false) => format!("the monitor {backend} does not give it, and better ones could not serve"),
+            (backend, true) => format!("the monitor {backend} does not measure it"),
+            (backend, false) => format!("the monitor {backend} does not measure it, and better ones could not serve"),
         };
         if !reasons || monitor.refused.is_empty() {
             return why;

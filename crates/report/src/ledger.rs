@@ -9,7 +9,7 @@ use super::text::{Grid, count, whole_bytes};
 /// What was saved, in a sentence after others.
 pub(super) fn sentence(ledger: &Ledger) -> Option<String> {
     let net = human_bytes(float(ledger.net_bytes?));
-    let back = ledger.refaults.map_or_else(String::new, |pages| format!("; {} pages came back", count(Some(pages))));
+    let back = ledger.refaults.map_or_else(String::new, |pages| format!("; {} refaults", count(Some(pages))));
     Some(format!(" Schemes saved {net} net, on average{back}."))
 }
 
@@ -17,24 +17,24 @@ pub(super) fn sentence(ledger: &Ledger) -> Option<String> {
 pub(super) fn ledger(ledger: &Ledger) -> Grid {
     let size = |bytes: Option<u64>| bytes.map(|bytes| human_bytes(float(bytes)));
     Grid::known(
-        "What the schemes saved, on average, and cost",
+        "Savings of schemes, on average, and their cost",
         [
             ("anonymous memory paged out", size(ledger.saved_anon_bytes)),
-            ("file memory taken", size(ledger.saved_file_bytes)),
-            ("kept compressed, with tables", size(ledger.kept_bytes)),
+            ("file memory evicted", size(ledger.saved_file_bytes)),
+            ("kept compressed, with its tables", size(ledger.kept_bytes)),
             ("net", ledger.net_bytes.map(|bytes| human_bytes(float(bytes)))),
-            ("pages that came back", ledger.refaults.map(|pages| count(Some(pages)))),
+            ("refaults, pages", ledger.refaults.map(|pages| count(Some(pages)))),
             ("time some task waited for memory", ledger.stalled_s.map(human_seconds)),
             ("CPU time of the actions", ledger.action_cpu_s.map(human_seconds)),
             ("in huge pages", size(ledger.huge_bytes.filter(|bytes| *bytes > 0))),
-            ("of it, nothing but zeros", size(ledger.huge_wasted_bytes)),
+            ("of these, only zeros", size(ledger.huge_wasted_bytes)),
         ],
     )
 }
 
 /// What each scheme did.
 pub(super) fn schemes(uses: &[SchemeUse]) -> Grid {
-    let head = ["scheme", "tried", "applied", "refused", "came back at once", "by"];
+    let head = ["scheme", "tried", "applied", "refused", "refaulted at once", "by"];
     let rows = uses.iter().map(|used| {
         let dry_run = if used.dry_run { " (dry run)" } else { "" };
         let sizes = [Some(used.tried_bytes), Some(used.applied_bytes), used.refused_bytes, used.returned_bytes];

@@ -5,7 +5,7 @@ use lowtide_model::units::integer;
 
 use super::data::RecordData;
 use super::draw::{self, Figure, Page, theme};
-use super::summary::{Overview, Tile};
+use super::summary::{Bar, Overview};
 use super::text::{Grid, capital, printable};
 use super::{Report, ReportError, ReportOptions, View};
 
@@ -63,6 +63,11 @@ impl Section {
         })
     }
 
+    /// Whether its tables are folded away: what is drawn comes first.
+    fn folds(&self) -> bool {
+        !self.id.is_empty() && !self.figures.is_empty()
+    }
+
     fn missing(view: &View, missing: String) -> Self {
         let (title, meaning) = (view.title.to_owned(), view.meaning.to_owned());
         Self { id: view.name, title, meaning, lead: String::new(), figures: Vec::new(), grids: Vec::new(), missing }
@@ -90,7 +95,7 @@ struct ReportPage {
     started: String,
     monitor: String,
     sentence: String,
-    tiles: Vec<Tile>,
+    bars: Vec<Bar>,
     sections: Vec<Section>,
     figures: Vec<Grid>,
     notes: Vec<String>,
@@ -102,11 +107,12 @@ struct ReportPage {
 pub(super) fn render(data: &RecordData, views: &[View], options: &ReportOptions) -> Result<String, ReportError> {
     let overview = Overview::of(data);
     let complete = views.contains(&View::default());
-    let mut sections = Vec::new();
+    let (mut sections, mut absent) = (Vec::new(), Vec::new());
     for view in views.iter().filter(|view| **view != View::default()) {
         match (view.make)(data, options) {
             Ok(report) => sections.push(Section::of(view, &*report)?),
             Err(_) if complete && view.optional => {}
+            Err(missing) if complete => absent.push(format!("{}: {}.", view.title, missing.sentence(data, false))),
             Err(missing) => sections.push(Section::missing(view, capital(&missing.sentence(data, false)))),
         }
     }
@@ -117,18 +123,24 @@ pub(super) fn render(data: &RecordData, views: &[View], options: &ReportOptions)
         started: started(meta.started_unix_s),
         monitor: meta.monitor.backend.clone(),
         sentence: overview.sentence(),
-        tiles: if complete { overview.tiles() } else { Vec::new() },
+        bars: if complete { overview.bars() } else { Vec::new() },
         sections,
         figures: if complete { overview.figures() } else { Vec::new() },
-        notes: overview.notes.iter().map(|note| printable(note)).collect(),
+        notes: overview.notes.iter().chain(&absent).map(|note| printable(note)).collect(),
         version: meta.lowtide.clone(),
         colours: Colours::new(),
     };
     Ok(page.render()?)
 }
 
-/// The date as people write it, in UTC: a record travels between machines.
+/// Seconds from 1970 to 2000: an earlier time was counted from something else, such as the start of a machine.
+const FIRST_DATE_S: f64 = 946_684_800.0;
+
+/// The date as people write it, in UTC: a record travels between machines. Empty if it is not known.
 fn started(unix_s: f64) -> String {
+    if unix_s < FIRST_DATE_S {
+        return String::new();
+    }
     let second = i64::try_from(integer(unix_s)).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(second)
         .map_or_else(|_| String::new(), |at| at.strftime("%-d %B %Y, %H:%M UTC").to_string())

@@ -13,8 +13,8 @@ pub(super) const VIEW: View = View {
     name: "phases",
     help: "Start-up, growth and steady phases, with the memory of each",
     title: "Phases",
-    meaning: "Memory that is touched for the first time makes start-up and growth; the rest is steady. Used is the mean of \
-              the readings in a phase that do not overlap, of the window given.",
+    meaning: "During start-up and growth memory is accessed for the first time; other phases are steady. Used: the working \
+              set in that window of time, mean of the phase's readings that do not overlap.",
     formats: TABLES,
     damo: false,
     optional: true,

@@ -14,8 +14,8 @@ pub(super) const VIEW: View = View {
     name: "regions",
     help: "The regions of one snapshot",
     title: "Regions",
-    meaning: "The map at one moment: ranges of addresses that were accessed alike, the most used first. The access rate is \
-              the share of samples that found an access, the age how long that has been so.",
+    meaning: "The map at one moment: ranges of addresses with one access rate each, the most used first. Access rate: share \
+              of samples with an access. Age: how long the rate has been the same.",
     formats: TABLES,
     damo: false,
     optional: false,

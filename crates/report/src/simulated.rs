@@ -83,9 +83,9 @@ fn pages_per_s(outcome: &Outcome) -> Option<f64> {
 
 /// What was saved, and what it cost.
 fn policies(runs: &[Run]) -> [Grid; 2] {
-    let head = ["policy", "in memory", "anon gone", "file gone", "in zram", "net saving", ""];
+    let head = ["policy", "resident", "anon evicted", "file evicted", "in zram", "net saving", ""];
     let mut saved = Grid::new("Memory, means over the run", &head);
-    let mut paid = Grid::new("Price", &["policy", "back", "slowdown", "worst", "killed", "CPU"]);
+    let mut paid = Grid::new("Price", &["policy", "refaults", "slowdown", "worst", "killed", "CPU"]);
     for run in runs {
         let outcome = &run.outcome;
         let nothing = runs.first().map_or(outcome, |first| &first.outcome);
@@ -110,7 +110,7 @@ fn policies(runs: &[Run]) -> [Grid; 2] {
 
 fn workloads(runs: &[Run]) -> Grid {
     let mut grid =
-        Grid::new("Workloads", &["workload", "policy", "in memory", "at peak", "gone", "came back", "slowdown", ""]);
+        Grid::new("Workloads", &["workload", "policy", "resident", "at peak", "evicted", "refaults", "slowdown", ""]);
     let Some(first) = runs.first().filter(|run| (2..=WORKLOADS).contains(&run.outcome.workloads.len())) else {
         return grid;
     };
@@ -162,7 +162,7 @@ fn over_time<'a>(page: Page, title: &'a str, runs: &'a [Run], Quantity { get, sc
 fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
     over_time(
         page,
-        "Memory taken, zram included",
+        "Memory used, including zram",
         runs,
         Quantity { get: |at| at.resident_bytes + at.stored_bytes, scale: |most| Axis::bytes(most, 4) },
     )
@@ -171,7 +171,7 @@ fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
 fn refaults(page: Page, runs: &[Run]) -> Figure<'_> {
     over_time(
         page,
-        "Pages a second that came back",
+        "Refaults, pages per second",
         runs,
         // A chart of nothing still has a scale.
         Quantity { get: |at| at.refaults_per_s, scale: |most| Axis::numbers(0.0, most.max(0.5), 5, short_count) },
@@ -182,13 +182,16 @@ fn page(title: &str, runs: &[Run]) -> Result<String, ReportError> {
     let names: Vec<&str> = runs.iter().map(|run| run.policy.as_str()).collect();
     let chapters = vec![
         Section::chapter(
-            "What policies would do",
-            "Net saving: memory that is free on average because of the policy, after what keeps the pages that are gone. \
-             Slowdown: time that workloads waited for memory, of the time that they ran.",
+            "What each policy saves and costs",
+            "Net saving: memory freed by the policy on average, less what zram takes for evicted pages. Slowdown: time that \
+             workloads wait for memory, as a share of their run time; worst: of the workload that waits most. Policy \
+             \u{201c}nothing\u{201d} is the machine without a policy.",
             policies(runs).to_vec(),
             |page| Some(memory(page, runs)),
         )?,
-        Section::chapter("What came back", "", vec![workloads(runs)], |page| Some(refaults(page, runs)))?,
+        Section::chapter("Refaults", "Pages that were evicted and accessed again.", vec![workloads(runs)], |page| {
+            Some(refaults(page, runs))
+        })?,
     ];
     page::chapters("simulate", title, &names.join(", "), chapters)
 }

@@ -20,11 +20,15 @@ pub(super) const VIEW: View = View {
     make: |data, _| Ok(Box::new(Overview::of(data))),
 };
 
-/// A figure of the headline.
-pub(super) struct Tile {
+/// A figure of the bottom line, drawn as a bar.
+pub(super) struct Bar {
     pub value: String,
     pub name: String,
     pub under: String,
+    /// Its class of style.
+    pub kind: &'static str,
+    /// Its length in percent of the longest.
+    pub percent: String,
 }
 
 /// The view.
@@ -128,11 +132,11 @@ impl Overview {
 
     fn budgets(&self) -> Grid {
         let budget = &self.summary.budget;
-        let slowdown = format!("smallest within {:.0} % of slowdown", budget.slowdown_percent);
+        let slowdown = format!("least memory at <= {:.0} % slowdown", budget.slowdown_percent);
         let rows = [
             ("App-MaxRSS", budget.app_max_rss_bytes, "highest RSS of one process"),
-            ("Sys-MaxRSS", budget.sys_max_rss_bytes, "most memory of all kinds that served it"),
-            ("Unlimited", budget.unlimited_bytes, "highest rise of the system's memory in use"),
+            ("Sys-MaxRSS", budget.sys_max_rss_bytes, "peak of all memory charged to it"),
+            ("Unlimited", budget.unlimited_bytes, "largest rise of the system's memory in use"),
             ("lowtide", budget.lowtide_bytes, &slowdown),
         ];
         let known = rows.into_iter().filter(|(_, value, _)| value.is_some());
@@ -170,8 +174,8 @@ impl Overview {
                 ("of one CPU", monitor.cpu_percent.map(|percent| format!("{percent:.2} %"))),
                 ("own memory, peak", monitor.own_peak_rss_bytes.map(|peak| whole_bytes(Some(peak)))),
                 ("samples each page every", monitor.sampling_s.map(human_seconds)),
-                ("ticks with a picture", (monitor.snapshots > 0).then(|| count(Some(monitor.snapshots)))),
-                ("share of memory watched", monitor.coverage_percent.map(|percent| format!("{percent:.0} %"))),
+                ("ticks with a reading", (monitor.snapshots > 0).then(|| count(Some(monitor.snapshots)))),
+                ("share of memory sampled", monitor.coverage_percent.map(|percent| format!("{percent:.0} %"))),
             ],
         )
     }
@@ -188,9 +192,9 @@ impl Overview {
         all.filter(|grid| !grid.rows.is_empty()).collect()
     }
 
-    /// The bottom line's figures as tiles of a page.
-    pub(super) fn tiles(&self) -> Vec<Tile> {
-        bottom_line::tiles(&self.summary.answer)
+    /// The bottom line's figures as bars of a page.
+    pub(super) fn bars(&self) -> Vec<Bar> {
+        bottom_line::bars(&self.summary.answer)
     }
 }
 
@@ -205,7 +209,7 @@ impl Report for Overview {
         let mut all: Vec<Grid> = phases.into_iter().collect();
         all.extend([self.working_set(), self.idle(), self.memory(), self.budgets()]);
         all.extend(self.ledger());
-        all.extend([self.stalls(), self.cost(), Grid::of("What could not be measured", &[""], notes)]);
+        all.extend([self.stalls(), self.cost(), Grid::of("Not measured, and why", &[""], notes)]);
         all.retain(|grid| !grid.rows.is_empty());
         all
     }

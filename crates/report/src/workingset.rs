@@ -16,8 +16,8 @@ pub(super) const VIEW: View = View {
     name: "workingset",
     help: "How much is touched within 1 s to 2 min",
     title: "Working set",
-    meaning: "How much memory was touched within the last second, 5 s, and so on up to two minutes. Read a curve at 95 % \
-              to see how much sufficed 95 % of the time. Bands are 95 % intervals of one tick's estimate.",
+    meaning: "The working set is the memory accessed within a window of time, here of 1 s to 2 min. A curve at 95 % is the \
+              memory that sufficed 95 % of the time. Bands: 95 % intervals of one reading.",
     formats: DRAWN,
     damo: true,
     optional: false,
@@ -32,6 +32,9 @@ pub(super) const VIEW: View = View {
         Ok(Box::new(view))
     },
 };
+
+/// A distribution is drawn from so many readings on.
+const FEWEST: usize = 8;
 
 /// Percentiles shown.
 const PERCENTS: [f64; 9] = [0.0, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 100.0];
@@ -92,6 +95,10 @@ impl Window {
         (median.bytes > 0.0).then(|| 50.0 * (median.high_bytes - median.low_bytes) / median.bytes)
     }
 
+    fn is_drawn(&self) -> bool {
+        self.ticks >= FEWEST
+    }
+
     fn ink(&self) -> Ink {
         match self.window_s {
             1 => Ink::Window1,
@@ -105,6 +112,15 @@ impl Window {
 }
 
 impl Report for WorkingSet {
+    fn lead(&self) -> String {
+        let most = self.windows.iter().map(|window| window.ticks).max().unwrap_or(0);
+        if most >= FEWEST {
+            return String::new();
+        }
+        let readings = if most == 1 { "is one reading".to_owned() } else { format!("are at most {most} readings") };
+        format!("There {readings} of a window, too few to draw a distribution.")
+    }
+
     fn grids(&self) -> Vec<Grid> {
         let mut grid = Grid::new("Touched within a window, by share of the time it sufficed", &["share"]);
         grid.head.extend(self.windows.iter().map(|window| format!("{} s", window.window_s)));
@@ -118,23 +134,27 @@ impl Report for WorkingSet {
     }
 
     fn figures(&self, page: Page) -> Vec<Figure<'_>> {
-        let max = self.windows.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
+        let drawn: Vec<&Window> = self.windows.iter().filter(|window| window.is_drawn()).collect();
+        if drawn.is_empty() {
+            return Vec::new();
+        }
+        let max = drawn.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
         let marks = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].map(|percent| (percent, format!("{percent:.0}")));
         let (x, y) = (Axis::new(0.0, 100.0, marks), Axis::bytes(max, 5));
         let layout = Layout { bottom: px(44), x_name: "share of the time, %", ..Layout::default() };
         vec![Figure::new(page, px(330), "Percentiles of the working set for windows of 1 s to 120 s.", move |area| {
-            let names: Vec<String> = self.windows.iter().map(|window| format!("{} s", window.window_s)).collect();
+            let names: Vec<String> = drawn.iter().map(|window| format!("{} s", window.window_s)).collect();
             let items: Vec<(Ink, &str)> =
-                self.windows.iter().map(Window::ink).zip(names.iter().map(String::as_str)).collect();
+                drawn.iter().map(|window| window.ink()).zip(names.iter().map(String::as_str)).collect();
             let rest = key(area, &items)?;
             let mut plot = Plot::new(&rest, [&x, &y], layout)?;
             let edge = |window: &Window, value: fn(&At) -> f64| {
                 window.percentiles.iter().map(|at| (at.percent, value(at))).collect::<Vec<_>>()
             };
-            for window in &self.windows {
+            for window in &drawn {
                 plot.band(edge(window, |at| at.low_bytes), edge(window, |at| at.high_bytes), (window.ink(), 0.13))?;
             }
-            for window in &self.windows {
+            for window in &drawn {
                 let width = if window.ink() == Ink::Need { 10 } else { 7 };
                 plot.line(edge(window, |at| at.bytes), window.ink(), width)?;
             }

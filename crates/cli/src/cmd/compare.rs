@@ -244,10 +244,10 @@ impl<'a> Comparison<'a> {
 
     fn page(&self) -> anyhow::Result<String> {
         let of_metric = |metric: &Metric| Chapter {
-            title: metric.name.to_owned(),
+            title: metric.about.to_owned(),
             meaning: format!(
                 "{}: percent over orig in the same round, geometric mean and its 95 % interval.",
-                metric.about
+                metric.name
             ),
             marks: marks(&self.cells, metric),
             grids: vec![self.means(metric), tables::paired(&self.cells, metric), tables::spread(&self.cells, metric)],
@@ -256,8 +256,8 @@ impl<'a> Comparison<'a> {
         let mut chapters = mix::chapters(&self.plan.suite, self.runs, &self.configs);
         chapters.extend(self.metrics.iter().map(of_metric));
         chapters.push(Chapter {
-            title: "Effects and price".to_owned(),
-            meaning: "Other effects than those on time and memory.".to_owned(),
+            title: "Faults, stalls and cost".to_owned(),
+            meaning: "Faults, stalls, CPU time of monitoring, and what schemes saved.".to_owned(),
             grids: self.others(),
             ..Chapter::default()
         });

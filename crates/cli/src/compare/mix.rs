@@ -65,10 +65,10 @@ pub fn grids(suite: &Suite, runs: &[RunOutcome], configs: &[String]) -> Vec<Grid
     };
     let grid = |title: &str, head| Grid { title: title.to_owned(), head, rows: Vec::new(), remarks: false };
     let mut slow =
-        grid("Programs together, mean time and times as long as alone", head(&["mix", "program", "alone, s"], ", s"));
+        grid("Programs together: mean time, and compared with alone", head(&["mix", "program", "alone, s"], ", s"));
     let mut faults = grid("Major faults, mean and percent over orig", head(&["mix", "program", "alone"], ""));
     let mut span = grid(
-        "Until the last has ended, mean and times as long as one after the other",
+        "Time until the last one ends, mean, and compared with one after the other",
         head(&["mix", "one after the other, s"], ", s"),
     );
     for mix in &suite.mixes {
@@ -111,7 +111,7 @@ pub fn chapters(suite: &Suite, runs: &[RunOutcome], configs: &[String]) -> Vec<C
         return Vec::new();
     }
     let title = "Programs together".to_owned();
-    let meaning = "How much longer each took than alone, in less memory than all had alone.".to_owned();
+    let meaning = "Time of each program together with the others, compared with alone. Together they have less memory than they use alone.".to_owned();
     let mut chapters = vec![Chapter { title, meaning, grids, ..Chapter::default() }];
     for mix in &suite.mixes {
         for config in configs {
@@ -122,7 +122,7 @@ pub fn chapters(suite: &Suite, runs: &[RunOutcome], configs: &[String]) -> Vec<C
             if lines.iter().any(|line| line.points.len() > 1) {
                 chapters.push(Chapter {
                     title: format!("{}, {config}", mix.name),
-                    meaning: "What each asked for (thin) and what of it was in memory (thick).".to_owned(),
+                    meaning: "Thin lines: demand (resident or swapped out). Thick lines: resident memory.".to_owned(),
                     lines,
                     ..Chapter::default()
                 });

@@ -48,7 +48,7 @@ pub const METRICS: [Metric; 3] = [
 pub const FIGURE: Metric = Metric {
     name: "figure",
     unit: "",
-    about: "What the program says of itself; more is better, as a rule",
+    about: "Figure reported by the program; usually, more is better",
     scale: 1.0,
     get: |run| run.figure,
 };
@@ -259,8 +259,8 @@ pub fn effects(runs: &[RunOutcome], programs: &[String], configs: &[String]) -> 
     );
     costs.remarks = true;
     let mut ledgers = Grid::new(
-        "What schemes saved and cost, mean",
-        &["program", "config", "anon saved", "file saved", "kept", "net", "came back", "action CPU"],
+        "Savings and cost of schemes, mean",
+        &["program", "config", "anon saved", "file saved", "kept", "net", "refaults", "action CPU"],
     );
     for (program, config) in programs.iter().flat_map(|program| configs.iter().map(move |config| (program, config))) {
         let of: Vec<&RunOutcome> = counting(runs, program, config).collect();

@@ -44,7 +44,7 @@ impl Verdicts {
         let dash = || "-".to_owned();
         let head = ["", "limit", "runs", "runtime", "slower by", "95 % interval", "verdict"];
         let mut runs = Grid::new("Run under each budget", &head);
-        let mut costs = Grid::new("What each costs", &["", "runtime varies by", "waits for I/O", "performance per GB"]);
+        let mut costs = Grid::new("Cost of each", &["", "runtime varies by", "waits for I/O", "performance per GB"]);
         let per_gb = |value: Option<f64>| value.map_or_else(dash, |value| format!("{value:.2}"));
         let free = Mechanism::Unlimited.name().to_owned();
         let none = || [dash(), dash(), "no limit".to_owned()];
@@ -69,7 +69,7 @@ impl Verdicts {
         for one in &self.tried {
             failed.rows.extend(one.failure.iter().map(|why| vec![one.name(), why.clone()]));
         }
-        let mut least = Grid::new("The least that held", &["", "predicted", "least", "slower by", "runs"]);
+        let mut least = Grid::new("Smallest limit that held", &["", "predicted", "least", "slower by", "runs"]);
         for one in &self.verified {
             least.row([
                 if one.swap { "with swap" } else { "without swap" }.to_owned(),

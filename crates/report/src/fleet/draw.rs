@@ -35,7 +35,7 @@ fn shares_axis(most: f64) -> Axis {
 
 /// The share of the minutes in which so little came back.
 fn rates(page: Page, result: &ReplayResult) -> Figure<'_> {
-    let title = "Minutes in which so little came back, of what is used";
+    let title = "Share of minutes, by promotion rate";
     let names = result.policies.iter().enumerate().map(|(at, policy)| (line_ink(at), policy.policy.as_str())).collect();
     lines(page, (title, names), [rates_axis(), shares_axis(1.0)], |plot| {
         for (at, policy) in result.policies.iter().enumerate() {
@@ -57,11 +57,9 @@ fn rates(page: Page, result: &ReplayResult) -> Figure<'_> {
 
 /// Candidates of a search, and the frontier.
 fn candidates(page: Page, tuned: &Tuned) -> Figure<'_> {
-    let title = page.of(
-        "Candidates: memory saved, and the 98th percentile of what came back in a minute",
-        "Saved, over p98 of the rate",
-    );
-    let label = format!("{title}. The frontier is a line; what is right of the mark is not allowed.");
+    let title =
+        page.of("Candidates: memory saved, by 98th percentile of the promotion rate", "Saved, by p98 of the rate");
+    let label = format!("{title}. Line: the frontier. Candidates right of the dashed mark exceed the limit.");
     // A top that has round quarters.
     let most = tuned.tried.iter().map(|tried| tried.saved_percent / 4.0).fold(0.1, f64::max).ceil() * 4.0 / 100.0;
     Figure::new(page, px(262), &label, move |area| {
@@ -98,13 +96,15 @@ pub(super) fn page(result: &ReplayResult, tuned: Option<&Tuned>) -> Result<Strin
     let names: Vec<&str> = result.policies.iter().map(|policy| policy.policy.as_str()).collect();
     let remarks = result.remarks().join(". ");
     let meaning = format!(
-        "Net saving: what would have been gone, on average, less the {:.0} % of anonymous memory that keeping it takes. Coverage: of what \
-         was cold. Rate: what came back in a minute, of what is used. {remarks}",
+        "Net saving: memory evicted on average, less the {:.0} % of evicted anonymous memory that its compressed copies take. \
+         Coverage: share of cold memory that is evicted. Promotion rate: memory refaulted in a minute, as a share of the \
+         working set. {remarks}",
         result.kept_percent
     );
-    let mut chapters = vec![Section::chapter("What policies would have done", &meaning, grids(result), |page| {
-        Some(rates(page, result))
-    })?];
+    let mut chapters =
+        vec![Section::chapter("What each policy would have saved and cost", &meaning, grids(result), |page| {
+            Some(rates(page, result))
+        })?];
     if let Some(tuned) = tuned {
         let drawn =
             Section::chapter("Candidates", &tuned.words(), vec![tuned.grid()], |page| Some(candidates(page, tuned)))?;

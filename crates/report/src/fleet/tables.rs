@@ -12,11 +12,11 @@ pub(super) fn title(result: &ReplayResult) -> String {
 }
 
 pub(super) fn grids(result: &ReplayResult) -> Vec<Grid> {
-    let head = ["policy", "had", "cold", "gone", "net saving", "", "95 %", "of the cold"];
+    let head = ["policy", "memory", "cold", "evicted", "net saving", "", "95 %", "of cold"];
     let mut saved = Grid::new(&title(result), &head);
     let mut paid = Grid::new(
-        "Price, and what of what is used came back in a minute",
-        &["policy", "back", "a minute, p50", "p98", "time lost", "p98", "held", "a month"],
+        "Cost: refaults, and promotion rate per minute",
+        &["policy", "refaults", "rate, p50", "p98", "time lost", "p98", "held", "a month"],
     );
     for policy in &result.policies {
         let gone = policy.anon_gone_bytes + policy.file_gone_bytes;
@@ -48,7 +48,7 @@ pub(super) fn grids(result: &ReplayResult) -> Vec<Grid> {
 
 fn by_label(by: &By) -> Grid {
     // What fits on a line; the other formats have all.
-    let head = [by.label.as_str(), "policy", "had", "net saving", "", "a minute, p98", "time lost"];
+    let head = [by.label.as_str(), "policy", "memory", "net saving", "", "rate, p98", "time lost"];
     let mut grid = Grid::new(&format!("By {}, and of how many workloads", by.label), &head);
     for of in &by.values {
         let mut name = format!("{}: {}", of.value, of.workloads);

@@ -24,9 +24,9 @@ use take::{PANELS, Panel};
 pub(super) const VIEW: View = View {
     name: "heatmap",
     help: "Which addresses are accessed when, and how often",
-    title: "Where and when",
-    meaning: "Time runs to the right, addresses upward; the lighter, the more of the samples found an access. Ranges that were \
-              never mapped are cut out where the slanted strokes are. Dark memory is held and not used.",
+    title: "Accesses by address and time",
+    meaning: "Time runs to the right, addresses upward. Lighter: accessed in more samples. Dark: held but not used. Slanted \
+              strokes mark unmapped ranges that are left out.",
     formats: DRAWN,
     damo: true,
     optional: false,
@@ -155,7 +155,7 @@ impl Report for Heatmap {
     fn lead(&self) -> String {
         let mut text = Vec::new();
         if self.from_cohort {
-            text.push("Made from sampled pages, as there is no map of regions.".to_owned());
+            text.push("From sampled pages, as there is no map of regions.".to_owned());
         }
         if self.left_out > 0 {
             text.push(format!(
@@ -167,9 +167,9 @@ impl Report for Heatmap {
     }
 
     fn chart(&self, terminal: Terminal) -> String {
-        let key = if terminal.ansi { "the lighter, the more accesses" } else { "0 to 9 is the access rate in tenths" };
+        let key = if terminal.ansi { "lighter: accessed in more samples" } else { "0 to 9: access rate in tenths" };
         let key = wrap(
-            &format!("Rows are addresses from high to low, columns time; {key}, blank is not mapped."),
+            &format!("Rows: addresses, high to low. Columns: time. {key}; blank: not mapped."),
             terminal.width,
             "",
         );

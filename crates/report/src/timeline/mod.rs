@@ -17,10 +17,10 @@ pub(super) const VIEW: View = View {
     name: "timeline",
     help: "Memory, faults and stalls over time",
     title: "Memory over time",
-    meaning: "Areas are what is held, by type. The dark line is resident memory (RSS), the dashed one what was asked for \
-              and touched, swapped out or not (demand). The crimson line is the working set: each reading is drawn over the \
-              window in which it was touched, with its 95 % interval where there is one. Where it stays far below, memory \
-              is held that is not used.",
+    meaning: "Areas: memory held, by type. Dark line: resident memory (RSS). Dashed line: demand, which is resident plus \
+              swapped-out memory. Crimson line: the working set, memory accessed within a window of time; each reading is \
+              drawn over its window, with its 95 % interval where known. Memory far above the crimson line is held but not \
+              used.",
     formats: DRAWN,
     damo: false,
     optional: false,
@@ -28,7 +28,11 @@ pub(super) const VIEW: View = View {
         if data.ticks().is_empty() {
             return Err(Missing::Other("this record has no ticks: it ended before the first was written".to_owned()));
         }
+        let known = |row: &Usage| row.rss_bytes.or(row.anon_bytes).or(row.file_bytes).is_some();
         let window_s = window(data.usage());
+        if !data.usage().iter().any(|row| known(row) || row.working_set(window_s).is_some()) {
+            return Err(Missing::Unmeasured("memory usage"));
+        }
         Ok(Box::new(Timeline { rows: data.usage(), points: points(data.usage(), window_s), window_s }))
     },
 };
