@@ -77,7 +77,7 @@ fn why_not(kernel: &Kernel, error: &Error) -> String {
     }
     // Before the modules: `damon_stat` may be on as well, and is no obstacle.
     if let Some(pid) = damon::running(kernel).first() {
-        return format!("DAMON is held by someone: kdamond {pid} is on (`damo stop`, or echo off to its state)");
+        return format!("another tool is using DAMON (kdamond {pid}); end it (`damo stop`, or echo off to its state)");
     }
     match damon::exclusive_module(kernel) {
         Some(module) => {
