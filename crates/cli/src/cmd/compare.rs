@@ -1,6 +1,5 @@
 //! `lowtide compare`: programs run in several configurations, side by side.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -161,6 +160,11 @@ fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow
         .with_style(ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {prefix}: {msg}")?);
     let started = Instant::now();
     for (done, run) in left.iter().enumerate() {
+        // A program that fails by itself has nothing to compare.
+        if outcomes.warm_up_failure(all[run.program]).is_some() {
+            bar.inc(1);
+            continue;
+        }
         let round = if run.round == 0 { "warm-up".to_owned() } else { format!("round {}", run.round) };
         let what = format!("{}, {}, {round}", all[run.program], config(run).name);
         bar.set_message(what.clone());
@@ -181,8 +185,19 @@ fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let failed: Vec<String> =
+        all.iter().filter_map(|program| Some(format!("{program}: {}", outcomes.warm_up_failure(program)?))).collect();
+    if failed.len() == all.len() {
+        anyhow::bail!("compare: the warm-up failed, so nothing was compared: {}", failed.join("; "));
+    }
+    for failure in failed {
+        lowtide_kernel::message!("lowtide: {failure}: its warm-up failed, so it was not compared");
+    }
     Ok(false)
 }
+
+/// Whatever else runs on the machine changes what is in use on it: fewer rounds say nothing of that.
+const MACHINE_WIDE_ROUNDS: u32 = 3;
 
 /// A comparison with all its runs.
 struct Comparison<'a> {
@@ -203,8 +218,12 @@ impl<'a> Comparison<'a> {
         let programs: Vec<String> = suite.names().skip(alone).map(str::to_owned).collect();
         let configs: Vec<String> = plan.configs.iter().map(|config| config.name.clone()).collect();
         let figure = suite.programs.iter().any(|program| program.figure.is_some());
+        let machine_wide = plan.runs >= MACHINE_WIDE_ROUNDS;
         let metrics: Vec<Metric> = match suite.mixes.as_slice() {
-            [] => METRICS.into_iter().chain(figure.then_some(FIGURE)).collect(),
+            [] => {
+                let shown = METRICS.into_iter().filter(|metric| machine_wide || !metric.is_machine_wide);
+                shown.chain(figure.then_some(FIGURE)).collect()
+            }
             // Of several programs together only the time is a figure of all; the rest is in the tables of mixes.
             _ => METRICS[..1].to_vec(),
         };
@@ -269,27 +288,24 @@ impl<'a> Comparison<'a> {
     }
 
     fn print(&self, format: CompareFormat) -> anyhow::Result<()> {
-        let mut out = std::io::stdout().lock();
-        match format {
+        let text = match format {
             CompareFormat::Text => {
                 let terminal = terminal();
-                self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.text(terminal)))?;
+                self.grids().iter().map(|grid| grid.text(terminal) + "\n").collect()
             }
-            CompareFormat::Markdown => {
-                self.grids().iter().try_for_each(|grid| writeln!(out, "{}", grid.markdown()))?;
-            }
-            CompareFormat::Html => out.write_all(self.page()?.as_bytes())?,
+            CompareFormat::Markdown => self.grids().iter().map(|grid| grid.markdown() + "\n").collect(),
+            CompareFormat::Html => self.page()?,
             CompareFormat::Csv => {
-                let mut csv = csv::Writer::from_writer(out);
+                let mut csv = csv::Writer::from_writer(Vec::new());
                 self.runs.iter().try_for_each(|run| csv.serialize(CsvRow::of(run)))?;
-                csv.flush()?;
+                String::from_utf8(csv.into_inner()?)?
             }
             CompareFormat::Json => {
                 let all = json!({ "schema": 1, "plan": self.plan, "statistics": self.cells, "runs": self.runs });
-                writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?;
+                serde_json::to_string_pretty(&all)? + "\n"
             }
-        }
-        Ok(())
+        };
+        output::print(text)
     }
 }
 

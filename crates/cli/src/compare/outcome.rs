@@ -114,6 +114,12 @@ impl Outcomes {
         Ok(())
     }
 
+    /// Why the warm-up of a program failed, if it did.
+    #[must_use]
+    pub fn warm_up_failure(&self, program: &str) -> Option<&str> {
+        self.all.iter().find(|run| run.round == 0 && run.program == program)?.failure.as_deref()
+    }
+
     /// Whether this run was made.
     #[must_use]
     pub fn has(&self, program: &str, config: &str, round: u32) -> bool {

@@ -22,24 +22,37 @@ pub struct Metric {
     pub about: &'static str,
     /// What of a unit 1 is.
     scale: f64,
+    /// It is a figure of the machine, not of the program.
+    pub is_machine_wide: bool,
     get: fn(&RunOutcome) -> Option<f64>,
 }
 
+const MIB: f64 = 1_048_576.0;
+
 /// The metrics of the published evaluation.
 pub const METRICS: [Metric; 3] = [
-    Metric { name: "runtime", unit: "s", about: "Time from start to end", scale: 1.0, get: |run| Some(run.runtime_s) },
+    Metric {
+        name: "runtime",
+        unit: "s",
+        about: "Time from start to end",
+        scale: 1.0,
+        is_machine_wide: false,
+        get: |run| Some(run.runtime_s),
+    },
     Metric {
         name: "memused.avg",
-        unit: "KiB",
+        unit: "MiB",
         about: "Memory in use on the system, mean over the run",
-        scale: 1024.0,
+        scale: MIB,
+        is_machine_wide: true,
         get: |run| run.system_used_bytes,
     },
     Metric {
         name: "rss.avg",
-        unit: "KiB",
+        unit: "MiB",
         about: "Memory resident in the program, mean over the run",
-        scale: 1024.0,
+        scale: MIB,
+        is_machine_wide: false,
         get: |run| run.rss_bytes,
     },
 ];
@@ -50,6 +63,7 @@ pub const FIGURE: Metric = Metric {
     unit: "",
     about: "Figure reported by the program; usually, more is better",
     scale: 1.0,
+    is_machine_wide: false,
     get: |run| run.figure,
 };
 
@@ -77,6 +91,8 @@ pub struct Cell {
     pub config: String,
     /// By which metric.
     pub metric: &'static str,
+    /// In what the figures are.
+    pub unit: &'static str,
     /// Runs that count.
     pub runs: usize,
     /// Mean.
@@ -112,7 +128,7 @@ pub fn cells(runs: &[RunOutcome], programs: &[String], configs: &[String], metri
             let original = metric.values(runs, program, ORIGINAL);
             for config in configs {
                 let by_round = metric.values(runs, program, config);
-                cells.extend(cell(metric.name, (program, config), &by_round, &original));
+                cells.extend(cell(metric, (program, config), &by_round, &original));
             }
         }
     }
@@ -121,7 +137,7 @@ pub fn cells(runs: &[RunOutcome], programs: &[String], configs: &[String], metri
 
 /// The cell of a program and configuration, from values by round: its own, and those of the original configuration.
 fn cell(
-    metric: &'static str,
+    metric: &Metric,
     (program, config): (&str, &str),
     by_round: &[(u32, f64)],
     original: &[(u32, f64)],
@@ -139,7 +155,8 @@ fn cell(
     Some(Cell {
         program: program.to_owned(),
         config: config.to_owned(),
-        metric,
+        metric: metric.name,
+        unit: metric.unit,
         runs: values.len(),
         avg,
         stdev: stats::stdev(&values),
