@@ -18,6 +18,10 @@ mkdir -p "$out"
   fail "cargo-deb cannot be installed: is the registry of crates reached?"
 cargo build --release --locked -p lowtide
 cargo run --quiet --locked -p lowtide --example manuals -- "$target/release/manuals"
+mkdir -p "$target/release/completions"
+for shell in bash:lowtide.bash zsh:_lowtide fish:lowtide.fish; do
+  "$target/release/lowtide" completions "${shell%%:*}" >"$target/release/completions/${shell#*:}"
+done
 PATH="$tools/bin:$PATH" cargo deb --quiet --no-build -p lowtide --output "$out/"
 
 ensure_command python3 python3 || fail "python3 is missing"

@@ -10,7 +10,8 @@ fi
 cd "$tmp" || exit 1
 mib=1048576
 names=("every rank has a record" "and knows its run, node and number" "ranks on a node are added up" "the node that sets the number is named"
-  "and the rank that needs most" "ranks without a record are missed" "the batch script's line is taken by Slurm")
+  "and the rank that needs most" "ranks without a record are missed" "the batch script's line is taken by Slurm"
+  "a job's ranks are found by its number")
 
 lacks=
 fetch() {
@@ -104,6 +105,7 @@ between "${names[2]}" "$node" $((224 * mib)) $((350 * mib))
 contains "${names[3]}" "$(<text)" "(n2 sets the number)"
 equals "${names[4]}" "$(json budget.json '.runs[0] | [.run, .ranks, (.missing | length), .skew.largest] | join(" ")')" "slurm-1.0 4 0 3"
 "$LOWTIDE" budget job/rank-0 job/rank-1 job/rank-2 >/dev/null 2>err
+equals "${names[7]}" "$("$LOWTIDE" seff 1 --json 2>/dev/null | jq -r '"\(.ranks) \(.nodes) \(.records | length)"')" "4 2 4"
 contains "${names[5]}" "$(<err)" "no records of 1 of its 4 ranks (3)"
 {
   echo "#!/bin/sh"

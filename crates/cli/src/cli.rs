@@ -32,8 +32,10 @@ enum Command {
     Fleet(cmd::fleet::FleetArgs),
     Top(cmd::top::TopArgs),
     Hint(cmd::hint::HintArgs),
+    Seff(cmd::seff::SeffArgs),
     Doctor(cmd::doctor::DoctorArgs),
     Recover(cmd::recover::RecoverArgs),
+    Completions(cmd::completions::CompletionsArgs),
     /// The program that `doctor --calibrate` measures
     #[command(hide = true)]
     CalibrationProgram,
@@ -61,6 +63,8 @@ impl Cli {
             Command::Fleet(args) => cmd::fleet::run(&args),
             Command::Top(args) => cmd::top::run(&args),
             Command::Hint(args) => cmd::hint::run(&args),
+            Command::Seff(args) => cmd::seff::run(&args),
+            Command::Completions(args) => cmd::completions::run(&args),
             Command::Doctor(args) => cmd::doctor::run(&args),
             Command::Recover(args) => cmd::recover::run(&args),
             Command::CalibrationProgram => cmd::calibrate::pattern(),

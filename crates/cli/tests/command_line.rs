@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, missing_docs)]
+#[path = "../examples/manuals.rs"]
+mod manuals;
 mod report_support;
 
 use std::path::Path;
@@ -12,7 +15,7 @@ use assert_cmd::Command;
 use report_support::{RecordPlan, make};
 
 /// Every command, in the order of the help.
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 26] = [
     "run",
     "record",
     "report",
@@ -33,8 +36,10 @@ const COMMANDS: [&str; 24] = [
     "fleet generate",
     "top",
     "hint",
+    "seff",
     "doctor",
     "recover",
+    "completions",
     "help",
     "",
 ];
@@ -108,6 +113,9 @@ fn mistakes_have_an_exit_code_and_a_fix() {
         (2, "run --quiet --verbose -- true"),
         (2, "run --color sometimes -- true"),
         (2, "compare --nonsense -- true"),
+        (2, "seff"),
+        (5, "seff 12"),
+        (2, "completions nonsense"),
         (2, "compare --json --format csv -- true"),
         (2, "run --monitor damno -- true"),
         (2, "run --windows 7s -- true"),
@@ -285,17 +293,21 @@ fn colours_are_chosen_and_quiet_is_quiet() {
 }
 
 #[test]
-fn every_command_has_a_manual_page_and_completions() {
+fn every_command_has_a_manual_page() {
     let dir = tempfile::tempdir().unwrap();
-    let example = assert_cmd::cargo::cargo_bin("lowtide").with_file_name("examples").join("manuals");
-    assert!(std::process::Command::new(example).arg(dir.path()).status().unwrap().success());
+    manuals::write(dir.path()).unwrap();
     for command in COMMANDS.iter().filter(|command| **command != "help") {
-        let page = format!("man/lowtide {command}").trim_end().replace(' ', "-") + ".1";
+        let page = format!("lowtide {command}").trim_end().replace(' ', "-") + ".1";
         let text = std::fs::read_to_string(dir.path().join(&page)).unwrap_or_else(|error| panic!("{page}: {error}"));
         assert!(text.contains(".SH SYNOPSIS"), "{page}");
     }
-    for file in ["lowtide.bash", "_lowtide", "lowtide.fish"] {
-        let text = std::fs::read_to_string(dir.path().join("completions").join(file)).unwrap();
-        assert!(text.contains("max-overhead"), "{file}");
+}
+
+#[test]
+fn shells_complete_options_of_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, stderr) = output(dir.path(), &format!("completions {shell}"));
+        assert_eq!((code, stderr.as_str(), script.contains("max-overhead")), (0, "", true), "{shell}");
     }
 }
