@@ -1,22 +1,22 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench trials compare examples build package lint deny clean vm
 
-help: ## Say what there is to make
+help: ## List what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-demo: ## Measure a redis that uses a twentieth of its keys, and take back the rest
+demo: ## Measure a redis that uses a twentieth of its keys, and reclaim the rest
 	@scripts/demo.sh
 
 test: ## Format, lints, all tests; ends with a count
 	@scripts/test.sh
 
-bench: ## Measure what measuring costs and how exact it is
+bench: ## Measure accuracy and cost of the monitors
 	@scripts/bench.sh
 
 trials: ## Try the agent: builds, redis, phones, thousands of cgroups
 	@scripts/bench.sh trials
 
-compare: ## Run real programs in several configurations, and write docs/evaluation.md
+compare: ## Run real programs in several configurations, and write docs/evaluation/suite.md
 	@scripts/compare.sh
 
 build: ## Build target/release/lowtide

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make compare`: real programs and patterns in several configurations, side by side; writes docs/evaluation.md.
+# `make compare`: real programs and patterns in several configurations, side by side; writes docs/evaluation/suite.md.
 #
 #   RUNS      rounds (2); each takes some four minutes a configuration
 #   CONFIGS   configurations (orig,rec,thp,ethp-tuned,prcl,prcl-tuned)
@@ -31,15 +31,14 @@ status=0
   --configs "${CONFIGS:-orig,rec,thp,ethp-tuned,prcl,prcl-tuned}" --runs "${RUNS:-2}" --swap zram:2G \
   --published --out "target/compare-$(date +%Y%m%d-%H%M%S)" --format markdown >"$tables" || status=$?
 [ -s "$tables" ] || exit "$status"
-# Results of other measurements below the tables stay.
-rest=$(sed -n '/^## /,$p' docs/evaluation.md)
+# docs/evaluation.md, which says what the tables mean, is written by hand.
 {
-  printf '# Evaluation\n\n'
-  printf 'Written by `make compare` on Linux %s, %s CPUs, %s MiB. Every configuration has the same zram swap of 2 GiB. ' \
-    "$(uname -r)" "$(nproc)" "$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)"
-  printf 'What the configurations are: [schemes.md](schemes.md).\n\n'
+  printf '# The suite in several configurations\n\n'
+  printf 'Written by `make compare` at commit %s on Linux %s, %s CPUs, %s MiB. Every configuration has the same zram swap of 2 GiB. ' \
+    "$(git rev-parse --short HEAD)" "$(uname -r)" "$(nproc)" "$(awk '/^MemTotal/ { print int($2 / 1024) }' /proc/meminfo)"
+  printf 'What the configurations are: [schemes.md](../schemes.md).\n'
+  printf 'What it means: [evaluation.md](../evaluation.md#what-do-schemes-save-and-what-do-they-cost).\n\n'
   cat "$tables"
-  [ -z "$rest" ] || printf '\n%s\n' "$rest"
-} >docs/evaluation.md
-echo "written: docs/evaluation.md"
+} >docs/evaluation/suite.md
+echo "written: docs/evaluation/suite.md; docs/evaluation.md may need its conclusions changed"
 exit "$status"
