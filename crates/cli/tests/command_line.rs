@@ -311,3 +311,58 @@ fn shells_complete_options_of_commands() {
         assert_eq!((code, stderr.as_str(), script.contains("max-overhead")), (0, "", true), "{shell}");
     }
 }
+
+/// Words that make a command complete, but for what they name: `none` is not there, `file` is no record, `empty` an empty folder.
+fn complete(command: &str, name: &str) -> Option<Vec<String>> {
+    let words = match command {
+        "run" | "compare" | "record" | "agent" | "guard" | "hint" | "doctor" | "top" | "recover" | "completions"
+        | "" | "help" | "schemes" | "fleet" | "fleet generate" | "watch" => return None,
+        "seff" => format!("seff 12 --dir {name}"),
+        "export" => format!("export {name} --output out"),
+        "simulate" => format!("simulate --record {name}"),
+        "schemes apply" => format!("schemes apply {name} --pid 1"),
+        "fleet import" => format!("fleet import out {name}"),
+        _ => format!("{command} {name}"),
+    };
+    Some(words.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Every command with twelve kinds of wrong use: the exit code of the contract, a message of its form, nothing on stdout.
+#[test]
+fn wrong_use_of_every_command_is_answered_in_one_form() {
+    use std::os::unix::ffi::OsStringExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "text\n").unwrap();
+    std::fs::create_dir(dir.path().join("empty")).unwrap();
+    let mistakes =
+        ["--nonsense", "-Z", "--color sometimes", "--color", "--quiet --verbose", "--quiet=1", "--version=1"];
+    let mut wrong = Vec::new();
+    let mut check = |arguments: Vec<std::ffi::OsString>, codes: &[i32]| {
+        let output = lowtide(dir.path(), &[]).args(&arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code().unwrap();
+        let first = stderr.lines().next().unwrap_or_default();
+        let of_clap = code == 2 && first.starts_with("error: ");
+        let form = of_clap || first.starts_with("lowtide: ") && first.matches(": ").count() >= 2;
+        if !codes.contains(&code) || !form || !output.stdout.is_empty() {
+            wrong.push(format!("{arguments:?}: {code}, of {codes:?}: {stderr}"));
+        }
+    };
+    for command in COMMANDS.iter().filter(|command| !matches!(**command, "" | "help")) {
+        let words = |text: &str| -> Vec<std::ffi::OsString> {
+            command.split_whitespace().chain(text.split_whitespace()).map(Into::into).collect()
+        };
+        for mistake in mistakes {
+            check(words(mistake), &[2]);
+        }
+        let mut bytes = words("");
+        bytes.push(std::ffi::OsString::from_vec(vec![b'-', b'-', 0xff]));
+        check(bytes, &[2]);
+        for (name, codes) in [("none", vec![5]), ("file", vec![1, 2, 5]), ("empty", vec![2, 5]), ("''", vec![2, 5])] {
+            if let Some(words) = complete(command, name) {
+                check(words.into_iter().map(Into::into).collect(), &codes);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

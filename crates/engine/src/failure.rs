@@ -44,6 +44,18 @@ impl Failure {
     }
 }
 
+/// A file of the user's that cannot be read, and what to give instead.
+pub fn of_file(name: &str, error: &std::io::Error, fix: &str) -> Failure {
+    use std::io::ErrorKind::{InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    let code = match error.kind() {
+        NotFound => code::GONE,
+        PermissionDenied => code::PERMISSION,
+        IsADirectory | NotADirectory | InvalidInput => code::USAGE,
+        _ => code::OTHER,
+    };
+    Failure::new(code, format!("{name}: {error}; {fix}"))
+}
+
 /// A mistake in a TOML file of the user's, named with its place.
 pub fn in_toml(path: &Path, text: &str, error: &toml::de::Error) -> Failure {
     let SyntaxError { line, column, message } = SyntaxError::in_toml(text, error);

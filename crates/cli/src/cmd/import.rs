@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::{output, session};
-use lowtide_engine::failure::{Failure, code};
+use lowtide_engine::failure::{Failure, code, of_file};
 use lowtide_record::interchange;
 
 /// Make a record from another tool's recording
@@ -45,9 +45,7 @@ pub fn run(args: &ImportArgs) -> anyhow::Result<i32> {
 pub(super) fn failure(what: &str, error: interchange::RecordingError) -> anyhow::Error {
     match error {
         interchange::RecordingError::Store(error) => error.into(),
-        interchange::RecordingError::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Failure::new(code::GONE, format!("{what}: {error}; give the path of a recording")).into()
-        }
+        interchange::RecordingError::Io(error) => of_file(what, &error, "check the path").into(),
         error => Failure::new(code::OTHER, format!("{what}: {error}")).into(),
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use lowtide_model::scheme::{Scheme, builtin, file};
 
-use crate::failure::{Failure, code};
+use crate::failure::{Failure, code, of_file};
 
 /// The schemes of a file, or those that are built in by that name. Fails if there is neither, or the file has a
 /// mistake: which, where, and what would be right.
@@ -26,7 +26,7 @@ pub fn load(name: &str) -> Result<Vec<Scheme>, Failure> {
             let message = format!("{name}: no such file, and no scheme of that name; built in are {known}");
             return Err(Failure::new(code::GONE, message));
         }
-        Err(error) => return Err(Failure::new(code::PERMISSION, format!("{name}: {error}; give a file of schemes"))),
+        Err(error) => return Err(of_file(name, &error, "give a file of schemes")),
     };
     file::parse(&text).map_err(|mistake| {
         let (line, column) = (mistake.line, mistake.column);
