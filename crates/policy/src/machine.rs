@@ -177,6 +177,20 @@ pub enum Brake {
 }
 
 impl Brake {
+    /// Why it pauses a policy, for people.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Pressure => "tasks stall on memory",
+            Self::Slowdown => "refaults cost more time than allowed",
+            Self::Metric => "its performance metric got worse",
+            Self::Floor => "the rest must stay in memory",
+            Self::Incompressible => "what was paged out does not compress",
+            Self::Swap => "no free swap",
+            Self::Writes => "the day's writes to swap are used up",
+            Self::Cpu => "reclaim uses more CPU than allowed",
+        }
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {

@@ -105,7 +105,7 @@ pub fn about(agent: &AgentStatus, workloads: usize) -> Vec<String> {
             human_seconds(agent.now_s),
         ),
     ];
-    let held = agent.brakes.iter().map(|held| format!("policy {} is held by brake {}", held.policy, held.brake));
+    let held = agent.brakes.iter().map(|held| format!("policy {} is paused everywhere: {}", held.policy, held.why));
     lines.extend(held);
     lines.into_iter().map(|line| printable(&line)).collect()
 }
@@ -163,7 +163,7 @@ pub fn of_one(detail: &Detail, width: usize) -> Vec<String> {
             figure(row.pressure_percent, 2, " %"),
         ),
     ];
-    lines.extend(row.brakes.iter().map(|held| format!("held by brake {} of policy {}", held.brake, held.policy)));
+    lines.extend(row.brakes.iter().map(|held| format!("policy {} is paused: {}", held.policy, held.why)));
     lines.push(String::new());
     let about = lines.len();
     lines.extend(curve(detail));

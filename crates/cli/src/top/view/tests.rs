@@ -18,7 +18,12 @@ fn row(name: &str, memory: f64, cold: Option<f64>) -> WorkloadRow {
         kept_bytes: None,
         saved_net_bytes: Some(0.0),
         pressure_percent: None,
-        brakes: vec![Held { policy: "auto".to_owned(), brake: "swap".to_owned(), all: true }],
+        brakes: vec![Held {
+            policy: "auto".to_owned(),
+            brake: "swap".to_owned(),
+            why: "no free swap".to_owned(),
+            all: true,
+        }],
         last_action: None,
     }
 }

@@ -67,6 +67,9 @@ pub struct Held {
     pub policy: String,
     /// By what.
     pub brake: String,
+    /// Why, in words.
+    #[serde(default)]
+    pub why: String,
     /// It holds for all workloads of the policy, not for this one alone.
     pub all: bool,
 }
@@ -271,7 +274,7 @@ pub(crate) fn detail(state: &Published, id: TargetId) -> Option<Detail> {
 }
 
 fn held(policy: &str, brake: Brake, all: bool) -> Held {
-    Held { policy: policy.to_owned(), brake: brake.name().to_owned(), all }
+    Held { policy: policy.to_owned(), brake: brake.name().to_owned(), why: brake.why().to_owned(), all }
 }
 
 fn row(shown: &Shown<'_>, track: &Track, brakes: &[HeldBrake]) -> WorkloadRow {

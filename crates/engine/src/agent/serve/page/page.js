@@ -116,7 +116,7 @@ function show() {
   const says = [];
   if (agent.stopped) says.push(`Nothing is taken while ${agent.stop_file} is there.`);
   if (agent.dry_run) says.push("Dry run: the agent samples and decides, and evicts nothing.");
-  for (const held of agent.brakes) says.push(`Policy ${held.policy} is held by brake ${held.brake}, from all of its workloads.`);
+  for (const held of agent.brakes) says.push(`Policy ${held.policy} is paused everywhere: ${held.why}.`);
   $("held").hidden = says.length === 0;
   set($("held"), says.join(" "));
   $("notes").hidden = agent.notes.length === 0;
@@ -216,7 +216,7 @@ function fill(row, most) {
     const value = column.of(row);
     if (shown[at] === value) return;
     shown[at] = value;
-    if (column.key === "brake") cells[at].replaceChildren(...row.brakes.map(held => make("span", { class: "brake", title: `policy ${held.policy}` }, held.brake)));
+    if (column.key === "brake") cells[at].replaceChildren(...row.brakes.map(held => make("span", { class: "brake", title: `policy ${held.policy} is paused here: ${held.why}` }, held.brake)));
     else cells[at].replaceChildren(make("span", {}, ...(column.words ? [plain(value)] : column.show(value))));
   });
   return tr;
