@@ -38,8 +38,8 @@ const ZEROS_EVERY_S: f64 = 10.0;
 /// How to record.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// Folder of the record.
-    pub out: PathBuf,
+    /// Folder of the record; `None` = nothing is written, for sinks alone.
+    pub out: Option<PathBuf>,
     /// Where accesses are sampled.
     pub source: SourceSettings,
     /// Seconds between two ticks.
@@ -77,7 +77,7 @@ pub struct Recorder {
     options: RecordOptions,
     accounts: AccountReader,
     meta: Meta,
-    writer: Writer,
+    writer: Option<Writer>,
     sinks: Vec<Box<dyn Sink>>,
     source: Option<Box<dyn Source>>,
     /// It was opened, or cannot be.
@@ -117,7 +117,7 @@ impl Recorder {
         let epoch_ns = kernel.monotonic_ns();
         meta.started_monotonic_s = Duration::from_nanos(epoch_ns).as_secs_f64();
         meta.started_unix_s = jiff::Timestamp::now().as_duration().as_secs_f64();
-        let writer = Writer::create(&options.out, &meta)?;
+        let writer = options.out.as_ref().map(|out| Writer::create(out, &meta)).transpose()?;
         let pressure = accountant.pressure_file("memory");
         // Where there is none, the figure is null; why there is no pressure is in the notes.
         let trigger = Trigger::open(kernel, &pressure, STALL.0, STALL.1).ok();
@@ -143,7 +143,7 @@ impl Recorder {
         };
         let Accounts { mut usage, .. } = recorder.accounts.accountant.read(Depth::Processes)?;
         usage.t_s = Some(0.0);
-        recorder.writer.add([usage]);
+        recorder.add(usage);
         Ok(recorder)
     }
 
@@ -152,8 +152,22 @@ impl Recorder {
         self.sinks.push(sink);
     }
 
+    /// How it is measured, and the notes so far.
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// Adds a row that concerns the record alone.
+    fn add(&mut self, usage: Usage) {
+        if let Some(writer) = &mut self.writer {
+            writer.add([usage]);
+        }
+    }
+
     fn publish(&mut self, now_s: f64, event: &Event<'_>) {
-        self.writer.take(now_s, event);
+        if let Some(writer) = &mut self.writer {
+            writer.take(now_s, event);
+        }
         self.sinks.iter_mut().for_each(|sink| sink.take(now_s, event));
     }
 
@@ -264,7 +278,9 @@ impl Recorder {
             self.price.without_sampling();
         }
         self.begin_acting();
-        let _ = self.writer.meta(&self.meta);
+        if let Some(writer) = &self.writer {
+            let _ = writer.meta(&self.meta);
+        }
         // What follows is the same few functions again and again, for hours.
         sys::forget_code();
     }
@@ -312,7 +328,7 @@ impl Recorder {
             self.publish_frame(now_s, &frame);
         }
         self.flushed_s = now_s;
-        if let Err(error) = self.writer.flush() {
+        if let Some(Err(error)) = self.writer.as_mut().map(Writer::flush) {
             if !self.full {
                 self.note(format!("rows were lost from {now_s:.0} s on: {error}"));
                 lowtide_kernel::message!("lowtide: {error}");
@@ -330,9 +346,9 @@ impl Recorder {
         }
     }
 
-    /// Ends the record: last rows, what it cost, how it ended. The source's leases are given back before. Fails if the
-    /// last rows could not be written.
-    pub fn close(mut self, mut end: End) -> anyhow::Result<PathBuf> {
+    /// Ends the record: last rows, what it cost, how it ended; its folder, if there is one. The source's leases are given
+    /// back before. Fails if the last rows could not be written.
+    pub fn close(mut self, mut end: End) -> anyhow::Result<Option<PathBuf>> {
         let now_s = self.now_s();
         self.close_source(now_s);
         self.end_acting(now_s);
@@ -346,7 +362,7 @@ impl Recorder {
                 (field.set)(&mut usage, (field.get)(&counters));
             }
             usage.monitor_cpu_s = Some(self.price.spent_s());
-            self.writer.add([usage]);
+            self.add(usage);
         }
         if end.cgroup_peak_bytes.is_none() {
             end.cgroup_peak_bytes = self.accounts.accountant.peak();
@@ -356,7 +372,7 @@ impl Recorder {
         end.monitor_cpu_s = self.price.spent_s();
         self.meta.end = Some(end);
         let dir = self.options.out.clone();
-        self.writer.close(&self.meta)?;
+        self.writer.map_or(Ok(()), |writer| writer.close(&self.meta))?;
         Ok(dir)
     }
 }

@@ -91,7 +91,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &RecordOptions, cgro
 
 /// Removes a record that holds nothing, because the program never started.
 pub fn discard(recorder: Recorder) {
-    if let Ok(dir) = recorder.close(lowtide_model::meta::End::default()) {
+    if let Ok(Some(dir)) = recorder.close(lowtide_model::meta::End::default()) {
         let _ = std::fs::remove_dir_all(dir);
     }
 }

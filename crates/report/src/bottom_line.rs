@@ -67,22 +67,26 @@ fn give(of: &BottomLine) -> String {
     }
 }
 
+/// What was used in steady state, of how much that was resident; `None` where no reading lies in one.
+#[must_use]
+pub fn in_use(of: &BottomLine) -> Option<String> {
+    let resident = of.steady.resident_bytes.map(|bytes| format!(" of {} resident", whole_bytes(Some(bytes))));
+    Some(used(&of.steady.used)? + &resident.unwrap_or_default())
+}
+
 fn use_of(of: &BottomLine) -> Option<String> {
     let steady = &of.steady;
     let start = of.start_up.touched_bytes.zip(of.start_up.seconds);
     let start = start
         .map(|(bytes, seconds)| format!("start-up touches {} in {}", whole_bytes(Some(bytes)), human_seconds(seconds)));
-    let Some(used) = used(&steady.used) else {
+    let Some(used) = in_use(of) else {
         if steady.seconds <= 0.0 {
             return None;
         }
         return Some(format!("{}.", capital(&start?)));
     };
-    let resident = steady
-        .resident_bytes
-        .map_or_else(String::new, |_| format!(" of {} resident", whole_bytes(steady.resident_bytes)));
     let start = start.map_or_else(String::new, |start| format!("; {start}"));
-    Some(format!("Steady state uses {used}{resident}{start}."))
+    Some(format!("Steady state uses {used}{start}."))
 }
 
 /// Phases of steady use that differ, each from when on.

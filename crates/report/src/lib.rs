@@ -41,6 +41,7 @@ pub use damo::Choices;
 use data::RecordData;
 pub use draw::PaintError;
 use draw::{Figure, Page};
+pub use heatmap::cells::{HeatCells, Stripe, cells};
 use serde::Serialize;
 pub use text::{Grid, Terminal};
 

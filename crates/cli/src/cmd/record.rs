@@ -61,6 +61,33 @@ pub struct TargetArgs {
     system: bool,
 }
 
+impl TargetArgs {
+    /// The target that a bare word means: a number is a process, a path a cgroup. Paths begin with the mount point of
+    /// cgroups, or are below it.
+    ///
+    /// # Errors
+    /// If it is neither.
+    pub(super) fn of_word(word: &str) -> Result<Self, Failure> {
+        let none = Self { pid: None, cgroup: None, system: false };
+        match (word.parse(), word.starts_with('/')) {
+            (Ok(pid), _) => Ok(Self { pid: Some(pid), ..none }),
+            (Err(_), true) => Ok(Self { cgroup: Some(word.to_owned()), ..none }),
+            _ => Err(usage(format!(
+                "{word}: neither a pid nor the path of a cgroup, which begins with /; give --pid, --cgroup or --system"
+            ))),
+        }
+    }
+
+    /// The target in words: `pid 17`, `cgroup /system.slice`, `system`.
+    pub(super) fn words(&self) -> String {
+        match (self.pid, &self.cgroup) {
+            (Some(pid), _) => format!("pid {pid}"),
+            (None, Some(path)) => format!("cgroup {path}"),
+            (None, None) => "system".to_owned(),
+        }
+    }
+}
+
 /// Records until the time is over, the target is gone, or Ctrl-C.
 ///
 /// # Errors
@@ -102,7 +129,9 @@ pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option
     let dir = running.recorder.close(end);
     drop(swap);
     drop(journal);
-    session::finish(&dir?, args.common.json)?;
+    if let Some(dir) = dir? {
+        session::finish(&dir, args.common.json)?;
+    }
     Ok(0)
 }
 
@@ -121,7 +150,7 @@ fn serve_at(address: SocketAddr, target: &TargetArgs) -> anyhow::Result<Shared> 
 }
 
 /// What to record: a name for it, its accounts, and a note on them.
-fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Accountant, Option<String>)> {
+pub(super) fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(String, Accountant, Option<String>)> {
     if let Some(pid) = args.pid {
         let stat = proc::stat(kernel, pid).map_err(|error| match error {
             e if e.is_gone() => Failure::new(code::GONE, format!("--pid {pid}: no such process; see `ps -e`")),
@@ -302,7 +331,7 @@ mod tests {
             let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
             let cgroup = Cgroup::named(&kernel, "/job").unwrap();
             let options = RecordOptions {
-                out: self.dir.path().join("record"),
+                out: Some(self.dir.path().join("record")),
                 source: SourceSettings { choice: SourceChoice::None, attached: true, ..SourceSettings::default() },
                 interval_s: 1.0,
                 // Work in seconds of a clock that stands still has no price.

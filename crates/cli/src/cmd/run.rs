@@ -27,15 +27,42 @@ use crate::launch;
 use crate::output::usage;
 use crate::session;
 
+/// How accesses are measured, and at what price: what all commands share that sample one target.
+#[derive(Debug, clap::Args)]
+pub struct MonitorArgs {
+    /// How accesses are measured: the best source that works here, or one by name
+    #[arg(long, default_value = "auto", value_parser = choice())]
+    pub monitor: SourceChoice,
+    /// Upper bound of the price of monitoring, as a share of one CPU
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    pub max_overhead: Share,
+}
+
+impl MonitorArgs {
+    /// The upper bound of the price, as a share of one CPU.
+    ///
+    /// # Errors
+    /// If it makes no sense.
+    pub fn cap(&self) -> Result<f64, Failure> {
+        if !(0.001..=1.0).contains(&self.max_overhead.0) {
+            return Err(usage(format!(
+                "--max-overhead {}: out of range; give a share from 0.1% to 100%",
+                self.max_overhead
+            )));
+        }
+        Ok(self.max_overhead.0)
+    }
+}
+
 /// Options that `run` and `record` share.
 #[derive(Debug, clap::Args)]
 pub struct Common {
     /// Folder for the record (default: lowtide-NAME-TIME in the current folder)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// How accesses are measured: the best source that works here, or one by name
-    #[arg(long, default_value = "auto", value_parser = choice())]
-    pub monitor: SourceChoice,
+    /// How accesses are measured.
+    #[command(flatten)]
+    pub by: MonitorArgs,
     /// Time between two ticks
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub interval: Span,
@@ -48,9 +75,6 @@ pub struct Common {
     /// Make generations only for these windows of the working set, of 1s 5s 10s 30s 60s 120s (mglru)
     #[arg(long, value_name = "TIME,...", value_delimiter = ',')]
     pub windows: Vec<Span>,
-    /// Upper bound of the price of monitoring, as a share of one CPU
-    #[arg(long, value_name = "SHARE", default_value = "1%")]
-    pub max_overhead: Share,
     /// Print the summary as JSON on stdout instead of as text on stderr
     #[arg(long)]
     pub json: bool,
@@ -72,10 +96,7 @@ impl Common {
             let message = format!("--interval {}: out of range; give a time from 50ms to 1h", self.interval);
             anyhow::bail!(usage(message));
         }
-        if !(0.001..=1.0).contains(&self.max_overhead.0) {
-            let message = format!("--max-overhead {}: out of range; give a share from 0.1% to 100%", self.max_overhead);
-            anyhow::bail!(usage(message));
-        }
+        let max_overhead = self.by.cap()?;
         if let Some(goal) = self.map_goal.filter(|goal| !(0.0001..=1.0).contains(&goal.0)) {
             let message = format!("--map-goal {goal}: out of range; give a share from 0.01% to 100%, for example 4%");
             anyhow::bail!(usage(message));
@@ -88,11 +109,11 @@ impl Common {
         };
         let windows_s = self.windows.iter().map(seconds).collect::<Result<Vec<u32>, Failure>>()?;
         let given = |dir: &PathBuf| if attached { dir.clone() } else { session::folder(dir) };
-        let out = self.out.as_ref().map_or_else(|| session::default_folder(name), given);
+        let out = Some(self.out.as_ref().map_or_else(|| session::default_folder(name), given));
         Ok(RecordOptions {
             out,
             source: SourceSettings {
-                choice: self.monitor,
+                choice: self.by.monitor,
                 map: self.map,
                 map_goal: self.map_goal.map(|share| share.0),
                 windows_s,
@@ -100,7 +121,7 @@ impl Common {
                 ..SourceSettings::default()
             },
             interval_s,
-            max_overhead: self.max_overhead.0,
+            max_overhead,
             plan: None,
         })
     }
@@ -195,7 +216,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     drop(swap);
     drop(own);
     drop(journal);
-    if let (Some(limit), Ok(dir)) = (args.limit, &closed)
+    if let (Some(limit), Ok(Some(dir))) = (args.limit, &closed)
         && was_killed(dir)
     {
         let limit = human_bytes(float(limit.0));
@@ -204,7 +225,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
         );
     }
     // Scripts rely on the program's own code, whether or not its record could be finished.
-    if let Err(error) = closed.and_then(|dir| session::finish(&dir, args.common.json)) {
+    if let Err(error) = closed.and_then(|dir| dir.map_or(Ok(()), |dir| session::finish(&dir, args.common.json))) {
         failure::report(&error);
     }
     Ok(code)
@@ -316,7 +337,7 @@ impl Run {
     }
 
     /// Records until nothing of the program's tree is left. Its exit code, and the folder of the closed record.
-    fn follow(mut self, kernel: &Kernel, signals: &Signals) -> anyhow::Result<(i32, anyhow::Result<PathBuf>)> {
+    fn follow(mut self, kernel: &Kernel, signals: &Signals) -> anyhow::Result<(i32, anyhow::Result<Option<PathBuf>>)> {
         let reason = scheduler::run(kernel, signals, &mut self)?;
         let code = self.ended.map(|ended| ended.code());
         let end = End {

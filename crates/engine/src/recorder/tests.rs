@@ -123,7 +123,7 @@ impl Machine {
         let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
         let cgroup = Cgroup::named(&kernel, "/job").unwrap();
         let options = RecordOptions {
-            out: self.dir.path().join("record"),
+            out: Some(self.dir.path().join("record")),
             source: SourceSettings { choice: choice.parse().unwrap(), attached: true, ..SourceSettings::default() },
             interval_s: 1.0,
             // Work in seconds of a clock that stands still has no price.

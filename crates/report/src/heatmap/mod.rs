@@ -1,5 +1,6 @@
 //! The heatmap: which addresses are accessed when, and how often.
 
+pub(crate) mod cells;
 mod damo;
 mod draw;
 mod guide;
