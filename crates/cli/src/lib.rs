@@ -13,6 +13,7 @@ pub mod compare;
 pub mod launch;
 pub mod output;
 pub mod recommend;
+pub mod screen;
 pub mod session;
 pub mod top;
 pub mod verify;

@@ -1,14 +1,16 @@
 //! `lowtide top`: what the agent does, in a terminal.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::screen::Screen;
 use crate::session;
-use crate::top::view::{self, TopOrder, TopView};
-use crate::top::{screen, table};
+use crate::top::board::TopBoard;
+use crate::top::order::{self, TopOrder};
+use crate::top::{screen, table, view};
 use lowtide_engine::agent::serve::client::Client;
 
 /// Show what the agent does
@@ -45,7 +47,7 @@ const PATIENCE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)
 /// # Errors
 /// If no agent answers, or the terminal cannot be used.
 pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
-    let watched = !args.once && !args.json && io::stdout().is_terminal() && io::stdin().is_terminal();
+    let watched = !args.once && !args.json && Screen::is_possible();
     let patience = PATIENCE[usize::from(watched)];
     let mut client = match &args.socket {
         Some(path) => Client::at_socket(path, patience),
@@ -57,7 +59,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
     let mut overview = client.overview()?;
     if watched {
         let signals = session::ending_signals()?;
-        screen::run(&client, TopView::new(overview, args.sort), &signals).context("top: the terminal")?;
+        screen::run(&client, TopBoard::new(overview, args.sort), &signals).context("top: the terminal")?;
         return Ok(0);
     }
     let mut out = io::stdout().lock();
@@ -69,7 +71,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<i32> {
     for line in view::about(&overview.agent, overview.workloads.len()) {
         writeln!(out, "{line}")?;
     }
-    view::order(&mut overview.workloads, args.sort, false);
+    order::order(&mut overview.workloads, args.sort, false);
     for line in table::lines(view::table(&overview.workloads), usize::MAX) {
         writeln!(out, "{line}")?;
     }

@@ -26,14 +26,16 @@ pub fn lines(mut grid: Grid, width: usize) -> Vec<String> {
 }
 
 /// A text without what would steer a terminal, or turn around what is beside it.
-fn harmless(text: &str) -> String {
+#[must_use]
+pub fn harmless(text: &str) -> String {
     let turns =
         |letter: char| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     printable(text).chars().map(|c| if turns(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// The end of a text that is too long.
-fn cut(text: &str, width: usize) -> String {
+#[must_use]
+pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -51,19 +53,6 @@ fn cut(text: &str, width: usize) -> String {
     kept.iter().rev().collect()
 }
 
-/// The beginning of a line that is too long for a screen.
-#[must_use]
-pub fn fit(text: &str, width: usize) -> String {
-    let mut left = width;
-    let fits = |letter: &char| {
-        let wide = letter.width().unwrap_or(0);
-        let fits = wide <= left;
-        left = left.saturating_sub(wide);
-        fits
-    };
-    text.chars().take_while(fits).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,11 +67,5 @@ mod tests {
         assert_eq!(narrow[1], "…e/of/something  1.00 MiB  x");
         assert!(!narrow[2].contains(['\u{1b}', '\u{202e}']));
         assert!(narrow.iter().all(|line| line.width() <= 30), "{narrow:?}");
-    }
-
-    #[test]
-    fn lines_fit() {
-        assert_eq!(fit("abc", 2), "ab");
-        assert_eq!(fit("日本", 3), "日");
     }
 }
