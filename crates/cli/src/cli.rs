@@ -20,6 +20,7 @@ pub struct Cli {
 enum Command {
     Run(cmd::run::RunArgs),
     Record(cmd::record::RecordArgs),
+    Watch(cmd::watch::LiveArgs),
     Report(cmd::report::ReportArgs),
     Import(cmd::import::ImportArgs),
     Export(cmd::export::ExportArgs),
@@ -51,6 +52,7 @@ impl Cli {
         match self.command {
             Command::Run(args) => cmd::run::run(&args),
             Command::Record(args) => cmd::record::run(&args),
+            Command::Watch(args) => cmd::watch::run(&args),
             Command::Report(args) => cmd::report::run(&args),
             Command::Import(args) => cmd::import::run(&args),
             Command::Export(args) => cmd::export::run(&args),

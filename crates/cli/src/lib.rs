@@ -17,3 +17,4 @@ pub mod screen;
 pub mod session;
 pub mod top;
 pub mod verify;
+pub mod watch;

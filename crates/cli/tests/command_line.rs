@@ -15,9 +15,10 @@ use assert_cmd::Command;
 use report_support::{RecordPlan, make};
 
 /// Every command, in the order of the help.
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 27] = [
     "run",
     "record",
+    "watch",
     "report",
     "import",
     "export",
@@ -122,6 +123,11 @@ fn mistakes_have_an_exit_code_and_a_fix() {
         (2, "record"),
         (5, "record --pid 4294967295"),
         (2, "record --pid 1 --system"),
+        (2, "watch"),
+        (2, "watch job"),
+        (2, "watch --pid 1 --system"),
+        (2, "watch 1 --every 1ms"),
+        (5, "watch 4294967295"),
         (5, "report none"),
         (2, "report none --format nonsense"),
         (5, "import none"),

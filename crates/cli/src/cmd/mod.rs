@@ -19,3 +19,4 @@ pub mod schemes;
 pub mod seff;
 pub mod simulate;
 pub mod top;
+pub mod watch;
