@@ -125,8 +125,6 @@ fn mistakes_have_an_exit_code_and_a_fix() {
         (2, "record --pid 1 --system"),
         (2, "watch"),
         (2, "watch job"),
-        (2, "watch --pid 1 --system"),
-        (2, "watch 1 --every 1ms"),
         (5, "watch 4294967295"),
         (5, "report none"),
         (2, "report none --format nonsense"),
