@@ -6,7 +6,7 @@ use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{float, integer};
 use serde::Serialize;
 
-use super::draw::{Axis, Drawn, Figure, Ink, Layout, Page, Plot, heading, key, px};
+use super::draw::{Axis, Drawn, Figure, Ink, Layout, Page, Plot, Track, Units, heading, key, px, unbroken};
 use super::text::{Grid, bytes, figure};
 use super::{DRAWN, Missing, Report, View};
 use lowtide_record::AgeRow;
@@ -99,6 +99,14 @@ fn column(times: &[f64], end: f64) -> Option<f64> {
     (times.len() < FEW).then(|| (0.8 * gap).min(0.03 * end))
 }
 
+fn areas(plot: &mut Plot, times: &[f64], layers: &[(Ink, Vec<f64>)]) -> Drawn {
+    unbroken(times).into_iter().try_for_each(|range| {
+        let own: Vec<(Ink, Vec<f64>)> =
+            layers.iter().map(|(ink, sizes)| (*ink, sizes[range.clone()].to_vec())).collect();
+        plot.stacked(&times[range], &own, 1.0)
+    })
+}
+
 fn columns(plot: &mut Plot, times: &[f64], layers: &[(Ink, Vec<f64>)], width_s: f64) -> Drawn {
     for (at, t_s) in times.iter().enumerate() {
         let own: Vec<(Ink, Vec<f64>)> = layers.iter().map(|(ink, sizes)| (*ink, vec![sizes[at]; 2])).collect();
@@ -157,23 +165,29 @@ impl Report for Ages<'_> {
         let height = max.map(|of| i32::try_from(integer(300.0 * of / max.total())).unwrap_or(0).max(44));
         let label = "Memory by time since last touched, over time; anonymous above, file below.";
         // On a phone the key takes up to three lines.
-        let all = px(144 + height.total()) + page.of(0, px(36));
+        let all = px(162 + height.total()) + page.of(0, px(36));
         vec![Figure::new(page, all, label, move |area| {
             let occurs = |at: &usize| ticks.iter().any(|tick| tick.sizes.map(|sizes| sizes[*at]).total() > 0.0);
             let items: Vec<(Ink, &str)> = (0..=UNKNOWN).filter(occurs).map(|at| (class(at).1, class(at).0)).collect();
             let mut rest = key(area, &items)?;
-            for (kind, name, bottom) in [(Kind::Anon, "Anonymous", 0), (Kind::File, "File", px(26))] {
+            for (kind, name, bottom) in [(Kind::Anon, "Anonymous", 0), (Kind::File, "File", px(44))] {
                 let (own, below) = rest.split_vertically(px(36 + height[kind]) + bottom);
                 let bytes = Axis::bytes(max[kind], if height[kind] > 90 { 4 } else { 2 });
-                let layout = Layout { bottom, ..Layout::default() };
+                let x_name = if bottom > 0 { "time, min:s" } else { "" };
+                let layout = Layout { bottom, x_name, ..Layout::default() };
                 let own = heading(&own, name)?;
                 let mut plot = Plot::new(&own, [&time, &bytes], layout)?;
                 let layer = |at: usize| (class(at).1, ticks.iter().map(|tick| tick.sizes[kind][at]).collect());
                 let layers: Vec<(Ink, Vec<f64>)> = (0..=UNKNOWN).map(layer).collect();
-                match column_s {
-                    Some(width_s) => columns(&mut plot, &times, &layers, width_s)?,
-                    None => plot.stacked(&times, &layers, 1.0)?,
-                }
+                let read = |at: usize| {
+                    let run = ticks.iter().map(|tick| (tick.t_s, tick.sizes[kind][at])).collect();
+                    Track::new(class(at).0, class(at).1, 0, run)
+                };
+                let tracks: Vec<Track> = (0..=UNKNOWN).rev().filter(occurs).map(read).collect();
+                plot.live(Units { x: "s", y: "B" }, (&tracks, &[]), |plot| match column_s {
+                    Some(width_s) => columns(plot, &times, &layers, width_s),
+                    None => areas(plot, &times, &layers),
+                })?;
                 rest = if kind == Kind::Anon { below.split_vertically(px(8)).1 } else { below };
             }
             Ok(())

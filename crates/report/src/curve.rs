@@ -9,7 +9,7 @@ use plotters::style::text_anchor::HPos;
 use serde::Serialize;
 
 use super::draw::axis::short_count;
-use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, aligned, heading, key, px};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, Track, Units, aligned, heading, key, px};
 use super::text::{Grid, bytes, figure};
 use super::{DRAWN, Missing, Report, View};
 
@@ -93,7 +93,8 @@ impl CurveView<'_> {
                 [(total, 0.0)].into_iter().chain(points).collect::<Vec<_>>()
             };
             plot.band(edge(|slowdown| slowdown.high), edge(|slowdown| slowdown.low), (Ink::Need, 0.16))?;
-            plot.line(edge(|slowdown| slowdown.at), Ink::Need, 10)?;
+            let tracks = [Track::new("slowdown", Ink::Need, 10, edge(|slowdown| slowdown.at))];
+            plot.live(Units { x: "B", y: "%" }, (&tracks, &[]), |plot| plot.tracks(&tracks))?;
             let mut free = f64::INFINITY;
             for (point, (kept, percent)) in ascending().zip(edge(|slowdown| slowdown.at).into_iter().skip(1)) {
                 plot.dots([(kept, percent)], Ink::Need, px(3))?;
@@ -120,17 +121,21 @@ impl CurveView<'_> {
         let marks = places.iter().zip(points).map(|(at, point)| (*at, age(point.age_s))).step_by(page.of(1, 3));
         let (first, last) = (places.first().copied().unwrap_or(0.0), places.last().copied().unwrap_or(0.0));
         let (x, y) = (Axis::new(first, last, marks), Axis::bytes(most, 4));
-        Figure::new(page, px(222), "Reclaimable memory by idle time.", move |area| {
+        Figure::new(page, px(240), "Reclaimable memory by idle time.", move |area| {
             let rest = key(
                 &heading(area, "Reclaimable memory by idle time")?,
                 &[(Ink::Anon, "anonymous"), (Ink::File, "file")],
             )?;
-            let layer = |kind: Kind| points.iter().map(|point| point.cold[kind].at).collect();
-            Plot::new(&rest, [&x, &y], Layout::default())?.stacked(
-                &places,
-                &[(Ink::File, layer(Kind::File)), (Ink::Anon, layer(Kind::Anon))],
-                1.0,
-            )
+            let layer = |kind: Kind| points.iter().map(|point| point.cold[kind].at).collect::<Vec<f64>>();
+            let layers = [(Ink::File, layer(Kind::File)), (Ink::Anon, layer(Kind::Anon))];
+            let read = |name: &str, at: usize| {
+                let (ink, sizes) = &layers[at];
+                Track::new(name, *ink, 0, places.iter().copied().zip(sizes.iter().copied()).collect())
+            };
+            let layout = Layout { bottom: px(44), x_name: "idle time", ..Layout::default() };
+            let mut plot = Plot::new(&rest, [&x, &y], layout)?;
+            let tracks = [read("anonymous", 1), read("file", 0)];
+            plot.live(Units { x: "ln", y: "B" }, (&tracks, &[]), |plot| plot.stacked(&places, &layers, 1.0))
         })
     }
 }

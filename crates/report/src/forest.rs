@@ -1,7 +1,7 @@
 //! The page of a comparison: per metric the differences with their intervals, drawn, and the tables below.
 
 use super::ReportError;
-use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, key, line_ink, px, shorten};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, keys, line_style, px, shorten};
 use super::page::{self, Section};
 use super::text::Grid;
 use super::together::{self, Line};
@@ -91,13 +91,17 @@ fn figure<'a>(page: Page, title: &str, marks: &'a [Mark]) -> Figure<'a> {
     let layout = Layout { left: page.of(px(150), px(92)), right: px(34), upright: true, ..Layout::default() };
     let label = format!("{title}: percent over the original, mean and 95 % interval");
     Figure::new(page, px(80) + px(15) * rows, &label, move |area| {
-        let items: Vec<(Ink, &str)> = names.iter().enumerate().map(|(at, name)| (line_ink(at), *name)).collect();
-        let rest = key(area, &items)?;
+        let rest = keys(area, names.iter().enumerate().map(|(at, name)| (line_style(at).0, *name, line_style(at).1)))?;
         let mut plot = Plot::new(&rest, [&x, &y], layout)?;
         plot.line(vec![(0.0, -next), (0.0, 0.3)], Ink::Axis, 4)?;
         for (mark, place) in marks.iter().zip(&places) {
-            let ink = line_ink(names.iter().position(|name| *name == mark.name).unwrap_or(0));
-            plot.line(mark.ends().map(|end| (end, *place)).to_vec(), ink, 8)?;
+            let (ink, dashed) = line_style(names.iter().position(|name| *name == mark.name).unwrap_or(0));
+            let interval = mark.ends().map(|end| (end, *place)).to_vec();
+            if dashed {
+                plot.dashed(interval, ink, 8)?
+            } else {
+                plot.line(interval, ink, 8)?
+            }
             plot.dots([(100.0 * mark.mean, *place)], ink, px(4))?;
         }
         Ok(())

@@ -126,7 +126,7 @@ pub enum Format {
     Json,
     /// Comma-separated values
     Csv,
-    /// A page without network or script; of the summary, it holds all views
+    /// A page that needs no network; of the summary, it holds all views
     Html,
     /// A drawing that scales
     Svg,

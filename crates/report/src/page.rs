@@ -74,16 +74,29 @@ impl Section {
     }
 }
 
-/// Colours on light and on dark ground, and the rules that give them to drawings.
-struct Colours {
+/// Shows values under the pointer, and zooms; a page is complete without it.
+const SCRIPT: &str = include_str!("../templates/page.js");
+/// Its hash, by which the page's policy of content admits it and nothing else. A test says what it must be.
+const SCRIPT_HASH: &str = "sha256-kIB3M7D0qLM6gH6erpvVveU68sGvzVXLqJeBz/V9Ul0=";
+
+/// What every page begins with: colours on light and on dark ground, the rules that give them to drawings, and the script.
+struct Look {
     light: String,
     dark: String,
     rules: String,
+    script: &'static str,
+    script_hash: &'static str,
 }
 
-impl Colours {
+impl Look {
     fn new() -> Self {
-        Self { light: theme::variables(false), dark: theme::variables(true), rules: theme::rules("figure svg") }
+        Self {
+            light: theme::variables(false),
+            dark: theme::variables(true),
+            rules: theme::rules("figure svg"),
+            script: SCRIPT,
+            script_hash: SCRIPT_HASH,
+        }
     }
 }
 
@@ -100,7 +113,7 @@ struct ReportPage {
     figures: Vec<Grid>,
     notes: Vec<String>,
     version: String,
-    colours: Colours,
+    look: Look,
 }
 
 /// The page with these views. The summary's line of the registry stands for headline, tables and notes.
@@ -128,7 +141,7 @@ pub(super) fn render(data: &RecordData, views: &[View], options: &ReportOptions)
         figures: if complete { overview.figures() } else { Vec::new() },
         notes: overview.notes.iter().chain(&absent).map(|note| printable(note)).collect(),
         version: meta.lowtide.clone(),
-        colours: Colours::new(),
+        look: Look::new(),
     };
     Ok(page.render()?)
 }
@@ -154,7 +167,7 @@ struct ChaptersPage {
     ran: String,
     sections: Vec<Section>,
     version: &'static str,
-    colours: Colours,
+    look: Look,
 }
 
 /// The page that a command makes.
@@ -164,6 +177,27 @@ pub(super) fn chapters(
     ran: &str,
     sections: Vec<Section>,
 ) -> Result<String, ReportError> {
-    let (title, ran, colours) = (printable(title), printable(ran), Colours::new());
-    Ok(ChaptersPage { command, title, ran, sections, version: env!("CARGO_PKG_VERSION"), colours }.render()?)
+    let (title, ran, look) = (printable(title), printable(ran), Look::new());
+    Ok(ChaptersPage { command, title, ran, sections, version: env!("CARGO_PKG_VERSION"), look }.render()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+
+    use super::*;
+
+    #[test]
+    fn the_policy_of_content_admits_the_script() {
+        let digest = ring::digest::digest(&ring::digest::SHA256, SCRIPT.as_bytes());
+        assert_eq!(SCRIPT_HASH, format!("sha256-{}", BASE64_STANDARD.encode(digest)));
+        assert!(!SCRIPT.contains("</"), "it ends where its element ends");
+    }
+
+    #[test]
+    fn times_that_are_no_dates_are_left_out() {
+        assert_eq!(started(0.0), "");
+        assert_eq!(started(1_763_600_000.0), "20 November 2025, 00:53 UTC");
+    }
 }

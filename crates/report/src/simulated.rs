@@ -7,7 +7,7 @@ use lowtide_policy::sim::{MachineSample, Outcome};
 use serde::Serialize;
 
 use super::draw::axis::short_count;
-use super::draw::{Axis, Figure, Ink, Page, line_ink, lines};
+use super::draw::{Axis, Figure, Ink, Page, Track, Units, lines};
 use super::page::{self, Section};
 use super::text::{Grid, Terminal, bytes, count, figure};
 use super::{Format, ReportError, drawing, pretty};
@@ -137,26 +137,25 @@ fn workloads(runs: &[Run]) -> Grid {
 struct Quantity {
     get: fn(&MachineSample) -> f64,
     scale: fn(f64) -> Axis,
+    unit: &'static str,
 }
 
-/// Grey without a policy.
-fn ink(run: usize) -> Ink {
-    run.checked_sub(1).map_or(Ink::Kernel, line_ink)
+/// A run's line; grey without a policy.
+fn track(at: usize, run: &Run, get: fn(&MachineSample) -> f64) -> Track {
+    let line = run.outcome.samples.iter().map(|sample| (sample.t_s, get(sample))).collect();
+    match at.checked_sub(1) {
+        Some(at) => Track::nth(at, &run.policy, 7, line),
+        None => Track::new(&run.policy, Ink::Kernel, 7, line),
+    }
 }
 
 /// A figure of all runs over time.
-fn over_time<'a>(page: Page, title: &'a str, runs: &'a [Run], Quantity { get, scale }: Quantity) -> Figure<'a> {
+fn over_time<'a>(page: Page, title: &'a str, runs: &'a [Run], Quantity { get, scale, unit }: Quantity) -> Figure<'a> {
     let end = runs.iter().map(|run| run.outcome.duration_s).fold(1e-3, f64::max);
     let most = runs.iter().flat_map(|run| &run.outcome.samples).map(get).fold(1e-6, f64::max) * 1.05;
     let time = Axis::time(0.0, end, page.of(10, 5));
-    let names = runs.iter().enumerate().map(|(at, run)| (ink(at), run.policy.as_str())).collect();
-    lines(page, (title, names), [time, scale(most)], move |plot| {
-        for (at, run) in runs.iter().enumerate() {
-            let line = run.outcome.samples.iter().map(|sample| (sample.t_s, get(sample))).collect();
-            plot.line(line, ink(at), 7)?;
-        }
-        Ok(())
-    })
+    let tracks = runs.iter().enumerate().map(|(at, run)| track(at, run, get)).collect();
+    lines(page, (title, "time, min:s"), ([time, scale(most)], Units { x: "s", y: unit }), tracks)
 }
 
 fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
@@ -164,7 +163,7 @@ fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
         page,
         "Memory used, including zram",
         runs,
-        Quantity { get: |at| at.resident_bytes + at.stored_bytes, scale: |most| Axis::bytes(most, 4) },
+        Quantity { get: |at| at.resident_bytes + at.stored_bytes, scale: |most| Axis::bytes(most, 4), unit: "B" },
     )
 }
 
@@ -174,7 +173,11 @@ fn refaults(page: Page, runs: &[Run]) -> Figure<'_> {
         "Refaults, pages per second",
         runs,
         // A chart of nothing still has a scale.
-        Quantity { get: |at| at.refaults_per_s, scale: |most| Axis::numbers(0.0, most.max(0.5), 5, short_count) },
+        Quantity {
+            get: |at| at.refaults_per_s,
+            scale: |most| Axis::numbers(0.0, most.max(0.5), 5, short_count),
+            unit: "/s",
+        },
     )
 }
 

@@ -1,6 +1,6 @@
 //! What programs that ran together asked for and had, over time (as the figures of Jiang and Zhang, 2001).
 
-use super::draw::{Axis, Figure, Page, line_ink, lines};
+use super::draw::{Axis, Figure, Page, Track, Units, lines};
 
 /// One program.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,14 +17,10 @@ pub(super) fn figure<'a>(page: Page, title: &'a str, programs: &'a [Line]) -> Fi
     let end = points().map(|point| point[0]).fold(1e-3, f64::max);
     let most = points().map(|point| point[1].max(point[2])).fold(4096.0, f64::max) * 1.05;
     let axes = [Axis::time(0.0, end, page.of(10, 5)), Axis::bytes(most, 4)];
-    let names = programs.iter().enumerate().map(|(at, line)| (line_ink(at), line.name.as_str())).collect();
-    lines(page, (title, names), axes, move |plot| {
-        for (at, line) in programs.iter().enumerate() {
-            for (column, width) in [(1, 3), (2, 8)] {
-                let points = line.points.iter().map(|point| (point[0], point[column])).collect();
-                plot.line(points, line_ink(at), width)?;
-            }
-        }
-        Ok(())
-    })
+    let tracks = programs.iter().enumerate().flat_map(|(at, line)| {
+        let run = |column: usize| line.points.iter().map(|point| (point[0], point[column])).collect();
+        let demand = Track::nth(at, &format!("{}, demand", line.name), 3, run(1));
+        [demand, Track::nth(at, &format!("{}, resident", line.name), 8, run(2))]
+    });
+    lines(page, (title, "time, min:s"), (axes, Units { x: "s", y: "B" }), tracks.collect())
 }

@@ -7,7 +7,7 @@ use lowtide_model::stats::quantile;
 use lowtide_model::usage::Usage;
 use serde::Serialize;
 
-use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, key, px};
+use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, Track, Units, key, px};
 use super::text::{Grid, bytes, figure};
 use super::wss::Wss;
 use super::{Convention, DRAWN, Missing, Report, View, pretty};
@@ -141,7 +141,8 @@ impl Report for WorkingSet {
         let max = drawn.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
         let marks = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].map(|percent| (percent, format!("{percent:.0}")));
         let (x, y) = (Axis::new(0.0, 100.0, marks), Axis::bytes(max, 5));
-        let layout = Layout { bottom: px(44), x_name: "share of the time, %", ..Layout::default() };
+        let layout =
+            Layout { bottom: px(44), x_name: "share of time for which the memory suffices, %", ..Layout::default() };
         vec![Figure::new(page, px(330), "Percentiles of the working set for windows of 1 s to 120 s.", move |area| {
             let names: Vec<String> = drawn.iter().map(|window| format!("{} s", window.window_s)).collect();
             let items: Vec<(Ink, &str)> =
@@ -151,14 +152,18 @@ impl Report for WorkingSet {
             let edge = |window: &Window, value: fn(&At) -> f64| {
                 window.percentiles.iter().map(|at| (at.percent, value(at))).collect::<Vec<_>>()
             };
-            for window in &drawn {
-                plot.band(edge(window, |at| at.low_bytes), edge(window, |at| at.high_bytes), (window.ink(), 0.13))?;
-            }
-            for window in &drawn {
+            let track = |(window, name): (&&Window, &String)| {
                 let width = if window.ink() == Ink::Need { 10 } else { 7 };
-                plot.line(edge(window, |at| at.bytes), window.ink(), width)?;
-            }
-            Ok(())
+                Track::new(name, window.ink(), width, edge(window, |at| at.bytes))
+            };
+            let tracks: Vec<Track> = drawn.iter().zip(&names).map(track).collect();
+            plot.live(Units { x: "%", y: "B" }, (&tracks, &[]), |plot| {
+                for window in &drawn {
+                    let (low, high) = (edge(window, |at| at.low_bytes), edge(window, |at| at.high_bytes));
+                    plot.band(low, high, (window.ink(), 0.13))?;
+                }
+                plot.tracks(&tracks)
+            })
         })]
     }
 

@@ -14,17 +14,22 @@ use plotters_backend::{
     BackendColor, BackendCoord as Point, BackendStyle, BackendTextStyle, DrawingErrorKind, text_anchor::VPos,
 };
 
-use super::theme::{self, HEAT_LEVELS, heat};
+use super::theme::{self, HEAT_LEVELS, Ink, heat};
 use super::{Drawn, Figure, PaintError, px};
 
 /// Space around the drawing in a file.
 const MARGIN: i32 = px(16);
 
+/// Stands before and after the number of an insert: a character that no text may hold.
+const MARK: char = '\u{E000}';
+
 /// The backend of plotters that writes SVG or paints pixels.
 pub(crate) struct Canvas<'a> {
     backend: Backend<'a>,
-    /// `<image>` elements, which lie below all other shapes.
-    images: String,
+    /// Whether the drawing is part of a page whose script reads it.
+    live: bool,
+    /// Pieces of SVG that plotters' backend cannot write; a text with their number holds their place.
+    inserts: Vec<String>,
 }
 
 enum Backend<'a> {
@@ -90,12 +95,41 @@ impl DrawingBackend for Canvas<'_> {
     }
 
     fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, mut y): Point) -> Done {
+        let text = &text.replace(MARK, "");
         // The bitmap backend places the top of the font's line at the top of the letters.
         if matches!(self.backend, Backend::Png(_)) && matches!(style.anchor().v_pos, VPos::Center) {
             y += px(2);
         }
         forward!(self.draw_text(text, style, (x, y)))
     }
+}
+
+impl Canvas<'_> {
+    /// Whether a page's script will read this drawing.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Writes a piece of SVG as it is.
+    pub(super) fn insert(&mut self, svg: String) -> Done {
+        let place = format!("{MARK}{}{MARK}", self.inserts.len());
+        self.inserts.push(svg);
+        forward!(self.draw_text(&place, &super::text(Ink::Text, 12, false), (0, 0)))
+    }
+}
+
+/// What is drawn, with the inserts at their places.
+fn with_inserts(drawn: &str, inserts: &[String]) -> String {
+    let mut out = String::with_capacity(drawn.len() + inserts.iter().map(String::len).sum::<usize>());
+    let (mut pieces, mut insert) = (drawn.split(MARK), inserts.iter());
+    let mut piece = pieces.next().unwrap_or_default();
+    // Between two marks is the number; the element around it is dropped.
+    while let (Some(svg), Some(_), Some(next)) = (insert.next(), pieces.next(), pieces.next()) {
+        out += piece.rfind("<text").map_or(piece, |at| &piece[..at]);
+        out += svg;
+        piece = next.split_once("</text>\n").map_or(next, |(_, rest)| rest);
+    }
+    out + piece
 }
 
 /// Levels of access rates stretched over a rectangle, given by its upper left and its lower right corner.
@@ -121,7 +155,7 @@ impl<C> Drawable<Canvas<'_>> for Raster<C> {
         match &canvas.backend {
             Backend::Svg(_) => {
                 let png = self.png().map_err(DrawingErrorKind::DrawingError)?;
-                canvas.images += &format!(
+                canvas.insert(format!(
                     "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" preserveAspectRatio=\"none\" \
                      style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>\n",
                     from.0,
@@ -129,8 +163,7 @@ impl<C> Drawable<Canvas<'_>> for Raster<C> {
                     to.0 - from.0,
                     to.1 - from.1,
                     BASE64_STANDARD.encode(png)
-                );
-                Ok(())
+                ))
             }
             Backend::Png(_) => self.paint(canvas, from, to),
         }
@@ -178,7 +211,7 @@ impl<C> Raster<C> {
 
 /// An `<svg>` element without a size of its own, for a page that styles it.
 pub(crate) fn svg_element(figure: &Figure) -> Result<String, PaintError> {
-    svg(figure, "", 0)
+    svg(figure, "", 0, true)
 }
 
 /// An SVG file: it follows the reader's light or dark preference by itself.
@@ -190,32 +223,32 @@ pub(crate) fn svg_file(figure: &Figure) -> Result<String, PaintError> {
         theme::variables(true),
         theme::rules("svg"),
     );
-    svg(figure, &style, MARGIN)
+    svg(figure, &style, MARGIN, false)
 }
 
-fn svg(figure: &Figure, style: &str, margin: i32) -> Result<String, PaintError> {
+fn svg(figure: &Figure, style: &str, margin: i32, live: bool) -> Result<String, PaintError> {
     let (width, height) = (figure.width + 2 * margin, figure.height + 2 * margin);
     let mut drawn = String::new();
     let backend = Backend::Svg(SVGBackend::with_string(&mut drawn, (width.unsigned_abs(), height.unsigned_abs())));
-    let images = draw(figure, backend, margin)?;
+    let inserts = draw(figure, backend, margin, live)?;
     // The backend's own opening tag fixes the size in pixels; here the page decides.
     let shapes = drawn.split_once('>').map_or("", |(_, rest)| rest);
-    let label = figure.label.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+    let label = super::track::escaped(&figure.label);
     Ok(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" \
-         aria-label=\"{label}\">{style}\n{images}{}",
-        shapes.trim_start()
+         aria-label=\"{label}\">{style}\n{}",
+        with_inserts(shapes.trim_start(), &inserts)
     ))
 }
 
-/// Draws with a margin; returns the images.
-fn draw(figure: &Figure, backend: Backend, margin: i32) -> Result<String, PaintError> {
+/// Draws with a margin; returns the inserts.
+fn draw(figure: &Figure, backend: Backend, margin: i32, live: bool) -> Result<Vec<String>, PaintError> {
     register_fonts()?;
-    let canvas = Rc::new(RefCell::new(Canvas { backend, images: String::new() }));
+    let canvas = Rc::new(RefCell::new(Canvas { backend, live, inserts: Vec::new() }));
     (figure.draw)(&DrawingArea::from(&canvas).margin(margin, margin, margin, margin))?;
     let mut canvas = canvas.borrow_mut();
     canvas.present().map_err(|error| PaintError(error.to_string()))?;
-    Ok(std::mem::take(&mut canvas.images))
+    Ok(std::mem::take(&mut canvas.inserts))
 }
 
 /// A PNG file on light ground: drawn twice as large and averaged, as the backend does not smooth edges.
@@ -224,7 +257,7 @@ pub(crate) fn png_file(figure: &Figure) -> Result<Vec<u8>, PaintError> {
     let size = (side(figure.width), side(figure.height));
     let (width, height) = (usize::try_from(size.0)?, usize::try_from(size.1)?);
     let mut pixels = vec![255; 3 * width * height];
-    draw(figure, Backend::Png(BitMapBackend::with_buffer(&mut pixels, size)), MARGIN)?;
+    draw(figure, Backend::Png(BitMapBackend::with_buffer(&mut pixels, size)), MARGIN, false)?;
     let averaged: Vec<u8> = pixels.chunks_exact(6 * width).flat_map(average).collect();
     let mut out = Vec::new();
     encoder(&mut out, (width / 2, height / 2), png::ColorType::Rgb)?.write_header()?.write_image_data(&averaged)?;

@@ -6,6 +6,7 @@
 pub(super) mod axis;
 pub(super) mod canvas;
 pub(super) mod theme;
+mod track;
 
 use plotters::chart::{ChartBuilder, ChartContext, LabelAreaPosition};
 use plotters::coord::Shift;
@@ -19,6 +20,8 @@ pub(super) use axis::Axis;
 use canvas::Canvas;
 pub(super) use canvas::{png_file, svg_element, svg_file};
 pub(super) use theme::Ink;
+use track::Group;
+pub(super) use track::{Holds, Track, Units, stepped, steps, unbroken};
 
 /// A length in pixels of the intended size.
 pub(super) const fn px(length: i32) -> i32 {
@@ -135,16 +138,24 @@ pub(super) fn heading<'a>(area: &Area<'a>, name: &str) -> Drawn<Area<'a>> {
 
 /// Squares of colour with their names above the rest of an area, in as many lines as they need.
 pub(super) fn key<'a>(area: &Area<'a>, items: &[(Ink, &str)]) -> Drawn<Area<'a>> {
+    keys(area, items.iter().map(|(ink, name)| (*ink, *name, false)))
+}
+
+/// The same; the colour of a dashed line is cut in two.
+pub(super) fn keys<'a, 'n>(area: &Area<'a>, items: impl IntoIterator<Item = (Ink, &'n str, bool)>) -> Drawn<Area<'a>> {
     let width = i32::try_from(area.dim_in_pixel().0)?;
     let (mut x, mut y) = (0, px(8));
-    for (ink, name) in items {
+    for (ink, name, dashed) in items {
         let style = text(Ink::Text, 12, false);
         // A page's font may be wider than the embedded one: DejaVu Sans by three tenths.
         let wide = px(26) + i32::try_from(area.estimate_text_size(name, &style)?.0)? * 13 / 10;
         if x + wide > width && x > 0 {
             (x, y) = (0, y + px(18));
         }
-        area.draw(&Rectangle::new([(x, y - px(5)), (x + px(10), y + px(5))], ink.rgb().filled()))?;
+        let parts: &[(i32, i32)] = if dashed { &[(0, px(4)), (px(6), px(10))] } else { &[(0, px(10))] };
+        for (from, to) in parts {
+            area.draw(&Rectangle::new([(x + from, y - px(5)), (x + to, y + px(5))], ink.rgb().filled()))?;
+        }
         area.draw_text(name, &style, (x + px(15), y))?;
         x += wide;
     }
@@ -171,6 +182,27 @@ impl Default for Layout {
     }
 }
 
+/// Draws the axis below, or that at the left, each with its lines across the chart.
+fn mesh(chart: &mut Chart, layout: Layout, below: bool) -> Drawn {
+    let mut mesh = chart.configure_mesh();
+    mesh.axis_style(stroke(Ink::Axis, 4)).bold_line_style(stroke(Ink::Grid, 4)).max_light_lines(0);
+    mesh.label_style(text(Ink::Muted, 12, false)).set_all_tick_mark_size(px(4));
+    if below {
+        mesh.disable_y_axis().disable_y_mesh();
+    } else {
+        mesh.disable_x_axis().disable_x_mesh();
+    }
+    if layout.upright {
+        mesh.disable_y_mesh().y_label_style(text(Ink::Text, 12, false));
+    } else {
+        mesh.disable_x_mesh();
+    }
+    if below && !layout.x_name.is_empty() {
+        mesh.x_desc(layout.x_name).axis_desc_style(text(Ink::Muted, 12, false));
+    }
+    Ok(mesh.draw()?)
+}
+
 /// A chart with its axes drawn.
 pub(super) struct Plot<'a, 'b> {
     chart: Chart<'a, 'b>,
@@ -184,22 +216,15 @@ impl<'a, 'b> Plot<'a, 'b> {
             .set_label_area_size(LabelAreaPosition::Left, layout.left)
             .set_label_area_size(LabelAreaPosition::Bottom, layout.bottom)
             .build_cartesian_2d(x.clone(), y.clone())?;
-        let mut mesh = chart.configure_mesh();
-        mesh.axis_style(stroke(Ink::Axis, 4)).bold_line_style(stroke(Ink::Grid, 4)).max_light_lines(0);
-        mesh.label_style(text(Ink::Muted, 12, false)).set_all_tick_mark_size(px(4));
-        if !layout.grid {
-            mesh.disable_mesh().disable_y_axis();
+        if layout.grid {
+            mesh(&mut chart, layout, false)?;
         }
-        if layout.upright {
-            mesh.disable_y_mesh().y_label_style(text(Ink::Text, 12, false))
-        } else {
-            mesh.disable_x_mesh()
-        };
-        if !layout.x_name.is_empty() {
-            mesh.x_desc(layout.x_name).axis_desc_style(text(Ink::Muted, 12, false));
-        }
-        mesh.draw()?;
-        Ok(Self { chart })
+        // A page's script moves what belongs to the axis below.
+        let mut plot = Self { chart };
+        plot.element(Group { svg: "<g class=\"x\">\n" })?;
+        mesh(&mut plot.chart, layout, true)?;
+        plot.element(Group { svg: "</g>\n" })?;
+        Ok(plot)
     }
 
     /// A filled outline.
@@ -275,23 +300,30 @@ impl<'a, 'b> Plot<'a, 'b> {
     }
 }
 
-/// Colours of lines that stand beside each other, in their order.
-pub(super) fn line_ink(at: usize) -> Ink {
-    let inks = [Ink::Anon, Ink::Window1, Ink::Window30, Ink::Window120, Ink::File, Ink::Need, Ink::Demand];
-    inks[at % inks.len()]
+/// Colours of lines that are compared, in their order, and whether the line is dashed, which tells a colour from its repetition.
+pub(super) fn line_style(at: usize) -> (Ink, bool) {
+    let inks = [Ink::Line0, Ink::Line1, Ink::Line2, Ink::Line3, Ink::Line4, Ink::Line5, Ink::Line6];
+    (inks[at % inks.len()], at / inks.len() % 2 == 1)
 }
 
-/// A chart under a title, with a key of names in their colours.
+/// A chart of lines under a title, with a key. Tracks that are not drawn are not in the key.
 pub(super) fn lines<'a>(
     page: Page,
-    (title, names): (&'a str, Vec<(Ink, &'a str)>),
-    [x, y]: [Axis; 2],
-    draw: impl Fn(&mut Plot) -> Drawn + 'a,
+    (title, x_name): (&'a str, &'static str),
+    ([x, y], units): ([Axis; 2], Units),
+    tracks: Vec<Track>,
 ) -> Figure<'a> {
-    let listed: Vec<&str> = names.iter().map(|(_, name)| *name).collect();
-    Figure::new(page, px(260), &format!("{title}, a line for each of {}.", listed.join(", ")), move |area| {
-        let rest = key(&heading(area, title)?, &names)?;
-        draw(&mut Plot::new(&rest, [&x, &y], Layout::default())?)
+    let listed: Vec<&str> = tracks.iter().map(|track| track.name.as_str()).collect();
+    let label = format!("{title}, a line for each of {}.", listed.join(", "));
+    let bottom = if x_name.is_empty() { Layout::default().bottom } else { px(44) };
+    let layout = Layout { bottom, x_name, ..Layout::default() };
+    // Names that need further lines of the key.
+    let more = px(18) * i32::try_from(tracks.len() / page.of(6, 2)).unwrap_or(0);
+    Figure::new(page, px(234) + bottom + more, &label, move |area| {
+        let named = tracks.iter().filter(|track| !track.name.is_empty());
+        let rest = keys(&heading(area, title)?, named.map(|of| (of.ink, of.name.as_str(), of.dashed)))?;
+        let mut plot = Plot::new(&rest, [&x, &y], layout)?;
+        plot.live(units, (&tracks, &[]), |plot| plot.tracks(&tracks))
     })
 }
 

@@ -1,7 +1,8 @@
 //! Colours: the colour of each role on light and on dark background.
 //!
 //! Blue, ochre and grey for the kinds of memory, a ramp from warm to cold for idle ages, and one crimson that always
-//! means the working set: distinct with any of the common kinds of colour blindness, and by lightness alone.
+//! means the working set: distinct with any of the common kinds of colour blindness, and by lightness alone. Lines that
+//! are compared have the palette of Okabe and Ito (2008), yellow only on dark ground, where it can be seen.
 
 use std::fmt::Write;
 
@@ -53,9 +54,21 @@ inks! {
     Window30 0x1F_8A7D 0x4F_C2B3;
     Window60 0x2F_72B5 0x6F_ACE8;
     Window120 0x5A_4A99 0xA7_98EA;
+    Line0    0x00_72B2 0x3A_9AD9;
+    Line1    0xD5_5E00 0xE8_6F10;
+    Line2    0x00_9E73 0x1D_B58A;
+    Line3    0xCC_79A7 0xDD_94BC;
+    Line4    0x11_1111 0xF0_E442;
+    Line5    0xE6_9F00 0xF2_B430;
+    Line6    0x56_B4E9 0x8F_D0F5;
 }
 
 impl Ink {
+    /// Its name in a page's variables.
+    pub(crate) fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
     /// The colour on light ground.
     pub(crate) fn rgb(self) -> RGBColor {
         let [_, red, green, blue] = self.hex().0.to_be_bytes();
@@ -87,7 +100,7 @@ pub(crate) fn variables(dark: bool) -> String {
 }
 
 fn variable(ink: Ink) -> String {
-    format!("--ink-{}", format!("{ink:?}").to_lowercase())
+    format!("--ink-{}", ink.name())
 }
 
 /// Levels of the heat ramp.
@@ -102,6 +115,12 @@ pub(crate) fn heat(level: u8) -> Rgb {
     // As colourful as a screen can show at the teal in the middle, more where it can show more.
     let chroma = 0.082 + 0.05 * ((share - 0.4) / 0.6).max(0.0);
     oklab(lightness, chroma * hue.cos(), chroma * hue.sin())
+}
+
+/// The heat ramp, each colour as a number.
+pub(crate) fn ramp() -> Vec<u32> {
+    let number = |(red, green, blue)| u32::from_be_bytes([0, red, green, blue]);
+    (0..HEAT_LEVELS).map(heat).map(number).collect()
 }
 
 /// Oklab to sRGB: the published inverse matrices.

@@ -10,7 +10,7 @@ use plotters::style::text_anchor::HPos;
 use super::results::ReplayResult;
 use super::tables::{grids, title};
 use super::{Candidate, Tuned};
-use crate::draw::{Axis, Figure, Ink, Layout, Page, Plot, aligned, heading, line_ink, lines, px};
+use crate::draw::{Axis, Figure, Ink, Layout, Page, Plot, Track, Units, aligned, heading, lines, px};
 use crate::page::{self, Section};
 use crate::{Format, ReportError, drawing};
 
@@ -36,23 +36,26 @@ fn shares_axis(most: f64) -> Axis {
 /// The share of the minutes in which so little came back.
 fn rates(page: Page, result: &ReplayResult) -> Figure<'_> {
     let title = "Share of minutes, by promotion rate";
-    let names = result.policies.iter().enumerate().map(|(at, policy)| (line_ink(at), policy.policy.as_str())).collect();
-    lines(page, (title, names), [rates_axis(), shares_axis(1.0)], |plot| {
-        for (at, policy) in result.policies.iter().enumerate() {
-            let all = float(policy.rates.count()).max(1.0);
-            let mut below = 0u64;
-            let mut line = Vec::new();
-            for (key, count) in policy.rates.counts() {
-                let value = place(Quantiles::from_counts([(key, 1)]).at(1.0).unwrap_or(0.0));
-                line.push((value, float(below) / all));
-                below += count;
-                line.push((value, float(below) / all));
-            }
-            line.push((RATES.1, 1.0));
-            plot.line(line, line_ink(at), 7)?;
+    let tracks = result.policies.iter().enumerate().map(|(at, policy)| {
+        let all = float(policy.rates.count()).max(1.0);
+        let mut below = 0u64;
+        let mut line = Vec::new();
+        for (key, count) in policy.rates.counts() {
+            let value = place(Quantiles::from_counts([(key, 1)]).at(1.0).unwrap_or(0.0));
+            line.push((value, float(below) / all));
+            below += count;
+            line.push((value, float(below) / all));
         }
-        Ok(())
-    })
+        line.push((RATES.1, 1.0));
+        Track::nth(at, &policy.policy, 7, line)
+    });
+    let axes = [rates_axis(), shares_axis(1.0)];
+    lines(
+        page,
+        (title, "promotion rate, % of the working set a minute"),
+        (axes, Units { x: "lg", y: "1" }),
+        tracks.collect(),
+    )
 }
 
 /// Candidates of a search, and the frontier.

@@ -4,7 +4,9 @@ use lowtide_model::units::{float, human_bytes, index};
 
 use super::super::draw::canvas::Raster;
 use super::super::draw::theme::HEAT_LEVELS;
-use super::super::draw::{Area, Axis, Drawn, Figure, Ink, Layout, Page, Plot, aligned, heading, px, shorten, text};
+use super::super::draw::{
+    Area, Axis, Drawn, Figure, Ink, Layout, Page, Plot, Units, aligned, heading, px, shorten, text,
+};
 use super::super::regions::file_name;
 use super::super::text::capital;
 use super::layout::Section;
@@ -31,8 +33,7 @@ fn figure(panel: &Panel, first: bool, page: Page) -> Figure<'_> {
     let title = if panel.pid == 0 { "physical addresses".to_owned() } else { format!("process {}", panel.pid) };
     let label = format!("Access rate by address and time, {title}.");
     let height = HEIGHTS[usize::from(!first)];
-    let room = page.of(px(168), px(104));
-    Figure::new(page, px(height + 56), &label, move |area| {
+    Figure::new(page, px(height + 74), &label, move |area| {
         if first {
             ramp(area, page)?;
         }
@@ -40,33 +41,44 @@ fn figure(panel: &Panel, first: bool, page: Page) -> Figure<'_> {
         let places = places(panel, f64::from(height));
         let time = Axis::time(panel.from_s, panel.to_s, page.of(8, 3));
         let axes = [&time, &Axis::new(0.0, f64::from(height), [])];
-        let layout = Layout { left: page.of(px(120), px(4)), right: room, grid: false, ..Layout::default() };
-        let pixel_s = (panel.to_s - panel.from_s) / f64::from((page.width() - layout.left - layout.right) / px(1));
+        let (left, right) = (page.of(px(120), px(4)), page.of(px(168), px(104)));
+        let layout = Layout { left, right, bottom: px(44), grid: false, x_name: "time, min:s", ..Layout::default() };
         let mut plot = Plot::new(&rest, axes, layout)?;
-        let (mut free, mut free_address) = (0.0, 0.0);
-        for (at, (section, low, high)) in places.iter().enumerate() {
-            plot.element(raster(panel, section, (*low, *high)))?;
-            // Addresses only where there is room for them.
-            if page == Page::Wide && *low >= free_address {
-                let style = aligned(Ink::Muted, HPos::Right);
-                plot.text(&format!("{:#x}", section.start), &style, (panel.from_s, *low), (px(-8), px(-5)))?;
-                free_address = low + 13.0;
-            }
-            for (y, name, bytes) in names(panel, section, (*low, *high)) {
-                let name = if page == Page::Wide { label_of(panel, name, bytes) } else { plain(name) };
-                let y = f64::max(y, free);
-                if y < f64::from(height) + 4.0 {
-                    let name = shorten(&name, page.of(25, 14));
-                    plot.text(&name, &text(Ink::Muted, 12, false), (panel.to_s, y), (px(9), 0))?;
-                }
-                free = y + 14.0;
-            }
-            if at > 0 {
-                cut(&mut plot, (panel.from_s, panel.to_s), low - CUT / 2.0, pixel_s)?;
-            }
-        }
-        Ok(())
+        let ends = |section: &Section| [section.start, section.end].map(|address| format!("{address:#x}"));
+        let sections: Vec<[String; 2]> = places.iter().map(|(section, ..)| ends(section)).collect();
+        plot.live(Units { x: "s", y: "" }, (&[], &sections), |plot| {
+            places.iter().try_for_each(|(section, low, high)| plot.element(raster(panel, section, (*low, *high))))
+        })?;
+        addresses(&mut plot, panel, &places, page)?;
+        let pixel_s = (panel.to_s - panel.from_s) / f64::from((page.width() - left - right) / px(1));
+        places
+            .iter()
+            .skip(1)
+            .try_for_each(|(_, low, _)| cut(&mut plot, (panel.from_s, panel.to_s), low - CUT / 2.0, pixel_s))
     })
+}
+
+/// Addresses at the left, where there is room for them, and names at the right.
+fn addresses(plot: &mut Plot, panel: &Panel, places: &[(&Section, f64, f64)], page: Page) -> Drawn {
+    let height = places.last().map_or(0.0, |(.., high)| *high);
+    let (mut free, mut free_address) = (0.0, 0.0);
+    for (section, low, high) in places {
+        if page == Page::Wide && *low >= free_address {
+            let style = aligned(Ink::Muted, HPos::Right);
+            plot.text(&format!("{:#x}", section.start), &style, (panel.from_s, *low), (px(-8), px(-5)))?;
+            free_address = low + 13.0;
+        }
+        for (y, name, bytes) in names(panel, section, (*low, *high)) {
+            let name = if page == Page::Wide { label_of(panel, name, bytes) } else { plain(name) };
+            let y = f64::max(y, free);
+            if y < height + 4.0 {
+                let name = shorten(&name, page.of(25, 14));
+                plot.text(&name, &text(Ink::Muted, 12, false), (panel.to_s, y), (px(9), 0))?;
+            }
+            free = y + 14.0;
+        }
+    }
+    Ok(())
 }
 
 /// The sections from the lowest with the heights between which they lie.

@@ -1,7 +1,10 @@
 //! Drawing the timeline: memory above, thin charts of faults and stalls below, all over the same time.
 
 use super::super::draw::axis::short_count;
-use super::super::draw::{Area, Axis, Drawn, Figure, Ink, Layout, Page, Plot, heading, key, px};
+use super::super::draw::{
+    Area, Axis, Drawn, Figure, Holds, Ink, Layout, Page, Plot, Track, Units, heading, keys, px, stepped, steps,
+    unbroken,
+};
 use super::{Get, Moment, highest, highest_bytes};
 
 /// Heights of the charts with their headings.
@@ -11,7 +14,13 @@ const KEY: i32 = px(26);
 /// Between a chart without labels below it and the next one's heading.
 const GAP: i32 = px(8);
 /// Height of the labels of the time axis, which only the lowest thin chart has.
-const TIMES: i32 = px(26);
+const TIMES: i32 = px(44);
+
+/// Name of the time axis.
+const TIME: &str = "time, min:s";
+
+/// Readings of the working set are marked if there are at most so many.
+const MARKED: usize = 40;
 
 /// A figure of each moment, its colour and its name.
 type Series = (Get, Ink, &'static str);
@@ -24,20 +33,20 @@ struct Thin {
 }
 
 const THINS: [Thin; 3] = [
-    Thin { name: "Minor faults a second", unit: "", lines: &[(|m| m.minor, Ink::Anon, "minor")] },
+    Thin { name: "Minor faults per second", unit: "", lines: &[(|m| m.minor, Ink::Anon, "minor")] },
     Thin {
-        name: "Major faults and refaults a second",
+        name: "Major faults and refaults per second",
         unit: "",
-        lines: &[(|m| m.refaults, Ink::Window30, "refaults"), (|m| m.major, Ink::Age0, "major")],
+        lines: &[(|m| m.refaults, Ink::Line0, "refaults"), (|m| m.major, Ink::Line1, "major")],
     },
     Thin {
-        name: "Stalled, % of the time",
+        name: "Time stalled, %",
         unit: " %",
         lines: &[
             (|m| m.io_wait, Ink::Muted, "I/O wait (system)"),
-            (|m| m.io_some, Ink::Window60, "I/O, some"),
-            (|m| m.memory_some, Ink::Window1, "memory, some"),
-            (|m| m.memory_full, Ink::Age0, "memory, all"),
+            (|m| m.io_some, Ink::Line0, "I/O, some"),
+            (|m| m.memory_some, Ink::Line5, "memory, some"),
+            (|m| m.memory_full, Ink::Line1, "memory, all"),
         ],
     },
 ];
@@ -63,7 +72,8 @@ pub(super) fn figures(all: &[Moment], window_s: u32, page: Page) -> Vec<Figure<'
     let label = "Memory held by type, resident memory, demand and working set over time; faults and stalls below.";
     vec![Figure::new(page, MEMORY + thin_height + TIMES, label, move |area| {
         let (above, mut rest) = area.split_vertically(MEMORY);
-        memory(&above, &points, window_s, &time)?;
+        let bottom = if thins.is_empty() { TIMES } else { px(26) };
+        memory(&above, &points, window_s, (&time, bottom))?;
         for (at, (thin, lines)) in thins.iter().enumerate() {
             let last = at + 1 == thins.len();
             let bottom = if last { TIMES } else { 0 };
@@ -83,19 +93,22 @@ fn thin_chart(
 ) -> Drawn {
     let mut rest = heading(area, thin.name)?;
     if lines.len() > 1 {
-        let items: Vec<(Ink, &str)> = lines.iter().map(|(_, ink, name)| (*ink, *name)).collect();
-        rest = key(&rest, &items)?;
+        rest = keys(&rest, lines.iter().map(|(_, ink, name)| (*ink, *name, false)))?;
     }
     // A chart of nothing still has a scale.
     let max = lines.iter().map(|(get, ..)| highest(points, get)).fold(0.0, f64::max).max(0.5) * 1.05;
     let y = Axis::numbers(0.0, max, 3, |value| short_count(value) + thin.unit);
-    let mut plot = Plot::new(&rest, [time, &y], Layout { bottom, ..Layout::default() })?;
-    for (get, ink, _) in lines {
-        for run in runs(points, get) {
-            plot.line(run, *ink, 6)?;
-        }
-    }
-    Ok(())
+    let x_name = if bottom > 0 { TIME } else { "" };
+    let mut plot = Plot::new(&rest, [time, &y], Layout { bottom, x_name, ..Layout::default() })?;
+    let track = |series: &&Series| Track { holds: Holds::Before, ..track(points, series, 6) };
+    let tracks: Vec<Track> = lines.iter().map(track).collect();
+    let unit = if thin.unit.is_empty() { "/s" } else { "%" };
+    plot.live(Units { x: "s", y: unit }, (&tracks, &[]), |plot| plot.tracks(&tracks))
+}
+
+/// The line of a figure of each moment.
+fn track(points: &[Moment], (get, ink, name): &Series, width: u32) -> Track {
+    Track { runs: runs(points, get), holds: Holds::After, ..Track::new(name, *ink, width, Vec::new()) }
 }
 
 /// Areas that were measured, from below.
@@ -107,52 +120,73 @@ fn areas(points: &[Moment]) -> Vec<Series> {
 
 /// Lines that were measured and say something of their own.
 fn lines(points: &[Moment], window_s: u32) -> Vec<Series> {
-    let touched = match window_s {
-        1 => "touched in 1 s",
-        5 => "touched in 5 s",
-        _ => "touched in 10 s",
+    let used = match window_s {
+        1 => "working set, 1 s",
+        5 => "working set, 5 s",
+        _ => "working set, 10 s",
     };
     let swapped = points.iter().any(|m| m.demand.zip(m.rss).is_some_and(|(demand, rss)| demand > 1.001 * rss));
-    let all: [Series; 3] = [
-        (|m| m.demand, Ink::Demand, "demand"),
-        (|m| m.rss, Ink::Resident, "resident"),
-        (|m| m.need, Ink::Need, touched),
-    ];
+    let all: [Series; 3] =
+        [(|m| m.demand, Ink::Demand, "demand"), (|m| m.rss, Ink::Resident, "resident"), (|m| m.need, Ink::Need, used)];
     all.into_iter().filter(|(get, ink, _)| highest(points, get) > 0.0 && (swapped || *ink != Ink::Demand)).collect()
 }
 
-fn memory(area: &Area, points: &[Moment], window_s: u32, time: &Axis) -> Drawn {
+fn memory(area: &Area, points: &[Moment], window_s: u32, (time, bottom): (&Axis, i32)) -> Drawn {
     let (areas, lines) = (areas(points), lines(points, window_s));
-    let items: Vec<(Ink, &str)> = areas.iter().chain(&lines).map(|(_, ink, name)| (*ink, *name)).collect();
-    let rest = key(area, &items)?;
+    let dashed = |ink: Ink| ink == Ink::Demand;
+    let rest = keys(area, areas.iter().chain(&lines).map(|(_, ink, name)| (*ink, *name, dashed(*ink))))?;
     let bytes = Axis::bytes(highest_bytes(points).max(1.0) * 1.04, 5);
-    let mut plot = Plot::new(&rest, [time, &bytes], Layout::default())?;
-    let times: Vec<f64> = points.iter().map(|point| point.t_s).collect();
-    let heights = |get: &Get| points.iter().map(|point| get(point).unwrap_or(0.0)).collect();
-    let layers: Vec<(Ink, Vec<f64>)> = areas.iter().map(|(get, ink, _)| (*ink, heights(get))).collect();
-    plot.stacked(&times, &layers, 0.62)?;
-    // Over the areas, so that heights can be read off.
-    plot.rules(&bytes)?;
+    let x_name = if bottom == TIMES { TIME } else { "" };
+    let mut plot = Plot::new(&rest, [time, &bytes], Layout { bottom, x_name, ..Layout::default() })?;
+    // Readings of the working set are spread over their windows, and drawn below.
+    let width = |ink: Ink| if ink == Ink::Need { 0 } else { 6 };
+    let held = lines.iter().map(|line| Track { dashed: dashed(line.1), ..track(points, line, width(line.1)) });
+    let read = areas.iter().map(|area| track(points, area, 0));
+    let tracks: Vec<Track> = held.chain(read).collect();
+    plot.live(Units { x: "s", y: "B" }, (&tracks, &[]), |plot| {
+        for points in stretches(points) {
+            let times: Vec<f64> = points.iter().map(|point| point.t_s).collect();
+            let heights = |get: &Get| points.iter().map(|point| get(point).unwrap_or(0.0)).collect();
+            let layers = areas.iter().map(|(get, ink, _)| (*ink, heights(get))).collect();
+            let (times, layers) = stepped(&times, layers);
+            plot.stacked(&times, &layers, 0.62)?;
+        }
+        // Over the areas, so that heights can be read off.
+        plot.rules(&bytes)?;
+        plot.tracks(&tracks)?;
+        working_set(plot, points)
+    })
+}
+
+/// The line of the working set with its interval. A dot where a reading ends, if they are few.
+fn working_set(plot: &mut Plot, points: &[Moment]) -> Drawn {
     let [low, high]: [Get; 2] = [|m| Some((m.need? - m.need_ci95?).max(0.0)), |m| Some(m.need? + m.need_ci95?)];
     for (low, high) in runs(points, &low).into_iter().zip(runs(points, &high)) {
-        plot.band(high, low, (Ink::Need, 0.22))?;
+        plot.band(steps(&high, Holds::Before), steps(&low, Holds::Before), (Ink::Need, 0.22))?;
     }
-    for (get, ink, _) in &lines {
-        for run in runs(points, get) {
-            match ink {
-                Ink::Demand => plot.dashed(run, *ink, 6)?,
-                Ink::Need => plot.line(run, *ink, 10)?,
-                _ => plot.line(run, *ink, 6)?,
-            }
-        }
+    let need: Get = |m| m.need;
+    let runs = runs(points, &need);
+    let ends = |run: &Vec<(f64, f64)>| {
+        let readings = run.chunk_by(|a, b| a.1.to_bits() == b.1.to_bits());
+        readings.filter_map(|same| same.last().copied()).collect::<Vec<_>>()
+    };
+    let readings: Vec<(f64, f64)> = runs.iter().flat_map(ends).collect();
+    for run in &runs {
+        plot.line(steps(run, Holds::Before), Ink::Need, 10)?;
     }
-    Ok(())
+    plot.dots(readings.iter().copied().filter(|_| readings.len() <= MARKED), Ink::Need, px(3))
+}
+
+/// The moments between pauses of the recording.
+fn stretches(points: &[Moment]) -> impl Iterator<Item = &[Moment]> {
+    let times: Vec<f64> = points.iter().map(|point| point.t_s).collect();
+    unbroken(&times).into_iter().map(|range| &points[range])
 }
 
 /// The stretches in which a figure was measured.
 fn runs(points: &[Moment], get: &Get) -> Vec<Vec<(f64, f64)>> {
-    points
-        .chunk_by(|a, b| get(a).is_some() == get(b).is_some())
+    stretches(points)
+        .flat_map(|points| points.chunk_by(|a, b| get(a).is_some() == get(b).is_some()))
         .map(|chunk| chunk.iter().filter_map(|m| Some((m.t_s, get(m)?))).collect::<Vec<_>>())
         .filter(|run| !run.is_empty())
         .collect()
