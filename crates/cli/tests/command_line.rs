@@ -370,3 +370,47 @@ fn wrong_use_of_every_command_is_answered_in_one_form() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// A process that sleeps for so long; killed when dropped.
+struct Sleeper(std::process::Child);
+
+impl Sleeper {
+    fn of(seconds: &str) -> Self {
+        Self(std::process::Command::new("sleep").arg(seconds).spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn watch_prints_lines_and_json_and_leaves_no_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let sleeper = Sleeper::of("60");
+    let options = format!("watch {} --monitor none --every 100ms --count 3", sleeper.0.id());
+    let (code, stdout, stderr) = output(dir.path(), &options);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(stdout.lines().count(), 5, "two lines of heads, and three: {stdout}");
+    assert!(stdout.lines().all(|line| line.chars().count() <= 80), "{stdout}");
+    let (code, stdout, _) = output(dir.path(), &format!("{options} --json"));
+    let objects: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((code, objects.len()), (0, 3));
+    assert!(objects.iter().all(|object| object["resident_bytes"].is_u64() && object["monitor"] == "none"), "{stdout}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn watch_ends_with_its_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sleeper = Sleeper::of("1");
+    let pid = sleeper.0.id().to_string();
+    // Whoever started a process collects it: until then its pid is there.
+    let collector = std::thread::spawn(move || sleeper.0.wait().unwrap());
+    let (code, _, stderr) = output(dir.path(), &format!("watch --pid {pid} --monitor none --every 100ms"));
+    collector.join().unwrap();
+    assert_eq!((code, stderr.as_str()), (0, "lowtide: target ended\n"));
+}

@@ -104,7 +104,7 @@ pub fn run(args: &LiveArgs) -> anyhow::Result<i32> {
     let ended = scheduler::run(&kernel, &signals, &mut watching);
     let last = watching.close();
     drop(journal);
-    // After the terminal was given back: on the other screen nobody would read it.
+    // Printed once the terminal was given back, as what is on the alternate screen is lost.
     if ended? == ENDED {
         note(format_args!("lowtide: {ENDED}"));
     }

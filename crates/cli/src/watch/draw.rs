@@ -19,7 +19,7 @@ use crate::screen::{popup, whole_seconds};
 const SHOWN_S: [u32; 3] = [1, 10, 60];
 /// A figure is of now if it was read no longer ago, seconds.
 const FRESH_S: f64 = 2.5;
-/// Widths of names, of sizes, and of what is said beside them.
+/// Widths of names, of sizes, and of the remarks beside them.
 const NAME: usize = 12;
 const SIZE: usize = 9;
 const BESIDE: usize = 17;

@@ -19,7 +19,7 @@ pub struct WatchLines {
     printed: usize,
 }
 
-const GROUPS: &str = "        ------------------- MiB -------------------  -- per second --- stalled, %";
+const GROUPS: &str = "        ------------------ MiB ------------------  -- per second ---  stalled, %";
 const HEADS: &str = "  time  resident  swapped   in 1s  in 10s  in 60s   faults  refaults  some  full";
 
 impl WatchLines {

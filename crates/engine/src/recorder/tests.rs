@@ -119,11 +119,15 @@ impl Machine {
     }
 
     fn recorder(&self, choice: &str) -> Recorder {
+        self.recorder_into(choice, Some(self.dir.path().join("record")))
+    }
+
+    fn recorder_into(&self, choice: &str, out: Option<PathBuf>) -> Recorder {
         let kernel = self.kernel();
         let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
         let cgroup = Cgroup::named(&kernel, "/job").unwrap();
         let options = RecordOptions {
-            out: Some(self.dir.path().join("record")),
+            out,
             source: SourceSettings { choice: choice.parse().unwrap(), attached: true, ..SourceSettings::default() },
             interval_s: 1.0,
             // Work in seconds of a clock that stands still has no price.
@@ -223,6 +227,29 @@ fn a_record_starts_follows_a_target_that_grows_and_ends_with_it() {
     let usage = machine.record().usage();
     assert!(usage.windows(2).all(|pair| pair[0].t_s <= pair[1].t_s));
     assert_eq!(usage.iter().filter_map(|row| row.rss_bytes).fold(0.0, f64::max), (700 * MIB) as f64);
+}
+
+/// Counts the rows that it takes.
+struct Counter(std::rc::Rc<std::cell::Cell<usize>>);
+
+impl Sink for Counter {
+    fn take(&mut self, _: f64, event: &Event<'_>) {
+        self.0.set(self.0.get() + usize::from(matches!(event, Event::Usage(..))));
+    }
+}
+
+#[test]
+fn without_a_folder_sinks_take_what_is_read_and_nothing_is_written() {
+    let machine = Machine::new();
+    let files = || fs::read_dir(machine.dir.path()).unwrap().count();
+    let mut recorder = machine.recorder_into("none", None);
+    let (before, count) = (files(), std::rc::Rc::default());
+    recorder.add_sink(Box::new(Counter(std::rc::Rc::clone(&count))));
+    let (rows, there) = machine.run(&mut recorder, 20.0);
+    assert!(there && rows.len() >= 20);
+    assert_eq!((count.get(), files()), (rows.len(), before));
+    assert_eq!(recorder.close(End::default()).unwrap(), None);
+    assert_eq!(files(), before);
 }
 
 #[test]
