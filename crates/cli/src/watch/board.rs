@@ -122,7 +122,8 @@ pub(super) mod tests {
 
     /// A minute of a target of 670 MiB that uses 60 of them and grew before.
     pub fn history() -> TargetHistory {
-        let mut history = TargetHistory { backend: "smaps".to_owned(), ..TargetHistory::default() };
+        let mut history = TargetHistory::default();
+        history.backend = "smaps".to_owned();
         for second in 1..=60 {
             let t_s = f64::from(second);
             let set = |bytes: f64, ci95: f64| Some(Estimate { bytes: bytes * MIB, ci95: ci95 * MIB });

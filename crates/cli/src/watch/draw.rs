@@ -230,6 +230,9 @@ fn bottom(of: &WatchFigures) -> String {
     match &of.bottom_line {
         Some(line) => format!("Uses {line}."),
         None if of.monitor == "none" && of.t_s > FRESH_S => "No monitor serves, so use is not known.".to_owned(),
+        None if of.steady.is_none() && of.t_s > FRESH_S => {
+            "Memory grows; use in a steady state is not known yet.".to_owned()
+        }
         None => "Use in a steady state is not known yet.".to_owned(),
     }
 }

@@ -1,10 +1,8 @@
 //! The figures of one moment, as the screen and JSON have them.
 
 use lowtide_model::WINDOWS_S;
-use lowtide_model::bottom_line::{BottomLine, Steady};
-use lowtide_model::budget::{Known, OwnBudgets};
+use lowtide_model::bottom_line::Steady;
 use lowtide_model::meta::{Meta, Refusal};
-use lowtide_model::phase::{PhaseKind, phases};
 use lowtide_model::units::rounded;
 use lowtide_model::usage::Usage;
 use lowtide_report::bottom_line::in_use;
@@ -90,7 +88,7 @@ impl WatchFigures {
         let rate = |get: fn(&Usage) -> Option<f64>| history.rate(over_s, get).map(tidy);
         let percent =
             |get: fn(&Usage) -> Option<f64>| history.rate(over_s, get).map(|share| tidy(100.0 * share).min(100.0));
-        let so_far = bottom_line(&history.rows, meta);
+        let so_far = history.bottom_line(meta);
         let used = WINDOWS_S.map(|window_s| {
             let read = history.working_set(window_s);
             UsedWithin {
@@ -156,15 +154,4 @@ fn idle(ages: &AgesRead) -> Vec<IdleBytes> {
     }
     all.sort_by(|a, b| a.min_s.total_cmp(&b.min_s));
     all
-}
-
-/// The bottom line so far, by the rule of all reports; `None` while memory grows.
-fn bottom_line(rows: &[Usage], meta: &Meta) -> Option<BottomLine> {
-    let phases = phases(rows, true);
-    if phases.last().is_none_or(|phase| phase.kind != PhaseKind::Steady) {
-        return None;
-    }
-    let known = Known { phases: &phases, ..Known::of(meta, rows) };
-    let own = OwnBudgets { without_swap: None, with_swap: None, chosen: None };
-    Some(BottomLine::of(&known, &own))
 }

@@ -4,7 +4,12 @@ use std::cell::{Ref, RefCell};
 use std::rc::Rc;
 
 use lowtide_engine::event::{Event, Sink};
+use lowtide_model::bottom_line::BottomLine;
+use lowtide_model::budget::{Known, OwnBudgets};
 use lowtide_model::cohort::{AgeBin, Estimate};
+use lowtide_model::meta::Meta;
+use lowtide_model::phase::{PhaseKind, phases};
+use lowtide_model::units::{count, float};
 use lowtide_model::usage::Usage;
 
 use super::map::MapHistory;
@@ -13,6 +18,8 @@ use super::map::MapHistory;
 const MOST_TICKS: usize = 3600;
 /// Ticks that are dropped at a time.
 const DROPPED: usize = 300;
+/// The bottom line is calculated from so many ticks a second of the time, on average: about a thousandth of one CPU.
+const ROWS_A_SECOND: f64 = 250.0;
 /// A histogram of all windows is not replaced by one of fewer before it is so old, seconds.
 const OLD_S: f64 = 150.0;
 
@@ -36,6 +43,8 @@ pub struct TargetHistory {
     pub map: MapHistory,
     /// The backend that samples accesses.
     pub backend: String,
+    /// The bottom line, and when it was calculated.
+    bottom_line: RefCell<Option<(f64, Option<BottomLine>)>>,
 }
 
 impl TargetHistory {
@@ -76,6 +85,17 @@ impl TargetHistory {
         self.newest(|row| row.working_set(window_s))
     }
 
+    /// The bottom line so far, by the rule of all reports; `None` while memory grows. The longer the history, the longer it
+    /// takes to calculate and the less it changes, so it is then calculated less often.
+    pub fn bottom_line(&self, meta: &Meta) -> Option<BottomLine> {
+        let (now_s, every_s) = (self.now_s(), float(count(self.rows.len())) / ROWS_A_SECOND);
+        let mut last = self.bottom_line.borrow_mut();
+        if last.as_ref().is_none_or(|(at_s, _)| now_s - at_s >= every_s) {
+            *last = Some((now_s, bottom_line(&self.rows, meta)));
+        }
+        last.as_ref().and_then(|(_, line)| line.clone())
+    }
+
     /// How fast a counter rose a second, over the last `over_s`.
     pub fn rate(&self, over_s: f64, get: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
         let (to_s, to) = self.newest(&get)?;
@@ -85,6 +105,15 @@ impl TargetHistory {
         let (from_s, from) = self.rows.iter().rev().find_map(earlier).or_else(first)?;
         (to_s > from_s).then(|| (to - from).max(0.0) / (to_s - from_s))
     }
+}
+
+fn bottom_line(rows: &[Usage], meta: &Meta) -> Option<BottomLine> {
+    let phases = phases(rows, true);
+    if phases.last().is_none_or(|phase| phase.kind != PhaseKind::Steady) {
+        return None;
+    }
+    let known = Known { phases: &phases, ..Known::of(meta, rows) };
+    Some(BottomLine::of(&known, &OwnBudgets { without_swap: None, with_swap: None, chosen: None }))
 }
 
 /// The sink: the recorder writes into it, and the command reads.
@@ -140,6 +169,19 @@ mod tests {
         history.add(faults(4.0, None));
         history.add(faults(5.0, Some(180.0)));
         assert_eq!(history.rate(1.0, |row| row.minor_faults), Some(10.0), "not counted in the tick between");
+    }
+
+    #[test]
+    fn the_bottom_line_of_a_long_history_is_calculated_less_often() {
+        let mut history = TargetHistory::default();
+        let row = |t_s: u32, mib: f64| Usage { rss_bytes: Some(mib * 1_048_576.0), ..faults(f64::from(t_s), None) };
+        let resident = |history: &TargetHistory| history.bottom_line(&Meta::default()).unwrap().steady.resident_bytes;
+        (0..1000).for_each(|t_s| history.add(row(t_s, 100.0)));
+        assert_eq!(resident(&history), Some(100 << 20));
+        (1000..1003).for_each(|t_s| history.add(row(t_s, 101.0)));
+        assert_eq!(resident(&history), Some(100 << 20), "as it was seconds ago");
+        (1003..1006).for_each(|t_s| history.add(row(t_s, 101.0)));
+        assert_eq!(resident(&history), Some(101 << 20));
     }
 
     #[test]
