@@ -76,17 +76,28 @@ pub fn key(pressed: KeyEvent) -> Option<Key> {
     })
 }
 
-/// The next key that was pressed, waiting no longer than that. A change of the terminal's size ends waiting, too.
+/// What ended a wait for keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// The time was over.
+    Over,
+    /// The terminal has another size, or a key without a meaning was pressed.
+    Changed,
+    /// A key was pressed.
+    Pressed(Key),
+}
+
+/// Waits for a key, no longer than that.
 ///
 /// # Errors
 /// If the terminal cannot be read.
-pub fn next(wait: Duration) -> io::Result<Option<Key>> {
+pub fn next(wait: Duration) -> io::Result<Waited> {
     if !event::poll(wait)? {
-        return Ok(None);
+        return Ok(Waited::Over);
     }
     Ok(match event::read()? {
-        Event::Key(pressed) => key(pressed),
-        _ => None,
+        Event::Key(pressed) => key(pressed).map_or(Waited::Changed, Waited::Pressed),
+        _ => Waited::Changed,
     })
 }
 

@@ -23,16 +23,16 @@ const NAME: usize = 24;
 const GAP: usize = 2;
 
 const KEYS: [(&str, &str); 13] = [
-    ("q, F10, Ctrl-C", "end"),
-    ("?, h, F1", "this help, and away with it"),
+    ("q, F10, Ctrl-C", "quit"),
+    ("?, h, F1", "this help, on and off"),
     ("↑ ↓ j k, PgUp PgDn", "another workload"),
     ("Enter", "one workload with its tide curve and actions"),
     ("Esc", "back to all of them"),
     ("s, F6", "choose the order"),
     ("m w c v p n", "order by memory, working set, cold, saved,"),
     ("", "pressure or name"),
-    ("r", "turn the order around"),
-    ("space", "hold the picture"),
+    ("r", "reverse the order"),
+    ("space", "pause the display"),
     ("+ -", "longer and shorter intervals"),
     ("d", "the next interval: 1, 2, 5, 10, 30 or 60 s"),
     ("", "The brake column names what holds a policy back."),
@@ -70,9 +70,9 @@ fn orders() -> Vec<String> {
 
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, board: &TopBoard, palette: Palette) {
     let hint = if board.is_open {
-        "q end  ? help  ↑↓ scroll  Esc back"
+        "q quit  ? help  ↑↓ scroll  Esc back"
     } else {
-        "q end  ? help  ↑↓ Enter one workload  s order  space pause"
+        "q quit  ? help  ↑↓ Enter one workload  s order  space pause"
     };
     let every = whole_seconds(board.every_s);
     let state = if board.is_paused { "PAUSED".to_owned() } else { format!("every {every}") };

@@ -8,8 +8,9 @@ use lowtide_kernel::sys::Signals;
 
 use super::board::{TopBoard, TopNext};
 use super::draw;
+use crate::screen::Screen;
+use crate::screen::keys::{self, Waited};
 use crate::screen::style::Palette;
-use crate::screen::{Screen, keys};
 
 /// Signals are checked this often while no key is pressed.
 const CHECK: Duration = Duration::from_millis(200);
@@ -22,18 +23,26 @@ pub fn run(client: &Client, mut board: TopBoard, signals: &Signals) -> io::Resul
     let palette = Palette::of_output();
     let mut screen = Screen::take()?;
     let mut asked = Instant::now();
+    // Of thousands of workloads, a picture that nobody changed is not drawn again.
+    let mut is_new = true;
     loop {
-        screen.draw(|frame| draw::draw(frame, &mut board, palette))?;
+        if is_new {
+            screen.draw(|frame| draw::draw(frame, &mut board, palette))?;
+        }
         let due = asked + Duration::from_secs_f64(board.every_s);
         let wait = due.saturating_duration_since(Instant::now()).min(CHECK);
-        let step = keys::next(wait)?.map_or(TopNext::Draw, |key| board.press(key));
+        let waited = keys::next(wait)?;
+        is_new = waited != Waited::Over;
+        let step = if let Waited::Pressed(key) = waited { board.press(key) } else { TopNext::Draw };
         if step == TopNext::End || signals.next()?.is_some() {
             return Ok(());
         }
         if step == TopNext::Ask || (!board.is_paused && Instant::now() >= due) {
-            screen.draw(|frame| draw::draw(frame, &mut board, palette))?;
+            if is_new {
+                screen.draw(|frame| draw::draw(frame, &mut board, palette))?;
+            }
             ask(client, &mut board);
-            asked = Instant::now();
+            (asked, is_new) = (Instant::now(), true);
         }
     }
 }

@@ -29,10 +29,10 @@ const SIDE_BY_SIDE: u16 = 56;
 const TALL: u16 = 30;
 
 const KEYS: [(&str, &str); 9] = [
-    ("q, Esc, Ctrl-C", "end"),
-    ("?, h, F1", "this help, and away with it"),
+    ("q, Esc, Ctrl-C", "quit"),
+    ("?, h, F1", "this help, on and off"),
     ("i", "how it is measured, and why not better"),
-    ("space", "hold the picture; measuring goes on"),
+    ("space", "pause the display; measuring continues"),
     ("+ -", "longer and shorter intervals between two pictures"),
     ("d", "the next interval: 1, 2, 5, 10, 30 or 60 s"),
     ("", ""),
@@ -65,7 +65,7 @@ pub fn draw(frame: &mut Frame<'_>, board: &WatchBoard, palette: Palette) {
     draw_middle(frame, middle, board, palette);
     frame.render_widget(styled(monitor, Style::new()), monitor_at);
     frame.render_widget(styled(bottom, palette.head()), bottom_at);
-    let hint = "q end  ? help  i monitor  space pause  + - interval";
+    let hint = "q quit  ? help  i monitor  space pause  + - interval";
     frame.render_widget(Line::styled(hint, palette.quiet()), keys);
     match board.overlay {
         Overlay::None => {}
