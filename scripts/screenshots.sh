@@ -17,7 +17,8 @@ mkdir -p -- "$out"
 cd -- "$out"
 
 [ -e run ] || "$lowtide" run --monitor smaps --out run -- python3 "$repository/workloads/phased.py" 200 40 30 >run.txt 2>&1
-[ -e compare ] || "$lowtide" compare --configs orig,rec,thp --runs 3 --out compare \
+# It goes on where it was: a comparison that is complete only writes its page anew.
+"$lowtide" compare --configs orig,rec,thp --runs 3 --out compare \
   -- python3 "$repository/workloads/phased.py" 64 16 1 >compare.txt 2>&1
 # As perf prints a recording of damo: 40 aggregations of a target whose use goes up and down.
 [ -e damo ] || {

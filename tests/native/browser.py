@@ -5,6 +5,7 @@
     wait JS             until it is true (20 s)        click SELECTOR    with the mouse, in the middle of it
     key NAME            presses it                     size WIDTH HEIGHT of the window
     dark on|off         colour scheme                  shot FILE         a PNG of the whole page
+    run FILE            as eval, of a script in a file
     problems            uncaught errors and what the policy of content blocked, as JSON
     fake PATH FILE      answers requests for that path with a file (- = not any more, ! = not found)
 
@@ -98,6 +99,10 @@ class Browser:
             raise RuntimeError(result["exceptionDetails"]["exception"]["description"])
         return result["result"].get("value")
 
+    def run(self, file):
+        self.eval(open(file, encoding="utf-8").read() + "\n;0")
+        return "ok"
+
     def wait(self, text):
         end = time.monotonic() + 20
         while not self.eval(f"Boolean({text})"):
@@ -169,7 +174,7 @@ def main():
                     answer = value if isinstance(value, str) else json.dumps(value)
                 elif word == "problems":
                     answer = json.dumps(browser.problems)
-                elif word in ("wait", "click", "open", "key", "dark", "shot"):
+                elif word in ("wait", "click", "open", "run", "key", "dark", "shot"):
                     answer = getattr(browser, word)(rest)
                 else:
                     answer = getattr(browser, word)(*rest.split(" "))

@@ -173,7 +173,7 @@ impl Report for Ages<'_> {
             for (kind, name, bottom) in [(Kind::Anon, "Anonymous", 0), (Kind::File, "File", px(44))] {
                 let (own, below) = rest.split_vertically(px(36 + height[kind]) + bottom);
                 let bytes = Axis::bytes(max[kind], if height[kind] > 90 { 4 } else { 2 });
-                let x_name = if bottom > 0 { "time, min:s" } else { "" };
+                let x_name = if bottom > 0 { time.time_name() } else { "" };
                 let layout = Layout { bottom, x_name, ..Layout::default() };
                 let own = heading(&own, name)?;
                 let mut plot = Plot::new(&own, [&time, &bytes], layout)?;

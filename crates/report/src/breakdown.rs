@@ -124,7 +124,7 @@ impl Report for Breakdown {
         let max = self.types.iter().map(|row| row.peak_bytes).fold(1.0, f64::max) * 1.03;
         // One row to a type, counted downwards.
         let rows = || self.types.iter().scan(0.5, |next, row| Some((-std::mem::replace(next, *next + 1.0), row)));
-        let names = rows().map(|(at, row)| (at, shorten(row.name, page.of(24, 18))));
+        let names = rows().map(|(at, row)| (at, shorten(row.name, page.of(24, 16))));
         let height = i32::try_from(self.types.len()).unwrap_or(0);
         let (x, y) = (Axis::bytes(max, page.of(5, 2)), Axis::new(-f64::from(height), 0.0, names));
         let layout = Layout {

@@ -2,7 +2,7 @@
 
 use super::ReportError;
 use super::draw::{Axis, Figure, Ink, Layout, Page, Plot, keys, line_style, px, shorten};
-use super::page::{self, Section};
+use super::page::{self, PageOpening, Section};
 use super::text::Grid;
 use super::together::{self, Line};
 
@@ -45,7 +45,7 @@ pub struct Chapter {
 ///
 /// # Errors
 /// If a drawing fails.
-pub fn page(title: &str, ran: &str, chapters: &[Chapter]) -> Result<String, ReportError> {
+pub fn page(opening: PageOpening, chapters: &[Chapter]) -> Result<String, ReportError> {
     let drawn = |chapter: &Chapter| {
         Section::chapter(&chapter.title, &chapter.meaning, chapter.grids.clone(), |page| {
             if !chapter.marks.is_empty() {
@@ -55,7 +55,7 @@ pub fn page(title: &str, ran: &str, chapters: &[Chapter]) -> Result<String, Repo
         })
     };
     let drawn: Result<_, ReportError> = chapters.iter().map(drawn).collect();
-    page::chapters("compare", title, ran, drawn?)
+    page::chapters(opening, drawn?)
 }
 
 /// Percent with its sign; as many digits as the distance of ticks asks for.
@@ -124,7 +124,7 @@ mod tests {
         let marks = vec![mark("redis<", "rec", 0.005), mark("redis<", "prcl", -0.4), mark("sqlite", "prcl", 0.03)];
         let chapter =
             Chapter { title: "rss.avg".into(), meaning: "less is better".into(), marks, ..Chapter::default() };
-        let page = page("suite", "three runs", &[chapter]).unwrap();
+        let page = page(PageOpening { title: "suite".into(), ..PageOpening::default() }, &[chapter]).unwrap();
         assert!(page.contains("<svg") && page.contains("redis&lt;") && !page.contains("redis<\""));
     }
 }

@@ -42,6 +42,7 @@ use data::RecordData;
 pub use draw::PaintError;
 use draw::{Figure, Page};
 pub use heatmap::cells::{HeatCells, Stripe, cells};
+pub use page::PageOpening;
 use serde::Serialize;
 pub use text::{Grid, Terminal};
 

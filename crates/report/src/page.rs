@@ -162,23 +162,30 @@ fn started(unix_s: f64) -> String {
 #[derive(Template)]
 #[template(path = "chapters.html")]
 struct ChaptersPage {
-    command: &'static str,
-    title: String,
-    ran: String,
+    opening: PageOpening,
     sections: Vec<Section>,
     version: &'static str,
     look: Look,
 }
 
+/// What the page of a command begins with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PageOpening {
+    /// The command.
+    pub command: &'static str,
+    /// What it was about.
+    pub title: String,
+    /// How it was made.
+    pub ran: String,
+    /// The result in a few sentences; may be empty.
+    pub answer: String,
+}
+
 /// The page that a command makes.
-pub(super) fn chapters(
-    command: &'static str,
-    title: &str,
-    ran: &str,
-    sections: Vec<Section>,
-) -> Result<String, ReportError> {
-    let (title, ran, look) = (printable(title), printable(ran), Look::new());
-    Ok(ChaptersPage { command, title, ran, sections, version: env!("CARGO_PKG_VERSION"), look }.render()?)
+pub(super) fn chapters(opening: PageOpening, sections: Vec<Section>) -> Result<String, ReportError> {
+    let [title, ran, answer] = [&opening.title, &opening.ran, &opening.answer].map(|text| printable(text));
+    let opening = PageOpening { title, ran, answer, ..opening };
+    Ok(ChaptersPage { opening, sections, version: env!("CARGO_PKG_VERSION"), look: Look::new() }.render()?)
 }
 
 #[cfg(test)]

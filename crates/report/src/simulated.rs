@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::draw::axis::short_count;
 use super::draw::{Axis, Figure, Ink, Page, Track, Units, lines};
-use super::page::{self, Section};
+use super::page::{self, PageOpening, Section};
 use super::text::{Grid, Terminal, bytes, count, figure};
 use super::{Format, ReportError, drawing, pretty};
 
@@ -155,7 +155,7 @@ fn over_time<'a>(page: Page, title: &'a str, runs: &'a [Run], Quantity { get, sc
     let most = runs.iter().flat_map(|run| &run.outcome.samples).map(get).fold(1e-6, f64::max) * 1.05;
     let time = Axis::time(0.0, end, page.of(10, 5));
     let tracks = runs.iter().enumerate().map(|(at, run)| track(at, run, get)).collect();
-    lines(page, (title, "time, min:s"), ([time, scale(most)], Units { x: "s", y: unit }), tracks)
+    lines(page, (title, time.time_name()), ([time, scale(most)], Units { x: "s", y: unit }), tracks)
 }
 
 fn memory(page: Page, runs: &[Run]) -> Figure<'_> {
@@ -181,6 +181,36 @@ fn refaults(page: Page, runs: &[Run]) -> Figure<'_> {
     )
 }
 
+/// Which policy saves most, and which of those that cost little.
+fn answer(runs: &[Run]) -> String {
+    const LITTLE: f64 = 0.005;
+    let Some((nothing, policies)) = runs.split_first().filter(|(_, policies)| !policies.is_empty()) else {
+        return String::new();
+    };
+    let nothing = &nothing.outcome;
+    let best = |most: f64| {
+        let cheap = policies.iter().filter(|run| {
+            net(run, nothing) > 0.0 && run.outcome.slowdown() <= most && run.outcome.killed() <= nothing.killed()
+        });
+        cheap.max_by(|a, b| net(a, nothing).total_cmp(&net(b, nothing)))
+    };
+    let words = |run: &Run| {
+        let (saved, slower) = (human_bytes(net(run, nothing)), 100.0 * run.outcome.slowdown());
+        format!("{saved} on average, at {slower:.2} % slowdown")
+    };
+    let Some(most) = best(f64::INFINITY) else { return "No policy saves memory here.".to_owned() };
+    match best(LITTLE).filter(|cheap| cheap.policy != most.policy) {
+        Some(cheap) => format!(
+            "{} saves most: {}. Of those at <= 0.5 % slowdown, {} saves {}.",
+            most.policy,
+            words(most),
+            cheap.policy,
+            words(cheap)
+        ),
+        None => format!("{} saves most: {}.", most.policy, words(most)),
+    }
+}
+
 fn page(title: &str, runs: &[Run]) -> Result<String, ReportError> {
     let names: Vec<&str> = runs.iter().map(|run| run.policy.as_str()).collect();
     let chapters = vec![
@@ -196,7 +226,10 @@ fn page(title: &str, runs: &[Run]) -> Result<String, ReportError> {
             Some(refaults(page, runs))
         })?,
     ];
-    page::chapters("simulate", title, &names.join(", "), chapters)
+    page::chapters(
+        PageOpening { command: "simulate", title: title.to_owned(), ran: names.join(", "), answer: answer(runs) },
+        chapters,
+    )
 }
 
 fn csv(runs: &[Run], out: &mut dyn Write) -> std::io::Result<()> {

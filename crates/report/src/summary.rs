@@ -185,10 +185,9 @@ impl Overview {
         ledger.map_or_else(Vec::new, |of| vec![ledger::ledger(of), ledger::schemes(&of.schemes)])
     }
 
-    /// The tables of a page, where working set and idle memory have sections of their own.
+    /// The tables of a page, where phases, working set and idle memory have sections of their own.
     pub(super) fn figures(&self) -> Vec<Grid> {
-        let phases = bottom_line::phases(&self.summary.answer);
-        let all = [phases, self.memory(), self.budgets(), self.stalls(), self.cost()].into_iter().chain(self.ledger());
+        let all = [self.memory(), self.budgets(), self.stalls(), self.cost()].into_iter().chain(self.ledger());
         all.filter(|grid| !grid.rows.is_empty()).collect()
     }
 

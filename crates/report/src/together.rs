@@ -22,5 +22,5 @@ pub(super) fn figure<'a>(page: Page, title: &'a str, programs: &'a [Line]) -> Fi
         let demand = Track::nth(at, &format!("{}, demand", line.name), 3, run(1));
         [demand, Track::nth(at, &format!("{}, resident", line.name), 8, run(2))]
     });
-    lines(page, (title, "time, min:s"), (axes, Units { x: "s", y: "B" }), tracks.collect())
+    lines(page, (title, axes[0].time_name()), (axes, Units { x: "s", y: "B" }), tracks.collect())
 }

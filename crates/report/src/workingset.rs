@@ -141,8 +141,11 @@ impl Report for WorkingSet {
         let max = drawn.iter().flat_map(|w| &w.percentiles).map(|at| at.high_bytes).fold(1.0, f64::max) * 1.04;
         let marks = [0.0, 5.0, 25.0, 50.0, 75.0, 95.0].map(|percent| (percent, format!("{percent:.0}")));
         let (x, y) = (Axis::new(0.0, 100.0, marks), Axis::bytes(max, 5));
-        let layout =
-            Layout { bottom: px(44), x_name: "share of time for which the memory suffices, %", ..Layout::default() };
+        let layout = Layout {
+            bottom: px(44),
+            x_name: page.of("share of time for which the memory suffices, %", "share of time it suffices, %"),
+            ..Layout::default()
+        };
         vec![Figure::new(page, px(330), "Percentiles of the working set for windows of 1 s to 120 s.", move |area| {
             let names: Vec<String> = drawn.iter().map(|window| format!("{} s", window.window_s)).collect();
             let items: Vec<(Ink, &str)> =

@@ -20,8 +20,8 @@ use crate::verify::{self, Asked, Verdicts};
 use lowtide_engine::failure::{self, Failure, code};
 use lowtide_record::Record;
 use lowtide_report::bottom_line::{limit, sentences};
-use lowtide_report::forest;
 use lowtide_report::text::wrap;
+use lowtide_report::{PageOpening, forest};
 
 /// Show how much memory to give a program
 #[derive(Debug, clap::Args)]
@@ -215,7 +215,8 @@ fn verify(args: &BudgetArgs, one: &RecordBudget, question: Question) -> anyhow::
     let page = one.record.join("budget.html");
     let title = format!("How much memory {} needs", one.command());
     let chapters = [verdicts.chapter(unlimited(&all))];
-    std::fs::write(&page, forest::page(&title, &question.to_string(), &chapters)?)?;
+    let opening = PageOpening { command: "budget", title, ran: question.to_string(), answer: verdicts.sentence() };
+    std::fs::write(&page, forest::page(opening, &chapters)?)?;
     lowtide_kernel::message!("report: {}", page.display());
     Ok(Some(verdicts))
 }

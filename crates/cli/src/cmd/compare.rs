@@ -22,6 +22,7 @@ use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 use lowtide_model::interval::Change;
 use lowtide_model::units::{float, human_seconds};
+use lowtide_report::PageOpening;
 use lowtide_report::forest::{self, Chapter, Mark};
 use lowtide_report::text::Grid;
 
@@ -284,7 +285,27 @@ impl<'a> Comparison<'a> {
         let title = if name.is_empty() { self.programs.join(", ") } else { name.clone() };
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         let ran = format!("{} rounds of {} configurations on Linux {kernel}", self.plan.runs, self.configs.len());
-        Ok(forest::page(&title, &ran, &chapters)?)
+        Ok(forest::page(PageOpening { command: "compare", title, ran, answer: self.answer() }, &chapters)?)
+    }
+
+    /// What each configuration changes, in a sentence. A change of one program whose interval holds zero is none.
+    fn answer(&self) -> String {
+        let change = |metric: &Metric, at: usize| {
+            let sums = tables::totals(&self.cells, metric, &self.programs, &self.configs);
+            let percent = (sums[0] > 0.0).then(|| 100.0 * (sums[at] / sums[0] - 1.0))?;
+            let alone = marks(&self.cells, metric).into_iter().find(|mark| mark.name == self.configs[at]);
+            let interval = alone.filter(|_| self.programs.len() == 1).and_then(|mark| mark.interval);
+            let clear = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);
+            let name = metric.about.split(',').next().unwrap_or_default().to_lowercase();
+            clear.then(|| format!("{name} {percent:+.1} %"))
+        };
+        let each = |at: usize| {
+            let changes: Vec<String> = self.metrics.iter().filter_map(|metric| change(metric, at)).collect();
+            let changes = if changes.is_empty() { "no clear change".to_owned() } else { changes.join(", ") };
+            format!("{}: {changes}.", self.configs[at])
+        };
+        let sentences: Vec<String> = (1..self.configs.len()).map(each).collect();
+        format!("Compared with {}: {}", self.configs[0], sentences.join(" "))
     }
 
     fn print(&self, format: CompareFormat) -> anyhow::Result<()> {

@@ -82,6 +82,13 @@ impl Verdicts {
         [runs, costs, failed, least].into_iter().filter(|grid| !grid.rows.is_empty()).collect()
     }
 
+    /// Which budgets held.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let of = |one: &TrialResult| format!("{} ({}): {}.", one.name(), whole_bytes(Some(one.bytes)), one.verdict());
+        self.tried.iter().map(of).collect::<Vec<_>>().join(" ")
+    }
+
     /// The same as part of a page.
     #[must_use]
     pub fn chapter(&self, unlimited: Option<u64>) -> Chapter {

@@ -34,6 +34,11 @@ impl Axis {
         Self::new(from, to, ticks.map(|(at, label)| (at.max(from), label)))
     }
 
+    /// What a time axis is called.
+    pub(crate) fn time_name(&self) -> &'static str {
+        if self.to < 3600.0 { "time, min:s" } else { "time, h:min:s" }
+    }
+
     /// Numbers with a unit, with at most `count` steps.
     pub(crate) fn numbers(from: f64, to: f64, count: usize, label: impl Fn(f64) -> String) -> Self {
         Self::new(from, to, number_ticks(from, to, count).into_iter().map(|at| (at, label(at))))

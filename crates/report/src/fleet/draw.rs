@@ -7,11 +7,12 @@ use lowtide_fleet::tally::Quantiles;
 use lowtide_model::units::float;
 use plotters::style::text_anchor::HPos;
 
-use super::results::ReplayResult;
+use super::results::{PolicyResult, ReplayResult};
 use super::tables::{grids, title};
 use super::{Candidate, Tuned};
 use crate::draw::{Axis, Figure, Ink, Layout, Page, Plot, Track, Units, aligned, heading, lines, px};
-use crate::page::{self, Section};
+use crate::page::{self, PageOpening, Section};
+use crate::text::figure;
 use crate::{Format, ReportError, drawing};
 
 /// Rates that are drawn: 10^-4 to 100 % a minute.
@@ -113,5 +114,15 @@ pub(super) fn page(result: &ReplayResult, tuned: Option<&Tuned>) -> Result<Strin
             Section::chapter("Candidates", &tuned.words(), vec![tuned.grid()], |page| Some(candidates(page, tuned)))?;
         chapters.push(drawn);
     }
-    page::chapters("fleet", &title(result), &names.join(", "), chapters)
+    let saved = |policy: &&PolicyResult| policy.net_percent.unwrap_or(0.0);
+    let most = result.policies.iter().max_by(|a, b| saved(a).total_cmp(&saved(b)));
+    let answer = most.filter(|policy| saved(policy) > 0.0).map_or_else(String::new, |policy| {
+        let rate = figure(policy.promotion_rate_percent.p98, 3, " %");
+        format!(
+            "{} saves most: {:.1} % of memory, net, at a promotion rate of {rate} (98th percentile).",
+            policy.policy,
+            saved(&policy)
+        )
+    });
+    page::chapters(PageOpening { command: "fleet", title: title(result), ran: names.join(", "), answer }, chapters)
 }

@@ -42,7 +42,7 @@ fn figure(panel: &Panel, first: bool, page: Page) -> Figure<'_> {
         let time = Axis::time(panel.from_s, panel.to_s, page.of(8, 3));
         let axes = [&time, &Axis::new(0.0, f64::from(height), [])];
         let (left, right) = (page.of(px(120), px(4)), page.of(px(168), px(104)));
-        let layout = Layout { left, right, bottom: px(44), grid: false, x_name: "time, min:s", ..Layout::default() };
+        let layout = Layout { left, right, bottom: px(44), grid: false, x_name: time.time_name(), ..Layout::default() };
         let mut plot = Plot::new(&rest, axes, layout)?;
         let ends = |section: &Section| [section.start, section.end].map(|address| format!("{address:#x}"));
         let sections: Vec<[String; 2]> = places.iter().map(|(section, ..)| ends(section)).collect();

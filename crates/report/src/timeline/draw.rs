@@ -16,9 +16,6 @@ const GAP: i32 = px(8);
 /// Height of the labels of the time axis, which only the lowest thin chart has.
 const TIMES: i32 = px(44);
 
-/// Name of the time axis.
-const TIME: &str = "time, min:s";
-
 /// Readings of the working set are marked if there are at most so many.
 const MARKED: usize = 40;
 
@@ -98,7 +95,7 @@ fn thin_chart(
     // A chart of nothing still has a scale.
     let max = lines.iter().map(|(get, ..)| highest(points, get)).fold(0.0, f64::max).max(0.5) * 1.05;
     let y = Axis::numbers(0.0, max, 3, |value| short_count(value) + thin.unit);
-    let x_name = if bottom > 0 { TIME } else { "" };
+    let x_name = if bottom > 0 { time.time_name() } else { "" };
     let mut plot = Plot::new(&rest, [time, &y], Layout { bottom, x_name, ..Layout::default() })?;
     let track = |series: &&Series| Track { holds: Holds::Before, ..track(points, series, 6) };
     let tracks: Vec<Track> = lines.iter().map(track).collect();
@@ -136,7 +133,7 @@ fn memory(area: &Area, points: &[Moment], window_s: u32, (time, bottom): (&Axis,
     let dashed = |ink: Ink| ink == Ink::Demand;
     let rest = keys(area, areas.iter().chain(&lines).map(|(_, ink, name)| (*ink, *name, dashed(*ink))))?;
     let bytes = Axis::bytes(highest_bytes(points).max(1.0) * 1.04, 5);
-    let x_name = if bottom == TIMES { TIME } else { "" };
+    let x_name = if bottom == TIMES { time.time_name() } else { "" };
     let mut plot = Plot::new(&rest, [time, &bytes], Layout { bottom, x_name, ..Layout::default() })?;
     // Readings of the working set are spread over their windows, and drawn below.
     let width = |ink: Ink| if ink == Ink::Need { 0 } else { 6 };
