@@ -69,7 +69,7 @@ pub fn usize_of(value: u64) -> usize {
 }
 
 fn parse_size(text: &str) -> Result<usize, String> {
-    text.parse::<Size>().map(|size| usize_of(size.0)).map_err(|error| error.to_string())
+    Size::in_file(text).map(|size| usize_of(size.0)).map_err(|error| error.to_string())
 }
 
 pub fn nanoseconds(time: Span) -> u64 {
@@ -84,8 +84,10 @@ pub fn seconds_to_ns(seconds: f64) -> Option<u64> {
 
 /// A time given on the command line, as nanoseconds: a number without a unit is seconds.
 pub fn parse_seconds(text: &str) -> Result<u64, String> {
-    let time: Span = text.parse().map_err(|error: lowtide_model::units::UnitError| error.to_string())?;
-    match nanoseconds(time) {
+    let seconds = text.parse().ok().and_then(seconds_to_ns);
+    let with_unit =
+        || text.parse().map(nanoseconds).map_err(|error: lowtide_model::units::UnitError| error.to_string());
+    match seconds.map_or_else(with_unit, Ok)? {
         0 => Err("the time must be greater than 0".into()),
         time => Ok(time),
     }
@@ -137,7 +139,7 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_as_written() {
-        for text in ["64K", "512M", "1G", "17"] {
+        for text in ["64K", "512M", "1G", "17B"] {
             assert_eq!(show_size(parse_size(text).unwrap()), text);
         }
     }

@@ -211,7 +211,9 @@ impl Source for DamonSource {
         self.walk(now_s, target, price)?;
         let commit = self.monitor.pending_cost_s();
         self.commit_s = commit.unwrap_or(self.commit_s);
-        if commit.is_some_and(|cost_s| price.has(now_s, cost_s)) {
+        // Schemes wait for the map: setting it up is part of the work at the start, and what it costs is repaid later.
+        let is_start = self.acts && !self.monitor.has_map();
+        if commit.is_some_and(|cost_s| is_start || price.has(now_s, cost_s)) {
             self.monitor.configure(now_s);
         }
         price.reserve_s = self.cohort.cost_s + self.commit_s;
@@ -271,6 +273,10 @@ impl Source for DamonSource {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.monitor.notes();
+        if self.map.done_s.is_some() && !self.monitor.has_map() {
+            let text = "no map of addresses: setting it up costs more than --max-overhead allows so far; raise it";
+            notes.push(text.to_owned());
+        }
         if !self.monitor.samples_cache() {
             let text = "page cache used by read and write is in no working set or idle age: with the multi-generational LRU on \
                 (/sys/kernel/mm/lru_gen/enabled), or without /proc/kpagecgroup, DAMON does not sample its use";

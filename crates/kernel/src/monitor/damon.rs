@@ -214,6 +214,11 @@ impl DamonMonitor {
         if target.system && self.map.schemes.is_empty() { Ok(()) } else { self.map.refresh(&self.kernel, target) }
     }
 
+    /// Whether the map's kdamond has been started.
+    pub fn has_map(&self) -> bool {
+        self.kdamonds[MAP].pid.is_some() || self.kdamonds[MAP].busy
+    }
+
     /// Whether the map has to be refreshed at once.
     pub fn map_needs_refresh(&self) -> bool {
         self.map.needs_refresh()
