@@ -36,7 +36,7 @@ pub fn check(file: &Path) -> anyhow::Result<()> {
 /// Bytes of all areas of a pattern.
 fn areas(text: &str) -> anyhow::Result<u64> {
     let pattern: Pattern = toml::from_str(text)?;
-    pattern.area.iter().map(|area| Ok(area.size.parse::<Size>()?.0)).sum()
+    pattern.area.iter().map(|area| Ok(Size::in_file(&area.size)?.0)).sum()
 }
 
 #[cfg(test)]
