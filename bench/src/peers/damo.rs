@@ -81,7 +81,7 @@ fn median(report: &str) -> Option<f64> {
             return None;
         }
         let size = words.next()?.to_owned() + words.next().unwrap_or_default();
-        Size::in_file(size).ok().map(|Size(bytes)| float(bytes))
+        Size::in_file(&size).ok().map(|Size(bytes)| float(bytes))
     })
 }
 

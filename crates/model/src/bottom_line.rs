@@ -289,20 +289,21 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
     let peak_alone = own.is_some_and(|own| own.basis == Evidence::Peak);
     let end_s = phases.last().map_or(0.0, |of| of.phase.to_s);
     if known.meta.starts_late() {
-        doubts.push("its start was not recorded, so no limit is below what it held".to_owned());
+        let so = if own.is_some() { ", so no limit below the memory it held is given" } else { "" };
+        doubts.push(format!("its start was not recorded{so}"));
     }
     let grew = !phases.is_empty() && phases.iter().all(|of| kind(of) != PhaseKind::Steady);
     if grew && end_s >= LONG_ENOUGH_S {
-        doubts.push("it grew to its end and never reached a steady state".to_owned());
+        doubts.push("it grew until its end and never reached a steady state".to_owned());
     } else if peak_alone && end_s < LONG_ENOUGH_S {
-        doubts.push("it ended too soon to say whether less would do, which takes twenty seconds".to_owned());
+        doubts.push("it ran for less than 20 s, too short to show whether less memory suffices".to_owned());
     } else if peak_alone {
         let why = if known.ages.is_empty() {
-            "no monitor reported which of its memory is used"
+            "no monitor sampled its accesses"
         } else {
-            "no cycle of readings lay within one steady phase"
+            "no cycle of readings fell into one steady phase"
         };
-        doubts.push(format!("{why}, so nothing shows that less would be enough"));
+        doubts.push(format!("{why}, so it is unknown whether less memory suffices"));
     }
     if budget::was_killed(known) {
         let limit = known.meta.limit_bytes.map(|bytes| format!(" at its limit of {}", human_bytes(float(bytes))));
@@ -314,17 +315,17 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
     let drift = phases.iter().filter(|of| kind(of) == PhaseKind::Steady).filter_map(|of| of.first_touched_bytes);
     let drift = drift.map(float).sum::<f64>();
     if drift > DRIFT * budget::peak(known) {
-        doubts.push(format!("it still grows slowly: {} of it came after the start-up", human_bytes(drift)));
+        doubts.push(format!("it still grows slowly: {} was added after the start-up", human_bytes(drift)));
     }
     let grown = phases.iter().rfind(|of| kind(of) != PhaseKind::Steady).filter(|of| kind(of) == PhaseKind::Growth);
     if let Some(grown) = grown.filter(|of| !grew && end_s - of.phase.to_s < LONG_ENOUGH_S) {
         let at_s = grown.phase.from_s;
         doubts.push(format!(
-            "its memory grew again {at_s:.0} s after the start, too late to say what of it stays in use"
+            "its memory grew again {at_s:.0} s after the start, too late to show how much of that stays in use"
         ));
     }
     if known.meta.end.is_none() {
-        doubts.push("the record has no end: what came later is not known".to_owned());
+        doubts.push("the record has no end: later use is unknown".to_owned());
     }
     doubts
 }

@@ -226,10 +226,10 @@ mod tests {
         let mut of = line();
         (of.with_swap_bytes, of.basis) = (None, Some("peak".to_owned()));
         of.steady = Steady { seconds: 9.0, ..Steady::default() };
-        of.doubts = vec!["no monitor reported which of its memory is used".to_owned()];
+        of.doubts = vec!["no monitor sampled its accesses".to_owned()];
         assert_eq!(
             sentences(&of),
-            "Give it 1509 MiB: the peak of this run. Start-up touches 507 MiB in 3.0 s. No monitor reported which of its memory is used."
+            "Give it 1509 MiB: the peak of this run. Start-up touches 507 MiB in 3.0 s. No monitor sampled its accesses."
         );
         assert_eq!(sentences(&BottomLine::default()), "How much memory to give it is unknown.");
     }

@@ -23,6 +23,9 @@ pub(super) const VIEW: View = View {
     optional: false,
     make: |data, _| {
         let view = Breakdown { nodes: numa::summarise(&data.record.rows()), ..Breakdown::of(data.ticks()) };
+        if view.types.is_empty() && data.is_imported() {
+            return Err(Missing::Unmeasured("memory figures"));
+        }
         if view.types.is_empty() {
             return Err(Missing::Other(
                 "this record has no memory figures: no tick was written before it ended".to_owned(),

@@ -198,6 +198,14 @@ enum Missing {
 }
 
 impl Missing {
+    /// Why, where it is plain what is missing.
+    fn reason(&self, data: &RecordData) -> String {
+        match self {
+            Self::Other(why) => why.clone(),
+            Self::Unmeasured(_) => data.why_unmeasured(false),
+        }
+    }
+
     /// In one sentence, with the reasons of each monitor or without.
     fn sentence(&self, data: &RecordData, reasons: bool) -> String {
         match self {

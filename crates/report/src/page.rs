@@ -125,7 +125,7 @@ pub(super) fn render(data: &RecordData, views: &[View], options: &ReportOptions)
         match (view.make)(data, options) {
             Ok(report) => sections.push(Section::of(view, &*report)?),
             Err(_) if complete && view.optional => {}
-            Err(missing) if complete => absent.push(format!("{}: {}.", view.title, missing.sentence(data, false))),
+            Err(missing) if complete => absent.push((missing.reason(data), view.title)),
             Err(missing) => sections.push(Section::missing(view, capital(&missing.sentence(data, false)))),
         }
     }
@@ -139,11 +139,31 @@ pub(super) fn render(data: &RecordData, views: &[View], options: &ReportOptions)
         bars: if complete { overview.bars() } else { Vec::new() },
         sections,
         figures: if complete { overview.figures() } else { Vec::new() },
-        notes: overview.notes.iter().chain(&absent).map(|note| printable(note)).collect(),
+        notes: overview.notes.iter().cloned().chain(left_out(&absent)).map(|note| sentence(&note)).collect(),
         version: meta.lowtide.clone(),
         look: Look::new(),
     };
     Ok(page.render()?)
+}
+
+/// Which views were left out, those with the same reason together.
+fn left_out(absent: &[(String, &str)]) -> Vec<String> {
+    let mut reasons: Vec<&str> = Vec::new();
+    for (reason, _) in absent {
+        if !reasons.contains(&reason.as_str()) {
+            reasons.push(reason);
+        }
+    }
+    let titles = |reason: &str| {
+        let same = absent.iter().filter(|(of, _)| of == reason).map(|(_, title)| *title);
+        same.collect::<Vec<_>>().join("; ")
+    };
+    reasons.iter().map(|reason| format!("{}: {reason}", titles(reason))).collect()
+}
+
+/// A note from its capital to its full stop.
+fn sentence(note: &str) -> String {
+    format!("{}.", capital(&printable(note.trim_end_matches('.'))))
 }
 
 /// Seconds from 1970 to 2000: an earlier time was counted from something else, such as the start of a machine.

@@ -208,7 +208,7 @@ impl Report for Overview {
         let mut all: Vec<Grid> = phases.into_iter().collect();
         all.extend([self.working_set(), self.idle(), self.memory(), self.budgets()]);
         all.extend(self.ledger());
-        all.extend([self.stalls(), self.cost(), Grid::of("Not measured, and why", &[""], notes)]);
+        all.extend([self.stalls(), self.cost(), Grid::of("Notes", &[""], notes)]);
         all.retain(|grid| !grid.rows.is_empty());
         all
     }

@@ -118,7 +118,7 @@ fn what_grows_to_its_end_is_said_to() {
     let of = answer(&grows);
     assert_eq!((of.steady.seconds, of.with_swap_bytes), (0.0, None));
     assert!(of.no_swap_bytes.unwrap() >= 400 << 20);
-    assert_eq!(of.doubts, ["it grew to its end and never reached a steady state"]);
+    assert_eq!(of.doubts, ["it grew until its end and never reached a steady state"]);
 }
 
 #[test]
