@@ -55,8 +55,8 @@ fn linux_6_18_with_damon_held_and_cgroup_v1() {
         &[
             ("cap-sys-admin", 'y', "CapEff 000001fffeffffff"),
             ("cap-sys-ptrace", 'y', "CAP_SYS_PTRACE"),
-            ("damon-sysfs", 'b', "kdamond 77 is on"),
-            ("damon-paddr", 'b', "kdamond 77 is on"),
+            ("damon-sysfs", 'b', "another tool is using DAMON (kdamond 77)"),
+            ("damon-paddr", 'b', "another tool is using DAMON (kdamond 77)"),
             ("damon-vaddr", 'n', "avail_operations: paddr"),
             ("tracefs", 'y', "/proc/filesystems has tracefs"),
             ("kpageflags", 'y', ""),
