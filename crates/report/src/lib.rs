@@ -6,6 +6,9 @@
 //! [`View::ALL`]; the command's names and help come from there. The pages of comparisons, simulations and fleets use
 //! the same tables and drawings.
 //!
+//! Charts of a page carry their values (`draw::track`); `templates/page.js` shows them under the pointer and zooms. A page is
+//! complete without that script, and admits no other.
+//!
 //! It may import `record`, `fleet`, `policy` (for what the simulated machine returns) and `model`; it never reads the
 //! kernel, and nothing but `cli` and the Python package stands on it.
 

@@ -18,14 +18,17 @@ use crate::{Format, ReportError, drawing};
 /// Rates that are drawn: 10^-4 to 100 % a minute.
 const RATES: (f64, f64) = (-6.0, 0.0);
 
+/// What the axis of rates is called.
+const RATE: &str = "promotion rate, per minute";
+
 /// Where a rate stands on its axis, which is of powers of ten.
 fn place(rate: f64) -> f64 {
     rate.max(1e-12).log10().clamp(RATES.0, RATES.1)
 }
 
-fn rates_axis() -> Axis {
+fn rates_axis(page: Page) -> Axis {
     let names = ["0.0001 %", "0.001 %", "0.01 %", "0.1 %", "1 %", "10 %", "100 %"];
-    Axis::new(RATES.0, RATES.1, (-6..=0).map(f64::from).zip(names.map(str::to_owned)))
+    Axis::new(RATES.0, RATES.1, (-6..=0).map(f64::from).zip(names.map(str::to_owned)).step_by(page.of(1, 2)))
 }
 
 /// Shares from 0 to the highest, in quarters of it.
@@ -50,13 +53,8 @@ fn rates(page: Page, result: &ReplayResult) -> Figure<'_> {
         line.push((RATES.1, 1.0));
         Track::nth(at, &policy.policy, 7, line)
     });
-    let axes = [rates_axis(), shares_axis(1.0)];
-    lines(
-        page,
-        (title, "promotion rate, % of the working set a minute"),
-        (axes, Units { x: "lg", y: "1" }),
-        tracks.collect(),
-    )
+    let axes = [rates_axis(page), shares_axis(1.0)];
+    lines(page, (title, RATE), (axes, Units { x: "lg", y: "1" }), tracks.collect())
 }
 
 /// Candidates of a search, and the frontier.
@@ -66,10 +64,11 @@ fn candidates(page: Page, tuned: &Tuned) -> Figure<'_> {
     let label = format!("{title}. Line: the frontier. Candidates right of the dashed mark exceed the limit.");
     // A top that has round quarters.
     let most = tuned.tried.iter().map(|tried| tried.saved_percent / 4.0).fold(0.1, f64::max).ceil() * 4.0 / 100.0;
-    Figure::new(page, px(262), &label, move |area| {
-        let axes = [&rates_axis(), &shares_axis(most)];
+    Figure::new(page, px(280), &label, move |area| {
+        let axes = [&rates_axis(page), &shares_axis(most)];
         let rest = heading(area, title)?;
-        let mut plot = Plot::new(&rest, axes, Layout::default())?;
+        let layout = Layout { bottom: px(44), x_name: RATE, ..Layout::default() };
+        let mut plot = Plot::new(&rest, axes, layout)?;
         let at = |candidate: &Candidate| (place(candidate.rate_p98_percent / 100.0), candidate.saved_percent / 100.0);
         let limit = place(tuned.rate_limit_percent / 100.0);
         plot.dashed(vec![(limit, 0.0), (limit, most)], Ink::Kernel, 5)?;
@@ -110,8 +109,9 @@ pub(super) fn page(result: &ReplayResult, tuned: Option<&Tuned>) -> Result<Strin
             Some(rates(page, result))
         })?];
     if let Some(tuned) = tuned {
-        let drawn =
-            Section::chapter("Candidates", &tuned.words(), vec![tuned.grid()], |page| Some(candidates(page, tuned)))?;
+        let drawn = Section::chapter("Candidates", &tuned.sentences(), vec![tuned.grid()], |page| {
+            Some(candidates(page, tuned))
+        })?;
         chapters.push(drawn);
     }
     let saved = |policy: &&PolicyResult| policy.net_percent.unwrap_or(0.0);

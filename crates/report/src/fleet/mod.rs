@@ -71,15 +71,25 @@ impl Tuned {
         grid
     }
 
+    /// The settings as a policy's file, and how they were chosen.
     fn words(&self) -> String {
+        format!("{}\n# {}\n", self.toml, self.chosen())
+    }
+
+    /// The same as sentences.
+    fn sentences(&self) -> String {
+        let settings: Vec<&str> = self.toml.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        format!("{}. Settings: {}.", self.chosen(), settings.join(", ").replace("], ", "] "))
+    }
+
+    fn chosen(&self) -> String {
         let of = if self.held_out {
             "on half of the hosts; the figures above are of the other half"
         } else {
             "on all hosts, too few to leave some out: expect a little less"
         };
         format!(
-            "{}\n# Chosen among {} candidates {of}: {:.2} % saved there, rate {:.3} % of {:.3} % allowed\n",
-            self.toml,
+            "Chosen among {} candidates {of}: {:.2} % saved there, rate {:.3} % of {:.3} % allowed",
             self.tried.len(),
             self.chosen_saved_percent,
             self.chosen_rate_percent,

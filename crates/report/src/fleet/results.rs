@@ -209,13 +209,13 @@ impl ReplayResult {
                 remarks.push(format!("{number} {what}"));
             }
         };
-        say(trouble.files, "files could not be read to their end; the rest of them is in no figure");
-        say(trouble.senseless_rows, "rows cannot be true and were left out");
-        say(trouble.repeated_rows, "rows were there twice, or of a clock that was set back, and were left out");
-        say(trouble.missing_minutes, "minutes of workloads are missing between others; they are in no figure");
-        say(trouble.rows_without_ages, "rows have no idle ages: nothing of them counts as gone");
+        say(trouble.files, "files could not be read to their end; their remaining rows do not count");
+        say(trouble.senseless_rows, "rows have impossible values and do not count");
+        say(trouble.repeated_rows, "rows are repeated, or of a clock that was set back, and do not count");
+        say(trouble.missing_minutes, "minutes of workloads are missing between others and do not count");
+        say(trouble.rows_without_ages, "rows have no idle ages: none of their memory counts as evicted");
         if let Some(by) = &self.by {
-            say(by.without, &format!("workloads have no label {}; they are in the sum alone", by.label));
+            say(by.without, &format!("workloads have no label {}; they count in the sum only", by.label));
         }
         remarks.extend(trouble.first.iter().cloned());
         remarks
