@@ -125,11 +125,19 @@ impl Report for WorkingSet {
         let mut grid = Grid::new("Touched within a window, by share of the time it sufficed", &["share"]);
         grid.head.extend(self.windows.iter().map(|window| format!("{} s", window.window_s)));
         for (at, percent) in PERCENTS.iter().enumerate() {
-            let cells = self.windows.iter().map(|window| bytes(window.percentiles.get(at).map(|at| at.bytes)));
+            // Of a few readings only the least and the most are known.
+            let ends = [0, PERCENTS.len() - 1].contains(&at);
+            let shown = |of: &Window| of.percentiles.get(at).filter(|_| of.is_drawn() || ends).map(|at| at.bytes);
+            if !ends && !self.windows.iter().any(Window::is_drawn) {
+                continue;
+            }
+            let cells = self.windows.iter().map(|window| bytes(shown(window)));
             grid.row([format!("{percent:.0} %")].into_iter().chain(cells));
         }
         let widths = self.windows.iter().map(|window| figure(window.width_percent(), 0, " %"));
         grid.row(["± at 50 %".to_owned()].into_iter().chain(widths));
+        let readings = self.windows.iter().map(|window| window.ticks.to_string());
+        grid.row(["readings".to_owned()].into_iter().chain(readings));
         vec![grid]
     }
 
