@@ -124,7 +124,7 @@ same_wss /
 same_wss --range 0 101 1 / --percentiles 0-100:1
 same_wss --exclude_samples 0 --range 50 100 7 / --leave-out 0 --percentiles 50-99:7
 same_wss --sortby time --range 0 101 5 / --sort time --percentiles 0-100:5
-same_wss --acc_thres 5 --sz_thres 400000 / --least-accesses 5 --least-size 400000
+same_wss --acc_thres 5 --sz_thres 400000 / --least-accesses 5 --least-size 400000B
 same_wss --work_time 300000 / --join 300ms
 same_wss --work_time 1000000 --acc_thres 30 --per_target / --join 1s --least-accesses 30 --each-target
 same_wss --all_wss --per_target / --every --each-target
