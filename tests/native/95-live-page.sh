@@ -113,7 +113,7 @@ contains "top shows it, without a terminal as a table" "$("$LOWTIDE" top --url "
 
 # In a terminal: it is given back as it was, however it ends.
 if cat >terminal.py <<'EOP'
-import fcntl, os, pty, select, signal, struct, sys, termios, time
+import fcntl, os, pty, re, select, signal, struct, sys, termios, time
 def run(keys, end=None):
     pid, fd = pty.fork()
     if pid == 0:
@@ -134,7 +134,14 @@ def run(keys, end=None):
     assert out.endswith(b"\x1b[?1049l") or b"\x1b[?1049l" in out[-40:], out[-60:]
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     return out
-assert b"Actions, newest first" in run([b"n", b"\r", b"q"])
+# Only what changes is drawn: what is on the screen at the end, from where the cursor was moved to and what was written.
+def screen(out):
+    rows, row, col = {}, 0, 0
+    for part in re.findall(r"\x1b\[(\d+);(\d+)H|\x1b\[[?0-9;]*([A-Za-z])|([^\x1b])", out.decode(errors="replace")):
+        if part[0]: row, col = int(part[0]), int(part[1])
+        elif part[3]: rows[row, col] = part[3]; col += 1
+    return ["".join(rows.get((row, col), " ") for col in range(1, 101)) for row in range(1, 25)]
+assert any("Actions, newest first" in row for row in screen(run([b"n", b"\r", b"q"])))
 run([b"\x03"]), run([], signal.SIGTERM)
 EOP
 then check "in a terminal keys work, and it is given back as it was" python3 terminal.py "$LOWTIDE" "$at"; fi

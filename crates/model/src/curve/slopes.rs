@@ -126,15 +126,28 @@ impl Cycle {
     }
 }
 
-/// The windows that enough cycles read, each as its step over the one before.
+/// The windows that enough cycles read, each as its step over the one before. Windows that none of the longer ones was read
+/// with are left out: a cycle of the start-up has short ones only, and a busy machine may have missed them later.
 fn edges(cycles: &[Cycle]) -> Vec<Edge> {
     let mut ages: Vec<f64> = cycles.iter().flat_map(|cycle| &cycle.readings).map(|reading| reading.age_s).collect();
     ages.sort_by(f64::total_cmp);
     ages.dedup();
+    let mut longest = Vec::new();
+    for from in 0..ages.len() {
+        let known = chain(cycles, &ages[from..]);
+        if known.len() > longest.len() {
+            longest = known;
+        }
+    }
+    longest
+}
+
+/// The windows of these ages that enough cycles read, from the first on.
+fn chain(cycles: &[Cycle], ages: &[f64]) -> Vec<Edge> {
     // Where cycles report first touches themselves, nothing has to be compared with other times.
     let fewest = if cycles.iter().all(|cycle| cycle.nested) { FEWEST_NESTED } else { FEWEST_CYCLES };
     let mut known: Vec<Edge> = Vec::new();
-    for age_s in ages {
+    for age_s in ages.iter().copied() {
         let shorter_s = known.last().map(|edge| edge.age_s);
         let steps: Vec<_> = cycles.iter().filter_map(|cycle| cycle.step(shorter_s, age_s)).collect();
         if steps.len() >= fewest {

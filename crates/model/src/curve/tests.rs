@@ -248,6 +248,16 @@ fn windows_are_compared_within_their_cycle_alone() {
     assert_eq!((curve.points[1].back.anon, curve.points[1].kept_peak), (Band::default(), 200.0));
 }
 
+/// A second of the start-up, and a cycle that came too late for its first windows.
+#[test]
+fn a_window_that_no_longer_one_was_read_with_is_left_out() {
+    let start = cycle(1.0, &[(1.0, 300.0, 300.0)], 500.0);
+    let late = cycle(22.0, &[(5.0, 60.0, 0.0), (10.0, 70.0, 0.0), (20.0, 80.0, 0.0)], 500.0);
+    let curve = Curve::of(&[start, late].concat(), &[], 1.0).unwrap();
+    assert_eq!(curve.points.iter().map(|point| point.age_s).collect::<Vec<_>>(), [5.0, 10.0, 20.0]);
+    assert_eq!(curve.points[0].kept, 60.0);
+}
+
 #[test]
 fn use_that_rises_between_two_readings_is_in_the_peak() {
     // From the fifth to the tenth second 150 were used that were idle before.
