@@ -173,6 +173,7 @@ kernel_state() {
 # --- processes
 
 # in_group NAME COMMAND...: starts it in the cgroup `$root/NAME` (version 2).
+# shellcheck disable=SC2154  # $root is set by the test
 in_group() {
   local group=$root/$1
   mkdir -p "$group"
@@ -181,6 +182,7 @@ in_group() {
   start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
 }
 # held NAME: bytes charged to it.
+# shellcheck disable=SC2154  # as above
 held() { cat "$root/$1/memory.current"; }
 
 # start COMMAND...: runs it in the background; its pid is in $started.
