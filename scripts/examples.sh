@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make examples`: measures the demo's redis and puts what lowtide printed into README.md and docs/budgets.md, between the
-# lines `<!-- example NAME: begin -->` and `<!-- example NAME: end -->`. The text between them is always a command's output.
+# `make examples`: measures the demo's redis, makes docs/images/report.png of the first card of its report, and puts what lowtide
+# printed into README.md and docs/budgets.md, between the lines `<!-- example NAME: begin -->` and `<!-- example NAME: end -->`. The text between them is always a command's output.
 
 set -euo pipefail
 export LC_ALL=C
@@ -46,3 +46,8 @@ put() {
   echo "$ lowtide budget RECORD --with-swap 2G --emit slurm"
   "$lowtide" budget "$record" --with-swap 2G --emit slurm 2>/dev/null
 } | put docs/budgets.md emit
+
+ensure_command chromium chromium || fail "the picture needs chromium"
+mkdir -p docs/images
+chromium --headless=new --no-sandbox --hide-scrollbars --window-size=1100,520 --screenshot=docs/images/report.png \
+  "file://$(realpath "$record")/report.html" >/dev/null 2>&1
