@@ -34,4 +34,17 @@ sleep 2
 kill -s INT "$started"
 check "Ctrl-C ends a recording" wait_for 10 gone "$started"
 equals "and the record is finished" "$(json int/meta.json .end.reason)" interrupted
+
+start "$PATTERN" "$patterns/fixed.toml" --seconds 30 >/dev/null
+sleep 2
+"$LOWTIDE" watch "$started" --count 4 --json >watched 2>err
+equals "watch prints a line a second" "$?-$(wc -l <watched)" 0-4
+between "with what is resident" "$(jq -s '.[-1].resident_bytes' watched)" $((500 << 20)) $((600 << 20))
+if have root; then
+  between "and what is in use" "$(jq -s '[.[].working_set[0].bytes | numbers] | last // 0' watched)" $((50 << 20)) $((80 << 20))
+else
+  skip "and what is in use" root
+fi
+stop "$started"
+equals "a record was not made" "$(find . -maxdepth 1 -name 'lowtide-*')" ""
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"
