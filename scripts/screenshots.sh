@@ -53,3 +53,16 @@ for page in *.html; do
   done
 done | python3 "$repository/tests/native/browser.py" chromium | { grep -v '^ok$' && exit 1 || true; }
 ls -- *.png
+
+# The terminal at three widths, as text; tmux with a server of its own.
+ensure_command tmux tmux >/dev/null || fail "tmux is needed for the terminal's screens"
+python3 "$repository/workloads/phased.py" 200 40 60 &
+program=$!
+trap 'kill "$program" 2>/dev/null || true' EXIT
+for columns in 60 80 140; do
+  tmux -L "lowtide-$$" new-session -d -x "$columns" -y 30 "$lowtide watch --pid $program"
+  sleep 8
+  tmux -L "lowtide-$$" capture-pane -p >"watch-$columns.txt"
+  tmux -L "lowtide-$$" kill-server
+done
+echo "$out"
