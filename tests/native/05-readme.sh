@@ -7,9 +7,9 @@ need root "the quick starts of the README" || exit 0
 mkdir "$tmp/bin" && ln -s "$LOWTIDE" "$tmp/bin/lowtide"
 # shellcheck disable=SC2016  # expanded by the script
 printf '#!/bin/sh\nexec "$@"\n' >"$tmp/bin/sudo" && chmod +x "$tmp/bin/sudo"
-# A service of the name that the README has.
-cp "$PATTERN" "$tmp/bin/redis-server"
-start "$tmp/bin/redis-server" "$patterns/fixed.toml" --seconds 50 >/dev/null
+# The service: a program of ours, whatever else of that name runs on this machine.
+start "$PATTERN" "$patterns/fixed.toml" --seconds 50 >/dev/null
+printf '#!/bin/sh\necho %s\n' "$started" >"$tmp/bin/pgrep" && chmod +x "$tmp/bin/pgrep"
 
 # commands NAME: the block after the comment `<!-- quick start: NAME -->`.
 commands() {
