@@ -96,7 +96,8 @@ equals "and nothing to measure" $? 2
 names=("a budget is verified by runs under it" "and is reported as verified from then on" "one too small to start in is no crash")
 if need root "${names[@]}"; then
   "$LOWTIDE" budget first --no-swap --verify --runs 1 --json >verify.json 2>err
-  equals "${names[0]}" "$(json verify.json '[.verify.tried[] | select(.mechanism == "lowtide") | .holds] | all')" true
+  # With one pair of runs, a busy machine may judge the first too slow: a larger one is searched for then.
+  equals "${names[0]}" "$(json verify.json '[.verify.tried[] | select(.mechanism == "lowtide") | .holds] | any')" true
   contains "${names[1]}" "$("$LOWTIDE" budget first --no-swap --emit systemd)" "verified by runs under it"
   check "and drawn" grep -q "Run under each budget" first/budget.html
   chmod 755 "$tmp" && install -d -o nobody own
