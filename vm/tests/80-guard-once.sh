@@ -26,15 +26,6 @@ hot = { offset = "0", size = "80M" }
 passes_per_second = 20
 EOF
 
-# in_group NAME COMMAND...: starts it in a cgroup of ours.
-in_group() {
-  local group=$root/$1
-  mkdir -p "$group"
-  shift
-  # shellcheck disable=SC2016  # expanded by the inner shell
-  start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
-}
-held() { cat "$root/$1/memory.current"; }
 guard() { start "$LOWTIDE" guard --cgroup "$name/*" "$@" 2>log; running=$started; }
 # at N FILE VALUE: whether that file has that value in so many of our groups.
 at() { [ "$(grep -lx "$3" "$root"/*/"$2" | wc -l)" -eq "$1" ]; }

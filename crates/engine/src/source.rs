@@ -178,6 +178,11 @@ pub struct SourceEntry {
 /// All sources, the best first. A new one is a file and a line here.
 pub const SOURCES: &[SourceEntry] = &[damon::ENTRY, idle::ENTRY, mglru::ENTRY, smaps::ENTRY, damon_stat::ENTRY];
 
+/// The one of this name.
+pub fn entry(name: &str) -> Option<&'static SourceEntry> {
+    SOURCES.iter().find(|entry| entry.name == name)
+}
+
 /// Those that `auto` chooses among, the best first.
 pub fn automatic() -> impl Iterator<Item = &'static SourceEntry> {
     SOURCES.iter().filter(|entry| entry.is_automatic)
@@ -223,10 +228,7 @@ impl std::str::FromStr for SourceChoice {
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::None),
-            _ => {
-                let entry = SOURCES.iter().find(|entry| entry.name == text);
-                entry.map(|entry| Self::Named(entry.name)).ok_or_else(|| format!("there is no source '{text}'"))
-            }
+            _ => entry(text).map(|entry| Self::Named(entry.name)).ok_or_else(|| format!("there is no source '{text}'")),
         }
     }
 }
@@ -244,8 +246,7 @@ fn refusal(entry: &SourceEntry, kernel: &Kernel, error: &Error) -> Failure {
 
 /// Why a source of this name cannot serve, for people.
 pub(crate) fn why_not(name: &str, kernel: &Kernel, error: &Error) -> String {
-    let entry = SOURCES.iter().find(|entry| entry.name == name);
-    entry.map_or_else(|| error.to_string(), |entry| (entry.why_not)(kernel, error))
+    entry(name).map_or_else(|| error.to_string(), |entry| (entry.why_not)(kernel, error))
 }
 
 /// A source that was asked for by name must be able to serve before anything is started. Fails with what is missing.

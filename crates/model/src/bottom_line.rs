@@ -305,7 +305,7 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
         };
         doubts.push(format!("{why}, so it is unknown whether less memory suffices"));
     }
-    if budget::was_killed(known) {
+    if budget::was_killed(known.rows) {
         let limit = known.meta.limit_bytes.map(|bytes| format!(" at its limit of {}", human_bytes(float(bytes))));
         let limit = limit.unwrap_or_default();
         doubts.push(format!("the kernel killed a process of it{limit} for lack of memory: it needs more than it had"));

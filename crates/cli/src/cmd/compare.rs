@@ -236,12 +236,16 @@ impl<'a> Comparison<'a> {
         tables::means(&self.cells, metric, &self.programs, &self.configs)
     }
 
+    /// By how many percent the total of the configuration at that place is above the first's.
+    fn change_of_total(&self, metric: &Metric, at: usize) -> Option<f64> {
+        let sums = tables::totals(&self.cells, metric, &self.programs, &self.configs);
+        (sums[0] > 0.0).then(|| 100.0 * (sums[at] / sums[0] - 1.0))
+    }
+
     /// The tables beside those of the metrics.
     fn others(&self) -> Vec<Grid> {
         let ours = |metric: &Metric, config: &str| {
-            let sums = tables::totals(&self.cells, metric, &self.programs, &self.configs);
-            let at = self.configs.iter().position(|name| name == config)?;
-            (sums[0] > 0.0).then(|| 100.0 * (sums[at] / sums[0] - 1.0))
+            self.change_of_total(metric, self.configs.iter().position(|name| name == config)?)
         };
         let mut grids = tables::effects(self.runs, &self.programs, &self.configs);
         if self.published {
@@ -291,8 +295,7 @@ impl<'a> Comparison<'a> {
     /// What each configuration changes, in a sentence. A change of one program whose interval holds zero is none.
     fn answer(&self) -> String {
         let change = |metric: &Metric, at: usize| {
-            let sums = tables::totals(&self.cells, metric, &self.programs, &self.configs);
-            let percent = (sums[0] > 0.0).then(|| 100.0 * (sums[at] / sums[0] - 1.0))?;
+            let percent = self.change_of_total(metric, at)?;
             let alone = marks(&self.cells, metric).into_iter().find(|mark| mark.name == self.configs[at]);
             let interval = alone.filter(|_| self.programs.len() == 1).and_then(|mark| mark.interval);
             let clear = interval.is_none_or(|[low, high]| low > 0.0 || high < 0.0);

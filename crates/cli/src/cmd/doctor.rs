@@ -170,7 +170,7 @@ fn on_zram(kernel: &Kernel, algorithm: &str) -> anyhow::Result<Refault> {
 /// The monitor that serves, what it reports and omits, and what would help most.
 fn first_lines(diagnosis: &Diagnosis, all: bool, terminal: Terminal) -> String {
     let monitor = &diagnosis.monitor;
-    let entry = source::automatic().find(|entry| entry.name == monitor.name);
+    let entry = source::entry(monitor.name);
     let (reports, omits) =
         entry.map_or(("memory, faults and pressure", "which memory is used"), |entry| (entry.reports, entry.omits));
     let better: Vec<&str> = monitor.refused.iter().map(|refusal| refusal.backend.as_str()).collect();
@@ -203,11 +203,7 @@ const WANTED: [&str; 6] = ["swap", "memory-reclaim", "process-madvise", "memory-
 
 /// What would help most: what the best monitor that is not available needs, else what reclaim needs.
 fn improvement(diagnosis: &Diagnosis) -> Option<String> {
-    let refused = diagnosis
-        .monitor
-        .refused
-        .iter()
-        .filter_map(|refusal| source::automatic().find(|entry| entry.name == refusal.backend));
+    let refused = diagnosis.monitor.refused.iter().filter_map(|refusal| source::entry(&refusal.backend));
     let needs = refused.take(1).flat_map(|entry| entry.needs.iter().copied());
     let is_missing = |name: &str| {
         diagnosis.capabilities.iter().find(|row| row.capability.name == name && row.capability.state != State::Yes)

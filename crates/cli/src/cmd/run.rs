@@ -15,9 +15,9 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Ended, Reaped, Signal as Received, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
 use lowtide_model::WINDOWS_S;
+use lowtide_model::budget;
 use lowtide_model::meta::{DURATION, End};
 use lowtide_model::units::{Share, Size, Span, float, human_bytes};
-use lowtide_model::usage::Usage;
 use lowtide_record::Record;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -233,8 +233,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
 
 /// Whether the kernel killed a process of the program for lack of memory, by its record.
 fn was_killed(dir: &Path) -> bool {
-    let is_kill = |usage: &Usage| usage.oom_kills.is_some_and(|kills| kills > 0.0);
-    Record::open(dir).is_ok_and(|record| record.usage().iter().any(is_kill))
+    Record::open(dir).is_ok_and(|record| budget::was_killed(&record.usage()))
 }
 
 /// A cgroup for the program, or why there is none.

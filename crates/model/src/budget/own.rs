@@ -41,7 +41,7 @@ const SCAN_S: f64 = 0.5e-6;
 pub(super) fn own(known: &Known<'_>, slowdown: f64) -> Option<Budget> {
     let live = known.live();
     // The limit at which it was killed is too low, and how much more it needs is not known.
-    if was_killed(known) {
+    if was_killed(known.rows) {
         return None;
     }
     let charged_ahead = float(known.meta.host.cpus * CHARGE_BATCH * PAGE);
@@ -110,8 +110,8 @@ fn is_worthwhile(with: &Budget, without: Option<&Budget>) -> bool {
 
 /// Whether the kernel killed some process of it for want of memory.
 #[must_use]
-pub fn was_killed(known: &Known<'_>) -> bool {
-    known.rows.iter().any(|row| row.oom_kills.is_some_and(|kills| kills > 0.0))
+pub fn was_killed(rows: &[Usage]) -> bool {
+    rows.iter().any(|row| row.oom_kills.is_some_and(|kills| kills > 0.0))
 }
 
 /// The kernel's memory for it: as charged, with the buffers of its sockets where these are counted apart, or else what is

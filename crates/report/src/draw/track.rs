@@ -111,7 +111,7 @@ pub(crate) struct Units {
     pub y: &'static str,
 }
 
-/// What the script is told of a chart.
+/// What the script needs to know of a chart.
 #[derive(Serialize)]
 struct Live<'a> {
     #[serde(flatten)]
