@@ -16,7 +16,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::metric::Measure;
-use super::sampling::SamplingConfig;
+use super::sampling::{self, SamplingConfig};
 use super::serve::listen::{Listen, Serve};
 use super::sinks::telemetry::TelemetrySettings;
 use crate::failure::{self, Failure, code};
@@ -29,7 +29,7 @@ use crate::workloads::{By, NONE, Rules, WorkloadRule};
 pub struct Config {
     /// Time between two turns.
     pub every: Span,
-    /// Idle ages that are sampled; policies choose among them.
+    /// Idle ages that are sampled; policies choose among them. None = those that each source samples best.
     pub ages: Vec<Span>,
     /// What samples them: `auto`, or one source by its name.
     #[serde(deserialize_with = "monitor")]
@@ -79,8 +79,8 @@ impl Default for Config {
     fn default() -> Self {
         let seconds = |seconds| Span(std::time::Duration::from_secs(seconds));
         Self {
-            every: seconds(5),
-            ages: vec![seconds(10), seconds(30)],
+            every: seconds(2),
+            ages: Vec::new(),
             monitor: SourceChoice::Auto,
             exclude: Vec::new(),
             stop_file: "/run/lowtide/stop".into(),
@@ -179,7 +179,7 @@ impl Config {
             if workload.by == By::Process && !matches!(spec, Spec::Guard(_)) {
                 return Err(place("by = \"process\" is for the guard; memory is reclaimed by cgroup".to_owned()));
             }
-            let longest = self.ages.iter().map(|age| age.0).max().unwrap_or_default();
+            let longest = self.ages.iter().map(|age| age.0).max().unwrap_or(sampling::LONGEST);
             if let Some(age) = spec.settings().ages().into_iter().find(|age| age.0 > longest) {
                 let why =
                     format!("policy \"{}\" wants to know what is idle for {age}; add it to ages", workload.policy);
@@ -242,7 +242,7 @@ impl Config {
         }
     }
 
-    /// Idle ages in seconds.
+    /// The configured idle ages in seconds; none if it is left to the sources.
     pub fn windows_s(&self) -> Vec<u32> {
         let ages = |window: &u32| self.ages.iter().any(|age| age.0.as_secs() == u64::from(*window));
         WINDOWS_S.into_iter().filter(ages).collect()

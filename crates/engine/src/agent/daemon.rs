@@ -36,7 +36,7 @@ mod search;
 mod settings;
 
 /// Measuring and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
-const MOST_CPU: f64 = 0.02;
+const MOST_CPU: f64 = 0.01;
 /// Peers that are answered before anything else is done again.
 const PEERS: usize = 4;
 /// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn observes everything.

@@ -2,6 +2,7 @@
 //! accessed bits.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::damon;
@@ -37,10 +38,23 @@ pub struct SamplingConfig {
     pub monitor: SourceChoice,
     /// Schemes of policies that work on regions, by the policy's name.
     pub schemes: BTreeMap<String, Regions>,
-    /// Idle ages of the histogram, seconds.
+    /// Idle ages of the histogram, seconds; none = those that each source samples best.
     pub windows_s: Vec<u32>,
     /// Seconds between two readings: the ages of a cohort change no more often.
     pub every_s: f64,
+}
+
+/// Idle ages by accessed bits, where none are configured: every reading walks page tables.
+const SMAPS_S: [u32; 3] = [5, 10, 30];
+/// By generations: a shorter window takes more of them, and the kernel evicts by the few that it has.
+const MGLRU_S: [u32; 2] = [10, 30];
+/// The longest age that every source samples where none are configured.
+pub const LONGEST: Duration = Duration::from_secs(30);
+
+impl SamplingConfig {
+    fn windows_s<'a>(&'a self, usual: &'a [u32]) -> &'a [u32] {
+        if self.windows_s.is_empty() { usual } else { &self.windows_s }
+    }
 }
 
 /// Samples the idle ages of workloads.
@@ -145,7 +159,8 @@ impl Sampling {
         let mut are_new = false;
         for (_, workload) in workloads.all.iter_mut() {
             if let Some(picture) = cohorts.picture(workload.cgroup.inode) {
-                let ages = coarse(&picture.ages, &self.config.windows_s);
+                let windows_s = &self.config.windows_s;
+                let ages = if windows_s.is_empty() { picture.ages } else { coarse(&picture.ages, windows_s) };
                 // Pages that joined are not known for long windows yet: until they are, the ages before are the better ones.
                 if workload.sampled_by == "damon" && edges(&ages) < edges(&workload.ages) {
                     continue;
@@ -198,7 +213,7 @@ impl Sampling {
         if division.address.is_empty() {
             self.address = None;
         } else {
-            let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, &self.config.windows_s));
+            let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, self.config.windows_s(&SMAPS_S)));
             if let Err(error) = address.follow(&division.address, now_s) {
                 workloads.note(format!("idle ages are not known: {error}"));
             }
@@ -276,7 +291,7 @@ impl Sampling {
             monitor.follow(paths.map(|workload| workload.path.clone()).collect());
         } else {
             let target = Target { cgroups: cgroups.to_vec(), ..Target::default() };
-            self.generations = Some(MglruMonitor::new(&self.kernel, &target, &self.config.windows_s)?);
+            self.generations = Some(MglruMonitor::new(&self.kernel, &target, self.config.windows_s(&MGLRU_S))?);
         }
         Ok(())
     }

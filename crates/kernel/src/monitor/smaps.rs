@@ -130,6 +130,8 @@ const FLAT: f64 = 0.01;
 const MOST_GROWING: u32 = 20;
 /// A walk over the target that is shorter than this is no longer than ticks are late; seconds.
 const SHORT_S: f64 = 0.05;
+/// Chosen windows up to here are read in every cycle, seconds.
+const SHORT_CYCLE_S: f64 = 10.0;
 /// The mappings of the target, when they were last read for schemes or reclaim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReferencedScan {
@@ -206,7 +208,8 @@ impl SmapsMonitor {
         self.reach_s = Some(age_s);
     }
 
-    /// Has every cycle read these windows (s; of [`WINDOWS_S`]), with each mapping every time.
+    /// Has cycles read these windows (s; of [`WINDOWS_S`]), with each mapping every time: the short ones in every cycle, all of
+    /// them in some.
     #[must_use]
     pub fn with_windows(mut self, windows_s: &[u32]) -> Self {
         self.windows = WINDOWS_S.iter().filter(|window| windows_s.contains(window)).map(|w| f64::from(*w)).collect();
@@ -255,7 +258,10 @@ impl SmapsMonitor {
     /// When to read in the next cycle.
     fn plan(&self) -> Vec<f64> {
         if !self.windows.is_empty() {
-            return self.windows.clone();
+            let all = self.cycles % LONG_EVERY == LONG_EVERY - 1;
+            let due = self.windows.iter().copied().filter(|window_s| all || *window_s <= SHORT_CYCLE_S);
+            let due: Vec<f64> = due.collect();
+            return if due.is_empty() { self.windows.clone() } else { due };
         }
         if self.growing.is_some() && !self.is_chosen() {
             return GROWING_S.to_vec();
@@ -570,14 +576,17 @@ mod tests {
         let monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
         let mut monitor = monitor.with_windows(&[10, 30, 7]);
         let mut scans = Vec::new();
-        for now_s in [0.0, 9.0, 10.0, 30.0, 30.5] {
+        monitor.cycles = 1;
+        for now_s in [0.0, 9.0, 10.0, 10.0, 20.0, 40.0, 40.5] {
             if monitor.is_due(now_s) {
                 monitor.step(now_s, &Target::default()).unwrap();
             }
             scans.push((monitor.take_scan().map(|scan| scan.window_s), monitor.is_between_rounds()));
         }
-        assert_eq!(scans, [(None, false), (None, false), (Some(10.0), false), (Some(30.0), true), (None, false)]);
-        assert_eq!(monitor.due_s(), 40.5);
+        let short = [(None, false), (None, false), (Some(10.0), true)];
+        let long = [(None, false), (Some(10.0), false), (Some(30.0), true), (None, false)];
+        assert_eq!(scans, [&short[..], &long[..]].concat());
+        assert_eq!(monitor.due_s(), 50.5);
     }
 
     #[test]

@@ -1,19 +1,24 @@
-//! The tide curve proposes, what is refaulted corrects, pressure brakes: the youngest age that is predicted to cost no more
-//! than a share of the time, chosen again every few seconds.
+//! A controller: the tide curve bounds what may go, the measured cost decides how fast it goes.
+//!
+//! What is cold is older than the youngest age that is predicted to cost no more than a share of the time ([`super::threshold`]).
+//! How much of it is taken at a turn follows from what it costs ([`super::pace`]).
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::curve::RefaultCosts;
-use lowtide_model::kind::Kind;
+use lowtide_model::cohort::used_within;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
+use super::pace::Pace;
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
 use super::{ChoosesAge, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState, per_kind};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
+use crate::saved::Resume;
 
 /// AutoSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,15 +43,15 @@ impl Default for AutoSettings {
         Self {
             slowdown: Share(0.5 * brakes.slowdown.0),
             promotion: None,
-            history: seconds(300),
-            warm_up: seconds(10),
+            history: seconds(60),
+            warm_up: seconds(1),
             brakes,
         }
     }
 }
 
 /// Seconds of a slice.
-const SLICE_S: f64 = 10.0;
+const SLICE_S: f64 = 2.0;
 /// Slices of ten in which the age must have done.
 const PERCENTILE: f64 = 0.9;
 
@@ -69,12 +74,85 @@ impl ChoosesAge for AutoSettings {
     }
 }
 
-impl Rule for AutoSettings {
-    type Past = Threshold;
+/// Younger memory is not taken: a sample once a second says little of it.
+const YOUNGEST_S: f64 = 2.0;
+/// A workload that grows by more than this share in a second starts up, and is left alone.
+const GROWS: f64 = 0.1;
+/// The window by which a change of the use is recognized, seconds.
+const USE_S: f64 = 5.0;
+/// Where less than this share of the highest use of late is in use, what was learnt holds no more: memory that grows old all at
+/// once looks like memory that is used at that age.
+const FALLEN: f64 = 2.0 / 3.0;
+/// The highest use is forgotten by half in so many seconds.
+const USE_FORGOTTEN_S: f64 = 60.0;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
-        let ages = past.observe(self, target, frame);
-        older(target, ages, &format!("predicted to cost at most {} of the time", self.slowdown))
+/// What it remembers of a target.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct AutoState {
+    threshold: Threshold,
+    pace: Pace,
+    /// When it was last observed, its size then, and the most that was in use of late.
+    #[serde(skip)]
+    last: Option<(f64, f64)>,
+    used: f64,
+    /// Bytes in use at most while the use has fallen.
+    fallen: Option<f64>,
+}
+
+impl Resume for AutoState {
+    fn resume(&mut self, now_s: f64) -> bool {
+        let known = |bytes: f64| bytes.is_finite() && bytes >= 0.0;
+        known(self.used) && self.fallen.is_none_or(known) && self.threshold.resume(now_s) && self.pace.resume(now_s)
+    }
+}
+
+impl AutoState {
+    /// Whether the target starts up.
+    fn grows(&mut self, target: &WorkloadState, now_s: f64) -> bool {
+        let size = target.resident.total() + target.swapped;
+        let before = self.last.replace((now_s, size));
+        before.is_some_and(|(at_s, before)| size - before > GROWS * size * (now_s - at_s).max(0.0))
+    }
+
+    /// Whether the use has fallen so far that what was learnt of it holds no more. Memory that is new is in use without having been
+    /// used again.
+    fn has_fallen(&mut self, target: &WorkloadState, now_s: f64, elapsed_s: f64) -> bool {
+        let of = |kind: Kind| used_within(target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind), USE_S);
+        let used = of(Kind::Anon).zip(of(Kind::File)).map(|(anon, file)| anon + file);
+        let Some((used, new)) = used.zip(self.threshold.grown(target, USE_S, now_s)) else {
+            return self.fallen.is_some();
+        };
+        let used = (used - new).max(0.0);
+        let most = self.used * 0.5f64.powf(elapsed_s / USE_FORGOTTEN_S);
+        self.fallen = match self.fallen {
+            Some(level) => (used <= level && self.pace.is_trusted()).then_some(f64::min(level, used / FALLEN)),
+            None => (used < FALLEN * most && self.pace.is_trusted()).then_some(FALLEN * most),
+        };
+        self.used = most.max(used);
+        self.fallen.is_some()
+    }
+}
+
+impl Rule for AutoSettings {
+    type Past = AutoState;
+
+    fn want(&self, past: &mut AutoState, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+        let elapsed_s = past.last.map_or(0.0, |(last_s, _)| (frame.now_s - last_s).max(0.0));
+        let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
+        past.pace.observe((slowdown, self.brakes.slowdown.0), target, frame);
+        let grows = past.grows(target, frame.now_s);
+        let learnt = past.threshold.observe(self, target, frame).map(|age_s| age_s.map(|age_s| age_s.max(YOUNGEST_S)));
+        let (ages, why) = if past.has_fallen(target, frame.now_s, elapsed_s) {
+            past.threshold.forget();
+            (PerKind::both(Some(USE_S)), "its use has fallen".to_owned())
+        } else {
+            (learnt, format!("predicted to cost at most {} of the time", self.slowdown))
+        };
+        let want = older(target, ages, &why)?;
+        if grows || target.ages.is_empty() {
+            return None;
+        }
+        Some(Want { bytes: past.pace.take(want.bytes, frame), ..want })
     }
 }
 

@@ -18,9 +18,10 @@ use crate::saved::{Resume, is_past};
 
 /// Windows, in seconds: the upper edges of histograms.
 pub const WINDOWS: usize = AGE_EDGES_S.len() - 1;
-/// A slice without readings for so many times its length is begun again, and a window without readings for so
-/// long is not known any more.
+/// A slice without readings for so many times its length, and no less than so many seconds, is begun again, and a window without
+/// readings for so long is not known any more.
 const LONGEST: f64 = 20.0;
+const LONGEST_S: f64 = 200.0;
 /// Sizes are kept so often, seconds, for as long as the longest window.
 const SIZES_S: f64 = 5.0;
 
@@ -92,6 +93,11 @@ impl Returns {
         self.from_s
     }
 
+    /// Forgets what was known of the use; the slice under way begins again.
+    pub(super) fn forget(&mut self) {
+        (self.slice, self.steps) = (None, PerKind::default());
+    }
+
     /// Takes in a reading of the target, of whose files so many bytes were evicted on request since the last. At the end of a slice of so
     /// many seconds: its result, and when it began.
     pub fn observe(
@@ -102,7 +108,7 @@ impl Returns {
         now_s: f64,
     ) -> Option<(PerKind<Returned>, f64)> {
         self.from_s.get_or_insert(now_s);
-        let usable = |slice: &Slice| (0.0..LONGEST * slice_s).contains(&(now_s - slice.from_s));
+        let usable = |slice: &Slice| (0.0..longest_s(slice_s)).contains(&(now_s - slice.from_s));
         let begun = || Slice { from_s: now_s, ..Slice::default() };
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
         self.note_size(target, evicted, now_s);
@@ -125,13 +131,20 @@ impl Returns {
         }
     }
 
+    /// Bytes by which a target has grown within a window.
+    pub fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> PerKind<f64> {
+        let size = self.size(target);
+        let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
+        let before = before.or(self.sizes.front()).map_or(size, |(_, size)| *size);
+        size.zip(before).map(|(size, before)| (size - before).max(0.0))
+    }
+
     fn size(&self, target: &WorkloadState) -> PerKind<f64> {
         target.resident + PerKind { anon: target.swapped, file: self.gone }
     }
 
     /// Adds a reading. What is not known of ages says nothing of them.
     fn add(&self, slice: &mut Slice, target: &WorkloadState, now_s: f64) {
-        let size = self.size(target);
         let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);
         for kind in Kind::ALL {
             slice.back[kind] += target.refaults[kind];
@@ -142,9 +155,7 @@ impl Returns {
                 // What was there at the first reading may have been new then.
                 let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + 0.05);
                 if let Some(used) = known {
-                    let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
-                    let before = before.or(self.sizes.front()).map_or(size[kind], |(_, size)| size[kind]);
-                    let new = (size[kind] - before).max(0.0);
+                    let new = self.grown(target, window_s, now_s)[kind];
                     let used = f64::max(used - new, reached.1);
                     if step.over != reached.0 {
                         *step = Step { over: reached.0, ..Step::default() };
@@ -164,7 +175,7 @@ impl Returns {
                 if step.times > 0 {
                     *known = Some((now_s, step));
                 }
-                *known = known.filter(|(known_s, _)| (0.0..LONGEST * slice_s).contains(&(now_s - known_s)));
+                *known = known.filter(|(known_s, _)| (0.0..longest_s(slice_s)).contains(&(now_s - known_s)));
             }
             let (places, sets): (Vec<usize>, Vec<(f64, f64)>) = sets(&self.steps[kind]).into_iter().unzip();
             let sets = envelope(&sets);
@@ -176,6 +187,10 @@ impl Returns {
             returned
         })
     }
+}
+
+fn longest_s(slice_s: f64) -> f64 {
+    (LONGEST * slice_s).max(LONGEST_S)
 }
 
 impl Slice {

@@ -87,7 +87,7 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
 #[test]
 fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| WorkloadState { refaults: anon(pages), ..target() };
+    let lost = |pages: f64| WorkloadState { refaults: anon(pages), pressure: None, ..target() };
     // At ten microseconds a page, a thousand of them in a second are the one percent that may be lost.
     let mut acted = |now_s: u32, pages: f64| !policy.decide(&frame(f64::from(now_s), lost(pages))).is_empty();
     assert!(acted(0, 0.0) && acted(1, 900.0));
@@ -267,7 +267,7 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     assert_eq!(age(&mut fresh(), 106.0, old()), None, "a new one has to observe first");
     // A pause of ten seconds goes on; a restart that took longer has it behind it.
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| WorkloadState { refaults: anon(pages), ..target() };
+    let lost = |pages: f64| WorkloadState { refaults: anon(pages), pressure: None, ..target() };
     policy.decide(&frame(500.0, target()));
     assert!(policy.decide(&frame(501.0, lost(1200.0))).is_empty());
     let next = |now_s: f64| reborn(&policy, now_s, Box::new(always(Brakes::default())));
@@ -286,7 +286,7 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
 fn what_makes_no_sense_is_not_taken_up() {
     let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
     (0..100)
-        .for_each(|now_s| drop(policy.decide(&frame(f64::from(now_s), grown_old(f64::from(now_s), 64.0, 448.0, 0.0)))));
+        .for_each(|now_s| drop(policy.decide(&frame(f64::from(now_s), grown_old(f64::from(now_s), 448.0, 64.0, 0.0)))));
     let good = policy.save();
     let restored = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut bad = good.clone();
@@ -298,12 +298,16 @@ fn what_makes_no_sense_is_not_taken_up() {
         ("/held/for_s", 601.0f64),
         ("/held/for_s", -1.0),
         ("/held/until_s", 1e9),
-        ("/past/chosen/age/0", 0.5),
-        ("/past/chosen/age/0", 9.0),
-        ("/past/returns/from_s", 160.0),
-        ("/past/chosen/best/0/1/0", -7.0),
-        ("/past/chosen/best/0/0", 101.0),
-        ("/past/returns/steps/0/1/1/over", 6.0),
+        ("/past/threshold/chosen/age/0", 0.5),
+        ("/past/threshold/chosen/age/0", 9.0),
+        ("/past/threshold/returns/from_s", 160.0),
+        ("/past/threshold/chosen/best/0/1/0", -7.0),
+        ("/past/threshold/chosen/best/0/0", 101.0),
+        ("/past/threshold/returns/steps/0/1/1/over", 6.0),
+        ("/past/pace/credit_s", -1.0),
+        ("/past/pace/trust", 2.0),
+        ("/past/pace/losses/lost_s", -1.0),
+        ("/past/used", -1.0),
         ("/observed_s", 3600.0),
     ] {
         let change = |value: &mut serde_json::Value| {

@@ -146,6 +146,18 @@ impl Resume for Threshold {
 }
 
 impl Threshold {
+    /// Forgets which ages did in the past: they were of another use.
+    pub(super) fn forget(&mut self) {
+        self.chosen = Chosen::default();
+        self.returns.forget();
+    }
+
+    /// Bytes by which the target has grown within a window; `None` = it was not observed for so long.
+    pub(super) fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> Option<f64> {
+        let is_watched = self.returns.from_s().is_some_and(|from_s| now_s - from_s >= window_s - 0.05);
+        is_watched.then(|| self.returns.grown(target, window_s, now_s).total())
+    }
+
     /// Takes in a reading of a target of what is observed; ages that are in use from now on.
     pub(super) fn observe(
         &mut self,

@@ -144,6 +144,7 @@ fn starved_of_cpu_everyone_runs_slower_and_waits_no_longer() {
     assert_eq!(outcome.workloads[0].slowdown(), 0.0);
 }
 
+mod auto;
 mod churn;
 mod guard;
 mod killed;

@@ -111,7 +111,7 @@ impl Walk {
         Ok(Target { pids, totals, ..Target::default() })
     }
 
-    /// One step of a round; the ages at its end.
+    /// One step of a round; the ages that it has shown so far.
     pub fn sample(&mut self, kernel: &Kernel, now_s: f64, price: f64) -> Result<Option<Vec<AgeBin>>> {
         let before_s = sys::thread_cpu_s();
         if self.monitor.is_between_rounds() {
@@ -124,11 +124,10 @@ impl Walk {
             self.scans.extend(nearest.map(|window| (window, scan)));
         }
         self.round.0 += sys::thread_cpu_s() - before_s;
-        if !self.monitor.is_between_rounds() {
-            return Ok(None);
+        if self.monitor.is_between_rounds() {
+            self.rest_s = f64::max(now_s, self.round.1 + self.round.0 / price);
         }
-        self.rest_s = f64::max(now_s, self.round.1 + self.round.0 / price);
-        Ok(picture.map(|picture| picture.ages))
+        Ok(picture.map(|picture| picture.ages).filter(|ages| !ages.is_empty()))
     }
 
     /// Lets the schemes act by the youngest scan: what is in use, and what is not.
