@@ -10,7 +10,7 @@
 # Configurations take turns within a round, and changes are against the control of the same round.
 #
 # Environment: ROUNDS (1), CONFIGS (none,age,auto), FILES (160: what the build compiles), JOBS (2), SECONDS_OF_REDIS (150),
-# KEYS (400000), AGES (those that auto may choose from: "10s", "30s"), FIGURES (all: those that are printed, see figures.py), LOWTIDE.
+# KEYS (400000), AGES (those that auto may choose from: those that the source samples best), FIGURES (all: those that are printed, see figures.py), LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -27,7 +27,7 @@ make_groups || exit 1
 # config NAME: the agent's file.
 config() {
   cat <<END
-ages = [$([ "$1" = age ] && echo '"10s"' || echo "${AGES:-\"10s\", \"30s\"}")]
+ages = [$([ "$1" = age ] && echo '"10s"' || echo "${AGES:-}")]
 stop_file = "$tmp/stop"
 state_file = ""
 [policy.wmo.age]

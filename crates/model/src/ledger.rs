@@ -70,6 +70,8 @@ pub fn ledger(schemes: &[SchemeUse], rows: &[Usage]) -> Option<Ledger> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::scheme::{Action, Scheme};
 
@@ -86,6 +88,7 @@ mod tests {
             returned_bytes: None,
             quota_exceeded: None,
             cpu_s: Some(0.5),
+            held_s: BTreeMap::new(),
         };
         let rows = [row(0.0, 10.0), row(100.0, 40.0), row(300.0, 120.0)];
         let ledger = ledger(&[used.clone(), used], &rows).unwrap();

@@ -1,5 +1,7 @@
 //! `meta.json`: what was measured, on what, with which instruments; and, once it has ended, how it ended.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::curve::MeasuredCosts;
@@ -93,6 +95,9 @@ pub struct SchemeUse {
     pub quota_exceeded: Option<u64>,
     /// CPU seconds that carrying it out took. `None` where kernel threads do it beside monitoring.
     pub cpu_s: Option<f64>,
+    /// Seconds for which it was held back, by reason.
+    #[serde(default)]
+    pub held_s: BTreeMap<String, f64>,
 }
 
 /// `meta.json`.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+use std::collections::BTreeMap;
+
 use lowtide_model::budget::Known;
 use lowtide_model::meta::{End, Meta, Refusal, SchemeUse};
 use lowtide_model::numa::NodeSummary;
@@ -82,6 +84,7 @@ fn every_key_of_the_json_files_is_named() {
         returned_bytes: none,
         quota_exceeded: none,
         cpu_s: None,
+        held_s: BTreeMap::new(),
     });
     let summary = Summary { nodes: vec![NodeSummary::default()], ..summarise(&Known::of(&meta, &[]), &[], &[]) };
     let summary = serde_json::to_value(summary).unwrap();

@@ -174,6 +174,12 @@ pub enum Brake {
     Writes,
     /// Evicting takes too much CPU.
     Cpu,
+    /// What is out would cost too much if all of it were refaulted now.
+    Credit,
+    /// Its quota is used up.
+    Quota,
+    /// Free memory is not within its watermarks.
+    Watermarks,
 }
 
 impl Brake {
@@ -188,6 +194,9 @@ impl Brake {
             Self::Swap => "no free swap",
             Self::Writes => "the day's writes to swap are used up",
             Self::Cpu => "reclaim uses more CPU than allowed",
+            Self::Credit => "evicted memory has not stayed out for long enough yet",
+            Self::Quota => "its quota is used up",
+            Self::Watermarks => "free memory is outside its watermarks",
         }
     }
 
@@ -202,6 +211,9 @@ impl Brake {
             Self::Swap => "swap",
             Self::Writes => "writes",
             Self::Cpu => "cpu",
+            Self::Credit => "credit",
+            Self::Quota => "quota",
+            Self::Watermarks => "watermarks",
         }
     }
 }

@@ -45,6 +45,11 @@ pub trait Rule {
 
     /// Decides what of an observed target is to be evicted; called at every turn.
     fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want>;
+
+    /// What of its own held it back at the last turn.
+    fn held(&self, _past: &Self::Past) -> Option<Brake> {
+        None
+    }
 }
 
 /// A rule whose ages follow from what would be refaulted.
@@ -124,7 +129,8 @@ impl<R: Rule> Policy for Reclaimer<R> {
     fn held(&self) -> Vec<(Option<TargetId>, Brake)> {
         // One that was not there at the last turn is held by nothing.
         let there = self.targets.iter().filter(|(_, state)| state.observed_s.total_cmp(&self.now_s).is_eq());
-        let each = there.filter_map(|(id, state)| Some((Some(*id), state.held.by?)));
+        let each =
+            there.filter_map(|(id, state)| Some((Some(*id), state.held.by.or_else(|| self.rule.held(&state.past))?)));
         self.common.by.or(self.common.full()).map(|brake| (None, brake)).into_iter().chain(each).collect()
     }
 

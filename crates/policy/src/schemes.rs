@@ -7,11 +7,13 @@
 mod blocks;
 pub mod settings;
 
+use std::collections::BTreeMap;
+
 use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::{Span, float, index};
 
 use self::blocks::Blocks;
-use crate::machine::{Block, Candidate, Order, Policy, RegionAction, RegionObservation};
+use crate::machine::{Block, Brake, Candidate, Order, Policy, RegionAction, RegionObservation};
 
 /// Bounds that hold for all schemes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,6 +59,10 @@ struct State {
     checked_s: Option<f64>,
     /// Pages that were refaulted so far.
     returned: u64,
+    /// What is refaulted costs more than it may.
+    is_dear: bool,
+    /// Seconds for which each brake held it.
+    held_s: BTreeMap<Brake, f64>,
 }
 
 /// Carries out schemes.
@@ -80,6 +86,8 @@ impl Operator {
             active: scheme.watermarks.is_none(),
             checked_s: None,
             returned: 0,
+            is_dear: false,
+            held_s: BTreeMap::new(),
         };
         Self { limits, states: (0..).zip(schemes).map(state).collect(), last_s: 0.0 }
     }
@@ -94,6 +102,11 @@ impl Operator {
     /// Pages that were refaulted so far, by scheme.
     pub fn returned(&self) -> Vec<u64> {
         self.states.iter().map(|state| state.returned).collect()
+    }
+
+    /// Seconds for which each brake held a scheme, by scheme.
+    pub fn held_s(&self) -> impl Iterator<Item = &BTreeMap<Brake, f64>> {
+        self.states.iter().map(|state| &state.held_s)
     }
 
     /// Blocks whose pages may be refaulted.
@@ -123,8 +136,14 @@ impl Operator {
             state.returned += back;
             let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
-            if state.may_act(frame, &self.limits) {
+            let mut held = state.held_by(frame, &self.limits);
+            if held.is_none() && state.is_due(frame.now_s) {
                 orders.extend(state.orders(index, frame));
+                let is_spent = state.quota_left(frame.now_s) <= 0.0;
+                held = if is_spent { Some(Brake::Quota) } else { state.is_dear.then_some(Brake::Slowdown) };
+            }
+            if let Some(brake) = held {
+                *state.held_s.entry(brake).or_default() += elapsed_s;
             }
         }
         orders
@@ -160,12 +179,19 @@ impl State {
         }
         let cost = back * limits.refault_s / elapsed_s;
         let grown = if std::mem::take(&mut self.took) { 2.0 } else { 1.0 };
-        let change = if cost > limits.slowdown { (limits.slowdown / cost).max(0.25) } else { grown };
+        self.is_dear = cost > limits.slowdown;
+        let change = if self.is_dear { (limits.slowdown / cost).max(0.25) } else { grown };
         self.bite = (self.bite * change).clamp(FIRST_BITE / 16.0, LARGEST_BITE);
     }
 
-    /// Whether the scheme is active at all, by its interval, its watermarks and the limits.
-    fn may_act(&mut self, frame: &RegionObservation, limits: &SchemeLimits) -> bool {
+    /// Whether the scheme is due, by its interval.
+    fn is_due(&self, now_s: f64) -> bool {
+        let interval_s = self.scheme.apply_interval.map_or(0.0, |interval| interval.0.as_secs_f64());
+        self.applied_s.is_none_or(|applied| now_s - applied >= interval_s - 0.05)
+    }
+
+    /// What holds the scheme back: its watermarks, or the limits.
+    fn held_by(&mut self, frame: &RegionObservation, limits: &SchemeLimits) -> Option<Brake> {
         let now_s = frame.now_s;
         if let (Some(marks), Some(free)) = (self.scheme.watermarks, frame.free)
             && self.checked_s.is_none_or(|checked_s| now_s - checked_s >= marks.every.0.as_secs_f64())
@@ -174,12 +200,16 @@ impl State {
             let between = free >= marks.low.0 && free <= marks.high.0;
             self.active = between && (self.active || free < marks.mid.0);
         }
-        let interval_s = self.scheme.apply_interval.map_or(0.0, |interval| interval.0.as_secs_f64());
-        let due = self.applied_s.is_none_or(|applied| now_s - applied >= interval_s - 0.05);
         let takes = matches!(self.scheme.action, Action::Pageout | Action::Cold);
         let pressed = takes && frame.pressure.is_some_and(|pressure| pressure > limits.pressure);
         let full = self.scheme.action == Action::Pageout && frame.swap_free.is_some_and(|free| free < limits.swap_free);
-        self.active && due && !pressed && !full
+        if pressed {
+            Some(Brake::Pressure)
+        } else if full {
+            Some(Brake::Swap)
+        } else {
+            (!self.active).then_some(Brake::Watermarks)
+        }
     }
 
     /// Bytes that the quota leaves for now.

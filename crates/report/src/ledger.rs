@@ -32,6 +32,23 @@ pub(super) fn ledger(ledger: &Ledger) -> Grid {
     )
 }
 
+/// What held schemes back, and for how long.
+pub(super) fn held(uses: &[SchemeUse]) -> Grid {
+    let rows = uses.iter().flat_map(|used| {
+        let title = || used.scheme.title().to_owned();
+        let row = |lasted: String, why: &str| [title(), lasted, why.to_owned()];
+        let mut rows: Vec<_> = used.held_s.iter().map(|(why, held_s)| row(human_seconds(*held_s), why)).collect();
+        let quota = used.quota_exceeded.filter(|times| *times > 0);
+        rows.extend(quota.map(|times| row(format!("{} times", count(Some(times))), "its quota was used up")));
+        if rows.is_empty() && used.tried_bytes == 0 {
+            rows.push(row("always".to_owned(), "no memory matched it"));
+        }
+        rows
+    });
+    let rows: Vec<_> = rows.collect();
+    Grid { remarks: true, ..Grid::of("What held schemes back", &["scheme", "for", "because"], rows) }
+}
+
 /// What each scheme did.
 pub(super) fn schemes(uses: &[SchemeUse]) -> Grid {
     let head = ["scheme", "tried", "applied", "refused", "refaulted at once", "by"];

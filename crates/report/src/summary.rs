@@ -182,7 +182,9 @@ impl Overview {
 
     fn ledger(&self) -> Vec<Grid> {
         let ledger = self.summary.ledger.as_ref();
-        ledger.map_or_else(Vec::new, |of| vec![ledger::ledger(of), ledger::schemes(&of.schemes)])
+        ledger.map_or_else(Vec::new, |of| {
+            vec![ledger::ledger(of), ledger::schemes(&of.schemes), ledger::held(&of.schemes)]
+        })
     }
 
     /// The tables of a page, where phases, working set and idle memory have sections of their own.

@@ -213,7 +213,8 @@ impl Sampling {
         if division.address.is_empty() {
             self.address = None;
         } else {
-            let address = self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, self.config.windows_s(&SMAPS_S)));
+            let address =
+                self.address.get_or_insert_with(|| AddressReclaim::new(&self.kernel, self.config.windows_s(&SMAPS_S)));
             if let Err(error) = address.follow(&division.address, now_s) {
                 workloads.note(format!("idle ages are not known: {error}"));
             }

@@ -1,5 +1,7 @@
 //! Schemes on the target of a record: what is given to the kernel, what lowtide does itself, and the results.
 
+use std::collections::BTreeMap;
+
 use lowtide_kernel::damon::{Operations, SchemeStats};
 use lowtide_kernel::monitor::smaps::{MappingUse, ReferencedScan};
 use lowtide_kernel::root::Kernel;
@@ -102,6 +104,7 @@ impl Acting {
             returned_bytes: (*means == Executor::Own).then_some(0),
             quota_exceeded: None,
             cpu_s: (*means == Executor::Own).then_some(0.0),
+            held_s: BTreeMap::new(),
         });
         let (turn, facts, last) = (Turn::default(), Facts::default(), Facts::default());
         let (targets, candidates, mappings, rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -241,6 +244,10 @@ impl Acting {
         let returned = self.operator.as_ref().map(Operator::returned).unwrap_or_default();
         for (index, pages) in self.plan.own().collect::<Vec<_>>().into_iter().zip(returned) {
             self.uses[index].returned_bytes = Some(pages * PAGE);
+        }
+        let held_s = self.operator.iter().flat_map(Operator::held_s);
+        for (index, held_s) in self.plan.own().collect::<Vec<_>>().into_iter().zip(held_s) {
+            self.uses[index].held_s = held_s.iter().map(|(brake, held_s)| (brake.why().to_owned(), *held_s)).collect();
         }
         (self.uses, self.rows, self.cpu_s)
     }

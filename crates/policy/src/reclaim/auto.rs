@@ -4,8 +4,8 @@
 //! How much of it is taken at a turn follows from what it costs ([`super::pace`]).
 
 use lowtide_model::PAGE_BYTES;
-use lowtide_model::curve::RefaultCosts;
 use lowtide_model::cohort::used_within;
+use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use super::pace::Pace;
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
 use super::{ChoosesAge, Reclaimer, Rule, Want};
-use crate::machine::{Observation, WorkloadState, per_kind};
+use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
 use crate::saved::Resume;
@@ -153,6 +153,10 @@ impl Rule for AutoSettings {
             return None;
         }
         Some(Want { bytes: past.pace.take(want.bytes, frame), ..want })
+    }
+
+    fn held(&self, past: &AutoState) -> Option<Brake> {
+        past.pace.held
     }
 }
 

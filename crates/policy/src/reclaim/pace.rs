@@ -11,7 +11,7 @@ use lowtide_model::kind::{Kind, PerKind};
 use serde::{Deserialize, Serialize};
 
 use super::losses::Losses;
-use crate::machine::{Observation, WorkloadState, per_kind};
+use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::saved::Resume;
 
 /// Share of cold memory that is taken in the first second, and the least in any other.
@@ -61,6 +61,9 @@ pub struct Pace {
     /// It costs more than is allowed now.
     #[serde(skip)]
     is_dear: bool,
+    /// What held it back when it was last asked.
+    #[serde(skip)]
+    pub(super) held: Option<Brake>,
     /// Share of cold memory that is taken in a second.
     share: f64,
     /// Seconds that may be lost if all that is out is refaulted.
@@ -86,6 +89,7 @@ impl Default for Pace {
             ages_s: None,
             cost: Recent::default(),
             is_dear: false,
+            held: None,
             share: FIRST_SHARE,
             credit_s: 0.0,
             trust: 1.0,
@@ -160,6 +164,8 @@ impl Pace {
             taken[kind] = (share * cold[kind]).min(left_s / byte_s[kind]).max(0.0);
             left_s -= taken[kind] * byte_s[kind];
         }
+        let nothing = cold.total() >= PAGE_BYTES && taken.total() < PAGE_BYTES;
+        self.held = nothing.then_some(if self.is_dear { Brake::Slowdown } else { Brake::Credit });
         taken
     }
 }
