@@ -136,14 +136,17 @@ impl Lifecycle {
             // All anonymous memory is paged out, so the rest must cover the floor.
             Some(Brake::Floor)
         } else {
-            (anon > self.swap_left).then_some(Brake::Swap)
+            (anon.min(self.swap_left) < bytes(settings.delta)).then_some(Brake::Swap)
         };
         if state.held.is_some() {
             return None;
         }
-        self.swap_left -= anon;
+        // Part of a workload is better than none: what is left of it needs no room in swap.
+        let asked = anon.min(self.swap_left);
+        self.swap_left -= asked;
         (state.taken_s, state.asked, state.left) = (Some(frame.now_s), anon, None);
-        Some(WorkloadAction::PageOut { target: target.id, reason: "it is in the background".to_owned() })
+        let reason = "it is in the background".to_owned();
+        Some(WorkloadAction::PageOut { target: target.id, bytes: asked, reason })
     }
 }
 
@@ -259,7 +262,18 @@ mod tests {
         let mut two = frame(0.0, true, 300.0);
         two.targets.push(WorkloadState { id: TWO, ..two.targets[0].clone() });
         two.swap_free = Some(400 << 20);
-        assert!(matches!(policy.decide(&two).as_slice(), [WorkloadAction::PageOut { target: ONE, .. }]));
+        let asked = |actions: Vec<WorkloadAction>| -> Vec<f64> {
+            let bytes = |action| match action {
+                WorkloadAction::PageOut { bytes, .. } => Some((bytes / MIB).round()),
+                _ => None,
+            };
+            actions.into_iter().filter_map(bytes).collect()
+        };
+        assert_eq!(asked(policy.decide(&two)), [300.0, 84.0], "16 MiB stay free");
+        assert_eq!(policy.held(), []);
+        let mut policy = Lifecycle::new(LifecycleSettings::default());
+        two.swap_free = Some(320 << 20);
+        assert_eq!(asked(policy.decide(&two)), [300.0], "4 MiB are not worth it");
         assert_eq!(policy.held(), [(Some(TWO), Brake::Swap)]);
     }
 

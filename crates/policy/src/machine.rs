@@ -116,6 +116,8 @@ pub enum WorkloadAction {
     PageOut {
         /// Which workload.
         target: TargetId,
+        /// Bytes, at most: swap may not have room for all of it.
+        bytes: f64,
         /// Why.
         reason: String,
     },

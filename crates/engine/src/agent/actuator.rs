@@ -34,8 +34,12 @@ impl Actuator<WorkloadAction> for AgentActuator<'_> {
         for action in actions {
             match &action {
                 WorkloadAction::Reclaim(wanted) => self.reclaim(wanted),
-                WorkloadAction::PageOut { target, reason } => self.page(ActionKind::PageOut, *target, reason),
-                WorkloadAction::Fetch { target, reason } => self.page(ActionKind::Fetch, *target, reason),
+                WorkloadAction::PageOut { target, bytes, reason } => {
+                    self.page(ActionKind::PageOut, (*target, *bytes), reason)
+                }
+                WorkloadAction::Fetch { target, reason } => {
+                    self.page(ActionKind::Fetch, (*target, f64::INFINITY), reason)
+                }
                 WorkloadAction::Protect { target, reason, .. }
                 | WorkloadAction::Pause { target, reason, .. }
                 | WorkloadAction::Release { target, reason } => self.grant(*target, &action, reason),
@@ -75,8 +79,8 @@ impl AgentActuator<'_> {
         self.sinks.publish(self.now_s, &Event::Acted(&action));
     }
 
-    /// Pages out a target that is in the background, or fetches what of it is paged out.
-    fn page(&mut self, kind: ActionKind, id: TargetId, reason: &str) {
+    /// Pages out so much of a target that is in the background, or fetches what of it is paged out.
+    fn page(&mut self, kind: ActionKind, (id, most): (TargetId, f64), reason: &str) {
         let workload = self.workloads.all.get(&id);
         let name = workload.map(|workload| workload.path.clone()).or_else(|| self.background.name(id));
         let of = workload.map(|workload| (&workload.cgroup, workload.process));
@@ -85,7 +89,7 @@ impl AgentActuator<'_> {
         let reach = Reach { may: &|path| !workloads.is_excluded(path), go_on: &|| reclaim.may_go_on_processes() };
         let done = match kind {
             _ if reclaim.dry_run => Ok(Paged::default()),
-            ActionKind::PageOut => self.background.page_out(id, of, &reach),
+            ActionKind::PageOut => self.background.page_out((id, most), of, &reach),
             _ => self.background.fetch(id, of, &reach),
         };
         self.reclaim.cpu_s += sys::thread_cpu_s() - cpu_s;

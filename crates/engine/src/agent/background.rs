@@ -241,18 +241,23 @@ impl Background {
         Ok(advised)
     }
 
-    /// Pages out anonymous memory of a target's processes, and deactivates their file pages. Fails if the target is gone.
-    /// What cannot be advised on is left.
-    pub fn page_out(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+    /// Pages out so many bytes of anonymous memory of a target's processes, at most, to within a piece, and deactivates their
+    /// file pages. Fails if the target is gone. What cannot be advised on is left.
+    pub fn page_out(&self, (id, most): (TargetId, f64), of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut paged = Paged::default();
         paged.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
-            let paged_out = adviser.advise(
-                pid,
-                &AdviceRequest { ranges, advice: Advice::Pageout, keep: Some(&|_, file| !file) },
-                reach.go_on,
-            )?;
-            let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
-            paged.bytes.anon += paged_out.pages.iter().map(gone).sum::<u64>();
+            for range in ranges {
+                if float(paged.bytes.anon) >= most {
+                    break;
+                }
+                let paged_out = adviser.advise(
+                    pid,
+                    &AdviceRequest { ranges: &[*range], advice: Advice::Pageout, keep: Some(&|_, file| !file) },
+                    reach.go_on,
+                )?;
+                let gone = |(before, after): &(u32, u32)| u64::from(before.saturating_sub(*after)) * PAGE;
+                paged.bytes.anon += paged_out.pages.iter().map(gone).sum::<u64>();
+            }
             let cooled = adviser.advise(
                 pid,
                 &AdviceRequest { ranges, advice: Advice::Cold, keep: Some(&|_, file| file) },

@@ -74,10 +74,10 @@ impl Simulated {
     }
 
     /// Pages out anonymous memory, and has file memory go next.
-    fn page_out_anon(&mut self, id: TargetId, share: f64) {
+    fn page_out_anon(&mut self, id: TargetId, bytes: f64) {
         let Some(at) = self.find(id) else { return };
         let load = &mut self.loads[at];
-        let pages = pages_of(float(load.resident.anon) * PAGE_BYTES * share);
+        let pages = pages_of(bytes.min(float(load.resident.anon) * PAGE_BYTES));
         let older_s = PerKind { anon: Some(0.0), file: None };
         let taken = self.memory.evict_older(load, self.now_s, older_s, PerKind { anon: pages, file: 0 });
         self.lrus[at].deactivate(load);
@@ -221,7 +221,7 @@ impl Simulated {
                 self.done.push(done);
             }
             Ask::Workload(WorkloadAction::Reclaim(reclaim)) => self.reclaim(&reclaim, share),
-            Ask::Workload(WorkloadAction::PageOut { target, .. }) => self.page_out_anon(target, share),
+            Ask::Workload(WorkloadAction::PageOut { target, bytes, .. }) => self.page_out_anon(target, bytes * share),
             Ask::Workload(WorkloadAction::Fetch { target, .. }) => self.fetch(target, share),
             Ask::Workload(WorkloadAction::Protect { target, bytes, lasts_s, .. }) => {
                 self.grant(target, Some(bytes), lasts_s)

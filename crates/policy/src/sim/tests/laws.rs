@@ -87,9 +87,9 @@ impl Policy for Checked<WorkloadPolicy> {
                 | WorkloadAction::Protect { .. }
                 | WorkloadAction::Pause { .. }
                 | WorkloadAction::Release { .. } => {}
-                WorkloadAction::PageOut { target, .. } => {
+                WorkloadAction::PageOut { target, bytes: asked, .. } => {
                     let target = frame.targets.iter().find(|of| of.id == *target);
-                    bytes += target.map_or(0.0, |target| target.resident.anon);
+                    bytes += asked;
                     if target.is_some_and(|target| target.resident.file < target.floor - 1.0) {
                         wrong("below its floor");
                     }
