@@ -18,7 +18,7 @@ use super::{ChoosesAge, Reclaimer, Rule, Want};
 use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
-use crate::saved::Resume;
+use crate::saved::{Resume, is_past};
 
 /// AutoSettings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,15 +52,13 @@ impl Default for AutoSettings {
 
 /// Seconds of a slice.
 const SLICE_S: f64 = 2.0;
-/// Slices of ten in which the age must have done.
-const PERCENTILE: f64 = 0.9;
 
 impl ChoosesAge for AutoSettings {
     fn terms(&self) -> Terms {
         Terms {
             slice_s: SLICE_S,
             history_s: self.history.0.as_secs_f64(),
-            percentile: PERCENTILE,
+            percentile: None,
             warm_up_s: self.warm_up.0.as_secs_f64(),
         }
     }
@@ -80,11 +78,12 @@ const YOUNGEST_S: f64 = 2.0;
 const GROWS: f64 = 0.1;
 /// The window by which a change of the use is recognized, seconds.
 const USE_S: f64 = 5.0;
-/// Where less than this share of the highest use of late is in use, what was learnt holds no more: memory that grows old all at
+/// Where less than this share of the least use of late is in use, what was learnt holds no more: memory that grows old all at
 /// once looks like memory that is used at that age.
 const FALLEN: f64 = 2.0 / 3.0;
-/// The highest use is forgotten by half in so many seconds.
-const USE_FORGOTTEN_S: f64 = 60.0;
+/// The least use is that of the last one or two spans of so many seconds, and is known after some of them.
+const LEAST_S: f64 = 60.0;
+const KNOWN_S: f64 = 10.0;
 
 /// What it remembers of a target.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -94,15 +93,44 @@ pub struct AutoState {
     /// When it was last observed, its size then, and the most that was in use of late.
     #[serde(skip)]
     last: Option<(f64, f64)>,
-    used: f64,
+    least: Least,
     /// Bytes in use at most while the use has fallen.
     fallen: Option<f64>,
+}
+
+/// The least that was in use of late.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Least {
+    /// When the span under way began, and its least use.
+    span: Option<(f64, f64)>,
+    /// That of the span before.
+    before: Option<f64>,
+}
+
+impl Least {
+    fn add(&mut self, used: f64, now_s: f64) {
+        self.span = match self.span {
+            Some((from_s, least)) if (from_s..from_s + LEAST_S).contains(&now_s) => Some((from_s, least.min(used))),
+            span => {
+                self.before = span.map(|(_, least)| least);
+                Some((now_s, used))
+            }
+        };
+    }
+
+    /// `None` while too little is known.
+    fn get(&self, now_s: f64) -> Option<f64> {
+        let (from_s, least) = self.span?;
+        self.before.map(|before| before.min(least)).or((now_s - from_s >= KNOWN_S).then_some(least))
+    }
 }
 
 impl Resume for AutoState {
     fn resume(&mut self, now_s: f64) -> bool {
         let known = |bytes: f64| bytes.is_finite() && bytes >= 0.0;
-        known(self.used) && self.fallen.is_none_or(known) && self.threshold.resume(now_s) && self.pace.resume(now_s)
+        let past = |(at_s, bytes): (f64, f64)| is_past(at_s, now_s) && known(bytes);
+        let least = self.least.span.is_none_or(past) && self.least.before.is_none_or(known);
+        least && self.fallen.is_none_or(known) && self.threshold.resume(now_s) && self.pace.resume(now_s)
     }
 }
 
@@ -116,19 +144,25 @@ impl AutoState {
 
     /// Whether the use has fallen so far that what was learnt of it holds no more. Memory that is new is in use without having been
     /// used again.
-    fn has_fallen(&mut self, target: &WorkloadState, now_s: f64, elapsed_s: f64) -> bool {
-        let of = |kind: Kind| used_within(target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind), USE_S);
+    fn has_fallen(&mut self, target: &WorkloadState, now_s: f64) -> bool {
+        let bins = |kind: Kind| target.ages.iter().filter(move |bin| Kind::of(bin.anon) == kind);
+        // What has no memory of a kind uses none of it.
+        let of = |kind: Kind| if bins(kind).next().is_some() { used_within(bins(kind), USE_S) } else { Some(0.0) };
         let used = of(Kind::Anon).zip(of(Kind::File)).map(|(anon, file)| anon + file);
+        let used = used.filter(|_| !target.ages.is_empty());
         let Some((used, new)) = used.zip(self.threshold.grown(target, USE_S, now_s)) else {
             return self.fallen.is_some();
         };
         let used = (used - new).max(0.0);
-        let most = self.used * 0.5f64.powf(elapsed_s / USE_FORGOTTEN_S);
-        self.fallen = match self.fallen {
-            Some(level) => (used <= level && self.pace.is_trusted()).then_some(f64::min(level, used / FALLEN)),
-            None => (used < FALLEN * most && self.pace.is_trusted()).then_some(FALLEN * most),
+        self.fallen = match (self.fallen, self.least.get(now_s)) {
+            _ if !self.pace.is_trusted() => None,
+            (Some(level), _) => (used <= level).then_some(level),
+            (None, least) => least.map(|least| FALLEN * least).filter(|level| used < *level),
         };
-        self.used = most.max(used);
+        match self.fallen {
+            Some(_) => self.least = Least::default(),
+            None => self.least.add(used, now_s),
+        }
         self.fallen.is_some()
     }
 }
@@ -137,12 +171,11 @@ impl Rule for AutoSettings {
     type Past = AutoState;
 
     fn want(&self, past: &mut AutoState, target: &WorkloadState, frame: &Observation) -> Option<Want> {
-        let elapsed_s = past.last.map_or(0.0, |(last_s, _)| (frame.now_s - last_s).max(0.0));
         let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
         past.pace.observe((slowdown, self.brakes.slowdown.0), target, frame);
         let grows = past.grows(target, frame.now_s);
         let learnt = past.threshold.observe(self, target, frame).map(|age_s| age_s.map(|age_s| age_s.max(YOUNGEST_S)));
-        let (ages, why) = if past.has_fallen(target, frame.now_s, elapsed_s) {
+        let (ages, why) = if past.has_fallen(target, frame.now_s) {
             past.threshold.forget();
             (PerKind::both(Some(USE_S)), "its use has fallen".to_owned())
         } else {

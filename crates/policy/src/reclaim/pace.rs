@@ -147,9 +147,9 @@ impl Pace {
         }
     }
 
-    /// Whether at most one minute of late cost too much.
+    /// Whether no minute of late cost too much.
     pub(super) fn is_trusted(&self) -> bool {
-        self.trust >= 0.5
+        self.trust >= 1.0
     }
 
     /// Bytes to take now of those that are cold, files first.

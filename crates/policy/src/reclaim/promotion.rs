@@ -50,7 +50,7 @@ impl ChoosesAge for PromotionSettings {
         Terms {
             slice_s: MINUTE_S,
             history_s: self.history.0.as_secs_f64(),
-            percentile: self.percentile.0,
+            percentile: Some(self.percentile.0),
             warm_up_s: self.warm_up.0.as_secs_f64(),
         }
     }

@@ -196,7 +196,9 @@ fn ages_that_are_reported_now_and_then_are_enough() {
         acted.extend(bytes(&actions).into_iter().map(|[anon, _]| (now_s, anon / MIB)));
     }
     assert!(acted.first().is_some_and(|(now_s, _)| *now_s <= 60), "{acted:?}");
-    assert!(acted.iter().all(|(now_s, anon)| now_s % 30 == 0 && (*anon - 448.0).abs() < 1.0), "{acted:?}");
+    // Credit allows all of it after a while.
+    assert!(acted.iter().all(|(now_s, anon)| now_s % 30 == 0 && *anon < 449.0), "{acted:?}");
+    assert!(acted.last().is_some_and(|(_, anon)| *anon > 447.0), "{acted:?}");
 }
 
 #[test]
@@ -301,13 +303,13 @@ fn what_makes_no_sense_is_not_taken_up() {
         ("/past/threshold/chosen/age/0", 0.5),
         ("/past/threshold/chosen/age/0", 9.0),
         ("/past/threshold/returns/from_s", 160.0),
-        ("/past/threshold/chosen/best/0/1/0", -7.0),
-        ("/past/threshold/chosen/best/0/0", 101.0),
+        ("/past/threshold/chosen/means/0/1/sum", -7.0),
+        ("/past/threshold/chosen/added_s", 101.0),
         ("/past/threshold/returns/steps/0/1/1/over", 6.0),
         ("/past/pace/credit_s", -1.0),
         ("/past/pace/trust", 2.0),
         ("/past/pace/losses/lost_s", -1.0),
-        ("/past/used", -1.0),
+        ("/past/least/span/1", -1.0),
         ("/observed_s", 3600.0),
     ] {
         let change = |value: &mut serde_json::Value| {

@@ -25,8 +25,8 @@ pub struct Terms {
     pub slice_s: f64,
     /// Seconds for which slices are remembered.
     pub history_s: f64,
-    /// Share of them that the age must have done for.
-    pub percentile: f64,
+    /// Share of them that the age must have done for; `None` = it must have done for them on average.
+    pub percentile: Option<f64>,
     /// Seconds that are watched first, and not remembered.
     pub warm_up_s: f64,
 }
@@ -46,8 +46,31 @@ pub(crate) struct Chosen {
     /// How often each is among them: a fleet's minutes are many, and each asks for a percentile.
     #[serde(skip)]
     counts: PerKind<[u32; WINDOWS + 1]>,
+    /// What would have been refaulted on average, for each age, and when that was last added to.
+    #[serde(default)]
+    means: PerKind<[Mean; WINDOWS]>,
+    #[serde(default)]
+    added_s: Option<f64>,
     /// In use.
     age: Option<PerKind<Place>>,
+}
+
+/// A mean over time that forgets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Mean {
+    seconds: f64,
+    sum: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64, lasted_s: f64, half_s: f64) {
+        let kept = 0.5f64.powf(lasted_s / half_s);
+        *self = Self { seconds: self.seconds * kept + lasted_s, sum: self.sum * kept + value * lasted_s };
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.sum / self.seconds)
+    }
 }
 
 impl Resume for Chosen {
@@ -55,6 +78,10 @@ impl Resume for Chosen {
         let ages = |ages: &PerKind<Place>| ages.iter().all(|(_, age)| *age <= NEVER);
         let sound = self.best.iter().all(|(at_s, best)| is_past(*at_s, now_s) && ages(best))
             && self.age.as_ref().is_none_or(ages);
+        let known = |mean: &Mean| [mean.seconds, mean.sum].iter().all(|of| of.is_finite() && *of >= 0.0);
+        let sound = sound
+            && self.means.iter().all(|(_, means)| means.iter().all(known))
+            && self.added_s.is_none_or(|added_s| is_past(added_s, now_s));
         if sound {
             self.count_again();
         }
@@ -72,15 +99,27 @@ impl Chosen {
         costs: &RefaultCosts,
     ) {
         let terms = rule.terms();
+        let lasted_s = self.added_s.replace(now_s).map_or(terms.slice_s, |added_s| now_s - added_s).max(0.0);
+        for (kind, returned) in returned.iter() {
+            for (mean, back) in self.means[kind].iter_mut().zip(returned.back) {
+                back.into_iter().for_each(|back| mean.add(back, lasted_s, 0.5 * terms.history_s));
+            }
+        }
         let best = PerKind::from_fn(|kind| {
             let returned = &returned[kind];
             let most = rule.allowed(kind, returned.used, costs);
             let does = |back: &Option<f64>| back.is_some_and(|back| back <= most);
-            let best = returned.back.iter().position(does).map_or(NEVER, place);
+            let means = self.means[kind].map(|mean| mean.get());
+            let back = if terms.percentile.is_none() { &means } else { &returned.back };
+            let best = back.iter().position(does).map_or(NEVER, place);
             // Whatever the histograms say, the age in use did not do.
             let above = self.age.filter(|_| returned.refaulted > most).map_or(0, |age| (age[kind] + 1).min(NEVER));
             best.max(above)
         });
+        let Some(percentile) = terms.percentile else {
+            self.age = Some(best);
+            return;
+        };
         // A clock that was set back must not keep what is to come.
         if self.best.back().is_some_and(|(at_s, _)| *at_s > now_s) {
             self.best.retain(|(at_s, _)| *at_s <= now_s);
@@ -93,7 +132,7 @@ impl Chosen {
         }
         self.best.push_back((now_s, best));
         self.count(best);
-        let past = self.percentile(terms.percentile);
+        let past = self.percentile(percentile);
         self.age = Some(past.zip(best).map(|(past, best)| past.max(best)));
     }
 

@@ -122,6 +122,12 @@ impl Simulated {
         &self.loads
     }
 
+    /// Seconds that workloads waited for memory since the last observation.
+    #[cfg(test)]
+    pub fn waited_s(&self) -> f64 {
+        self.waited_s.iter().sum()
+    }
+
     /// The memory.
     pub fn memory(&self) -> &SimulatedMemory {
         &self.memory

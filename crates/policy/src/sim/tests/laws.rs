@@ -203,7 +203,12 @@ fn load() -> impl Strategy<Value = Load> {
     )
 }
 
-fn faults() -> impl Strategy<Value = InjectedFaults> {
+/// A load that nothing limits: what it waits for, a policy has caused.
+pub(super) fn unlimited_load() -> impl Strategy<Value = Load> {
+    parts().prop_map(|parts| Load::new(1, "some", parts))
+}
+
+pub(super) fn faults() -> impl Strategy<Value = InjectedFaults> {
     let share = || prop::option::of((0.0f64..0.5).prop_map(Share));
     let span = || prop::option::of((5u64..100).prop_map(|s| Span(std::time::Duration::from_secs(s))));
     (share(), share(), share(), share(), share(), share(), span(), span(), span()).prop_map(
