@@ -146,9 +146,11 @@ impl AddressReclaim {
         }
     }
 
-    /// Gives up the goals of these workloads, as their policy has newer ages.
-    pub fn give_up(&mut self, ids: impl Fn(TargetId) -> bool) -> Vec<(Reclaim, ReclaimOutcome)> {
-        let walks = self.walks.iter_mut().filter(|(id, _)| ids(**id));
+    /// Gives up goals of workloads of which it is known anew what has been idle for as long as the goal asks.
+    pub fn give_up(&mut self, longest_s: impl Fn(TargetId) -> Option<f64>) -> Vec<(Reclaim, ReclaimOutcome)> {
+        let is_old =
+            |id: TargetId, walk: &Walk| longest_s(id).zip(walk.age_s()).is_some_and(|(longest, age)| longest >= age);
+        let walks = self.walks.iter_mut().filter(|(id, walk)| is_old(**id, walk));
         walks.filter_map(|(_, walk)| walk.end("what was not found by now is not searched for any more")).collect()
     }
 

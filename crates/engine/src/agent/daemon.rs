@@ -1,6 +1,6 @@
 //! The agent's configuration of the loop: observe, let policies decide, act, publish.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -186,9 +186,10 @@ impl Agent {
     fn run_policies(&mut self, now_s: f64, signals: &Signals) {
         let mut observation = self.observe(now_s, signals);
         // Where ages are new the policy decides again, and replaces its goal.
-        let fresh: BTreeSet<TargetId> =
-            observation.targets.iter().filter(|target| !target.ages.is_empty()).map(|target| target.id).collect();
-        let outdated = self.sampling.address().map(|address| address.give_up(|id| fresh.contains(&id)));
+        let longest_s = |target: &WorkloadState| target.ages.iter().map(|bin| bin.min_s).reduce(f64::max);
+        let fresh: BTreeMap<TargetId, f64> =
+            observation.targets.iter().filter_map(|target| Some((target.id, longest_s(target)?))).collect();
+        let outdated = self.sampling.address().map(|address| address.give_up(|id| fresh.get(&id).copied()));
         outdated.into_iter().flatten().for_each(|ended| self.ended(now_s, Some(ended)));
         for text in std::mem::take(&mut self.workloads.new_notes) {
             self.sinks.publish(now_s, &Event::Note(&text));

@@ -63,9 +63,9 @@ pub(super) struct Walk {
 
 impl Walk {
     pub fn new(kernel: &Kernel, cgroup: &Cgroup, windows_s: &[u32], now_s: f64) -> Result<Self> {
-        // Half of what a policy's brakes allow, as a rule: searching must not be what they hold it for.
+        // Less than what a policy's brakes allow, as a rule: searching must not be what they hold it for.
         let usual = SchemeLimits::default();
-        let limits = SchemeLimits { slowdown: 0.5 * usual.slowdown, ..usual };
+        let limits = SchemeLimits { slowdown: 0.8 * usual.slowdown, ..usual };
         let search = |kind: Kind| {
             let seed = cgroup.inode ^ u64::from(kind == Kind::File);
             Steps::new(Operator::new(&[scheme(kind, 1.0, 0.0)], limits, seed))
@@ -142,6 +142,12 @@ impl Walk {
         let outcome = ReclaimOutcome { reclaimed, ..ReclaimOutcome::default() };
         self.goal = Some(Goal { left: wanted.bytes, wanted: wanted.clone(), until_s: now_s + LONGEST_S, outcome });
         self.step_s = now_s;
+    }
+
+    /// For how long what it searches for has been idle, at most, seconds.
+    pub fn age_s(&self) -> Option<f64> {
+        let ages = self.goal.as_ref()?.wanted.older_s;
+        ages.anon.into_iter().chain(ages.file).reduce(f64::max)
     }
 
     /// Why there is no further step towards the goal; empty if it is reached.
