@@ -82,7 +82,8 @@ impl Blocks {
     /// At most `count` blocks of a candidate that may be tried now, as ranges clipped to it.
     ///
     /// Memory in use lies together, as a rule. So of every group of blocks one is tried first, anywhere in it. If what
-    /// was evicted stays away, the rest of the group follows; if it comes back, the rest is tried last, and one at a time.
+    /// was evicted stays away, the rest of the group follows; if it comes back, the rest is tried last, one at a time, and only
+    /// once nothing is waited for: there may be idle memory to take instead.
     pub(super) fn choose(&mut self, candidate: &Candidate, count: usize, now_s: f64, again_s: f64) -> Vec<(u64, u64)> {
         let (first, end) = (candidate.start / self.bytes, candidate.end.div_ceil(self.bytes));
         if count == 0 || first >= end {
@@ -97,11 +98,13 @@ impl Blocks {
         let turn = self.random.index(ranks.len());
         ranks.rotate_left(turn);
         ranks.sort_by_key(|(rank, _)| *rank);
+        let waits = ranks.iter().any(|(rank, _)| *rank == Rank::Waiting);
         let mut chosen = Vec::new();
         for (rank, (from, to)) in ranks {
             let left = count - chosen.len();
             let most = match rank {
                 Rank::Idle => left,
+                Rank::InUse if waits => 0,
                 Rank::Unknown | Rank::InUse => left.min(1),
                 Rank::Waiting => 0,
             };
