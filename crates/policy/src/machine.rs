@@ -8,7 +8,7 @@ use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 
-pub use crate::region::{Block, Candidate, Done, Order, RegionAction, RegionObservation};
+pub use crate::region::{Block, BlockDone, Candidate, Done, Order, RegionAction, RegionObservation};
 use crate::saved::Saved;
 
 /// A workload that may be acted on: a cgroup, or a process tree.

@@ -28,8 +28,21 @@ pub struct Done {
     pub scheme: usize,
     /// CPU seconds that it took.
     pub cpu_s: f64,
-    /// For each block of the order: where it begins, and how many of its pages were evicted.
-    pub blocks: Vec<(u32, u64, u32)>,
+    /// For each block of the order.
+    pub blocks: Vec<BlockDone>,
+}
+
+/// What was evicted of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockDone {
+    /// The process.
+    pub pid: u32,
+    /// Where it begins.
+    pub start: u64,
+    /// Pages evicted.
+    pub evicted: u32,
+    /// Pages of it in memory right after: they came back at once, or could not be evicted.
+    pub left: u32,
 }
 
 /// A range of a process' memory whose resident pages are to be counted.

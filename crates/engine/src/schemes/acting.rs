@@ -8,7 +8,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_model::PAGE;
 use lowtide_model::meta::SchemeUse;
 use lowtide_model::scheme::{Action, Scheme};
-use lowtide_policy::machine::{Actuator, Candidate, RegionAction, RegionObservation, turn};
+use lowtide_policy::machine::{Actuator, BlockDone, Candidate, RegionAction, RegionObservation, turn};
 use lowtide_policy::schemes::{Operator, SchemeLimits};
 
 use super::means::{Executor, guarded};
@@ -308,11 +308,11 @@ pub fn candidates(scan: &ReferencedScan, age_s: f64, keep: impl Fn(&MappingUse) 
 
 /// Removes what was evicted from the candidates, until the next scan.
 fn remove_evicted(candidates: &mut [Candidate], report: &Report) {
-    for (pid, start, pages) in &report.done.blocks {
+    for BlockDone { pid, start, evicted, .. } in &report.done.blocks {
         let holds =
             |candidate: &&mut Candidate| candidate.pid == *pid && (candidate.start..candidate.end).contains(start);
         if let Some(candidate) = candidates.iter_mut().find(holds) {
-            let bytes = float(u64::from(*pages) * PAGE);
+            let bytes = float(u64::from(*evicted) * PAGE);
             candidate.idle = (candidate.idle - bytes).max(0.0);
             candidate.resident = (candidate.resident - bytes).max(0.0);
         }
@@ -324,8 +324,8 @@ fn evicted_file_bytes(mappings: &[(u32, MappingUse)], report: &Report) -> f64 {
     let is_file = |pid: u32, at: u64| {
         mappings.iter().any(|(of, mapping)| *of == pid && mapping.file && (mapping.start..mapping.end).contains(&at))
     };
-    let blocks = report.done.blocks.iter().filter(|(pid, at, _)| is_file(*pid, *at));
-    blocks.map(|(_, _, pages)| float(u64::from(*pages) * PAGE)).sum()
+    let blocks = report.done.blocks.iter().filter(|block| is_file(block.pid, block.start));
+    blocks.map(|block| float(u64::from(block.evicted) * PAGE)).sum()
 }
 
 fn row(now_s: f64, title: &str, report: &Report) -> ActionRow {

@@ -12,7 +12,7 @@ use lowtide_kernel::root::{Error, Kernel};
 use lowtide_kernel::sys::Advice;
 use lowtide_model::PAGE;
 use lowtide_model::scheme::{Action, FilterType, allowed};
-use lowtide_policy::machine::{Done, Order};
+use lowtide_policy::machine::{BlockDone, Done, Order};
 
 /// The result of one order.
 #[derive(Debug)]
@@ -202,7 +202,14 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
         Action::Willneed => outcome.pages.iter().map(|pages| u64::from(fetched(pages))).sum(),
         _ => (outcome.tried_bytes - outcome.refused_bytes.min(outcome.tried_bytes)) / PAGE,
     };
-    let blocks = order.ranges.iter().zip(&outcome.pages).map(|((start, _), pages)| (order.pid, *start, evicted(pages)));
+    let pid = order.pid;
+    let block = |((start, _), pages): (&(u64, u64), &(u32, u32))| BlockDone {
+        pid,
+        start: *start,
+        evicted: evicted(pages),
+        left: pages.1,
+    };
+    let blocks = order.ranges.iter().zip(&outcome.pages).map(block);
     Report {
         done: Done {
             scheme: order.scheme,

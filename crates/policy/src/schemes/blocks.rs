@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lowtide_model::random::Random;
 
-use crate::machine::Candidate;
+use crate::machine::{BlockDone, Candidate};
 
 /// A block that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -151,12 +151,16 @@ impl Blocks {
         range
     }
 
-    /// So many pages of these blocks were evicted.
-    pub(super) fn evicted(&mut self, now_s: f64, age_s: f64, blocks: &[(u32, u64, u32)]) {
-        for (pid, at, pages) in blocks {
-            if let Some(block) = self.known_at(*pid, *at) {
-                (block.tried_s, block.evicted, block.watched) = (now_s, *pages, *pages > 0);
-                if *pages == 0 {
+    /// The results of what was tried.
+    pub(super) fn evicted(&mut self, now_s: f64, age_s: f64, blocks: &[BlockDone]) {
+        for BlockDone { pid, start, evicted, left } in blocks {
+            if let Some(block) = self.known_at(*pid, *start) {
+                (block.tried_s, block.evicted, block.watched) = (now_s, *evicted, *evicted > 0);
+                if *evicted == 0 && *left > 0 {
+                    // Memory in constant use is back before it is counted.
+                    (block.in_use, block.gone) = (block.in_use + 1, 0);
+                    block.again_s = now_s + ages(block.in_use, LONGEST) * age_s;
+                } else if *evicted == 0 {
                     block.gone += 1;
                     block.again_s = now_s + ages(block.gone, LONGEST_GONE) * age_s;
                 }
@@ -184,5 +188,25 @@ impl Blocks {
         // Old ones are as good as unknown.
         self.known.retain(|_, block| block.watched || now_s < block.again_s + LONGEST * age_s);
         more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_is_back_at_once_is_in_use_and_one_that_is_empty_is_gone() {
+        let block = 128 << 10;
+        let candidate =
+            Candidate { pid: 1, start: 0, end: 16 * block, access_rate: 0.0, age_s: 5.0, resident: 1e6, idle: 1e6 };
+        let rank = |left: u32| {
+            let mut blocks = Blocks::new(block, true, 1);
+            let tried = blocks.choose(&candidate, 1, 0.0, 5.0);
+            let done = |range: &(u64, u64)| BlockDone { pid: 1, start: range.0, evicted: 0, left };
+            blocks.evicted(1.0, 5.0, &tried.iter().map(done).collect::<Vec<_>>());
+            blocks.rank(1, (0, 16), 2.0)
+        };
+        assert_eq!([rank(32), rank(0)], [Rank::InUse, Rank::Idle]);
     }
 }

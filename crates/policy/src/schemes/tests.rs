@@ -2,7 +2,7 @@ use lowtide_model::scheme::{builtin, file};
 use proptest::prelude::*;
 
 use super::*;
-use crate::machine::Done;
+use crate::machine::{BlockDone, Done};
 
 /// A process of one mapping, of which some blocks are used between any two samples.
 struct Process {
@@ -49,7 +49,8 @@ impl Process {
             let mut blocks = Vec::new();
             for (start, _) in &order.ranges {
                 let at = self.index(*start);
-                blocks.push((order.pid, *start, std::mem::take(&mut self.resident[at])));
+                let evicted = std::mem::take(&mut self.resident[at]);
+                blocks.push(BlockDone { pid: order.pid, start: *start, evicted, left: 0 });
             }
             all.push(Done { scheme: order.scheme, cpu_s: 1e-3, blocks });
         }

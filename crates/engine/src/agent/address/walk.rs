@@ -14,7 +14,7 @@ use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::scheme::{Action, Bounds, Filter, FilterType, Quota, Scheme};
 use lowtide_model::units::{Share, Size, Span, float, integer};
 use lowtide_model::{PAGE, WINDOWS_S};
-use lowtide_policy::machine::{Done, Reclaim, Reclaimed, RegionObservation};
+use lowtide_policy::machine::{BlockDone, Done, Reclaim, Reclaimed, RegionObservation};
 use lowtide_policy::schemes::{Operator, SchemeLimits};
 
 use super::StepContext;
@@ -191,7 +191,7 @@ impl Walk {
             let turn = search.step(frame, Site::new(kernel, &self.cgroup, &mut self.adviser, context.stop_file));
             reclaimed.cpu_s += turn.cpu_s;
             for report in &turn.reports {
-                let pages: u64 = report.done.blocks.iter().map(|(_, _, pages)| u64::from(*pages)).sum();
+                let pages: u64 = report.done.blocks.iter().map(|block| u64::from(block.evicted)).sum();
                 reclaimed.bytes[kind] += float(pages * PAGE);
                 // What is evicted is not idle in memory any more, in no scan.
                 self.scans.values_mut().for_each(|scan| remove(scan, &report.done));
@@ -225,10 +225,10 @@ fn scheme(kind: Kind, age_s: f64, bytes: f64) -> Scheme {
 
 /// Removes evicted blocks from a scan.
 fn remove(scan: &mut ReferencedScan, done: &Done) {
-    for (pid, at, pages) in &done.blocks {
-        let holds = |(of, mapping): &&mut (u32, MappingUse)| of == pid && (mapping.start..mapping.end).contains(at);
+    for BlockDone { pid, start, evicted, .. } in &done.blocks {
+        let holds = |(of, mapping): &&mut (u32, MappingUse)| of == pid && (mapping.start..mapping.end).contains(start);
         if let Some((_, mapping)) = scan.mappings.iter_mut().find(holds) {
-            mapping.resident = mapping.resident.saturating_sub(u64::from(*pages) * PAGE).max(mapping.referenced);
+            mapping.resident = mapping.resident.saturating_sub(u64::from(*evicted) * PAGE).max(mapping.referenced);
         }
     }
 }

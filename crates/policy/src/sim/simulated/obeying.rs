@@ -9,8 +9,8 @@ use lowtide_model::{PAGE, PAGE_BYTES};
 
 use super::Simulated;
 use crate::machine::{
-    Actuator, Block, Done, Observation, Order, Reclaim, Reclaimed, RegionAction, RegionObservation, WorkloadAction,
-    WorkloadState,
+    Actuator, Block, BlockDone, Done, Observation, Order, Reclaim, Reclaimed, RegionAction, RegionObservation,
+    WorkloadAction, WorkloadState,
 };
 use crate::sim::faults::Fate;
 use crate::sim::faults::{Ask, Sensed};
@@ -31,7 +31,9 @@ impl Simulated {
             } else {
                 0
             };
-            done.blocks.push((order.pid, range.0, u32::try_from(evicted).unwrap_or(u32::MAX)));
+            let left = self.in_memory(&(order.pid, *range)).map_or(0, |(_, _, pages)| pages);
+            let evicted = u32::try_from(evicted).unwrap_or(u32::MAX);
+            done.blocks.push(BlockDone { pid: order.pid, start: range.0, evicted, left });
         }
         done.cpu_s = all.cpu_s;
         self.reclaim_cpu_s += all.cpu_s;
@@ -203,8 +205,10 @@ impl Simulated {
     fn lie(&mut self, ask: Ask) {
         match ask {
             Ask::Region(order) => {
-                let evicted = |range: &(u64, u64)| ((range.1 - range.0) / PAGE).try_into();
-                let blocks = order.ranges.iter().map(|range| (order.pid, range.0, evicted(range).unwrap_or(0)));
+                let pages = |range: &(u64, u64)| u32::try_from((range.1 - range.0) / PAGE).unwrap_or(0);
+                let block =
+                    |range: &(u64, u64)| BlockDone { pid: order.pid, start: range.0, evicted: pages(range), left: 0 };
+                let blocks = order.ranges.iter().map(block);
                 self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
             }
             Ask::Workload(WorkloadAction::Reclaim(Reclaim { target, bytes, .. })) => {
