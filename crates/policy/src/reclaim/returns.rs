@@ -22,6 +22,8 @@ pub const WINDOWS: usize = AGE_EDGES_S.len() - 1;
 /// readings for so long is not known any more.
 const LONGEST: f64 = 20.0;
 const LONGEST_S: f64 = 200.0;
+/// A window may have begun so long before the first reading, seconds: a monitor clears bits, and then the agent observes.
+const LATE_S: f64 = 0.5;
 /// Sizes are kept so often, seconds, for as long as the longest window.
 const SIZES_S: f64 = 5.0;
 
@@ -153,7 +155,7 @@ impl Returns {
             for (at, step) in slice.steps[kind].iter_mut().enumerate() {
                 let window_s = f64::from(AGE_EDGES_S[at + 1]);
                 // What was there at the first reading may have been new then.
-                let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + 0.05);
+                let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + LATE_S);
                 if let Some(used) = known {
                     let new = self.grown(target, window_s, now_s)[kind];
                     let used = f64::max(used - new, reached.1);
