@@ -96,6 +96,8 @@ pub struct Workload {
     pub granted: (u64, bool),
     /// When it was observed.
     observed_s: f64,
+    /// When it was first observed: it is sampled since then.
+    found_s: Option<f64>,
 }
 
 impl Workload {
@@ -119,6 +121,7 @@ impl Workload {
             totals: WorkloadTotals::default(),
             granted: (0, false),
             observed_s: f64::NAN,
+            found_s: None,
         }
     }
 
@@ -291,6 +294,7 @@ impl Workloads {
         let (mut targets, mut shared) = (Vec::new(), Vec::new());
         self.all.retain(|id, workload| {
             let Ok(vitals) = workload.vitals(&kernel) else { return false };
+            workload.found_s.get_or_insert(now_s);
             workload.others.observe(&vitals, now_s);
             // One more file to read of each, which only the guard asks for.
             let guarded = workload.policy != NONE && !rules.needs_ages(&workload.policy);

@@ -16,6 +16,8 @@ use crate::saved::Saved;
 pub struct WorkloadState {
     /// Which.
     pub id: TargetId,
+    /// For how long it was sampled before a policy was first asked, seconds.
+    pub watched_s: f64,
     /// Bytes in memory.
     pub resident: PerKind<f64>,
     /// Bytes paged out.

@@ -32,6 +32,7 @@ pub(super) fn target(
     let swapped = float(vitals.swapped);
     WorkloadState {
         id,
+        watched_s: now_s - workload.found_s.unwrap_or(now_s),
         resident: vitals.resident.map(float),
         swapped,
         floor: float(vitals.floor),

@@ -156,7 +156,8 @@ impl Pace {
     pub(super) fn take(&mut self, cold: PerKind<f64>, frame: &Observation) -> PerKind<f64> {
         let elapsed_s = self.ages_s.replace(frame.now_s).map_or(1.0, |ages_s| frame.now_s - ages_s);
         let share = 1.0 - (1.0 - self.share).powf(elapsed_s.clamp(0.0, MINUTE_S));
-        let byte_s = per_kind(&frame.costs).map(|cost_s| self.losses.price() * cost_s.max(1e-9) / PAGE_BYTES);
+        let prices = per_kind(&frame.costs).zip(self.losses.price());
+        let byte_s = prices.map(|(cost_s, part)| part * cost_s.max(1e-9) / PAGE_BYTES);
         let credit_s = if self.is_dear { 0.0 } else { self.credit_s };
         let mut left_s = credit_s - self.out.zip(byte_s).map(|(bytes, cost_s)| bytes * cost_s).total();
         let mut taken = PerKind::default();
@@ -167,5 +168,81 @@ impl Pace {
         let nothing = cold.total() >= PAGE_BYTES && taken.total() < PAGE_BYTES;
         self.held = nothing.then_some(if self.is_dear { Brake::Slowdown } else { Brake::Credit });
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lowtide_model::target::TargetId;
+
+    use super::*;
+    use crate::machine::Reclaimed;
+
+    const ONE: TargetId = TargetId::Cgroup(1);
+    const MIB: f64 = 1_048_576.0;
+    /// Half a percent is allowed, one at most.
+    const LIMITS: (f64, f64) = (0.005, 0.01);
+
+    fn anon(bytes: f64) -> PerKind<f64> {
+        PerKind { anon: bytes, file: 0.0 }
+    }
+
+    /// A turn in which so many pages are refaulted, after which as much is taken of what is cold as may be.
+    fn turn(pace: &mut Pace, (now_s, pages, cold): (u32, f64, f64), out: &mut f64, taken: &mut f64) {
+        *out = (*out + *taken - pages * PAGE_BYTES).max(0.0);
+        let reclaimed = vec![Reclaimed { target: ONE, bytes: anon(*taken), cpu_s: 0.0 }];
+        let frame = Observation { now_s: f64::from(now_s), reclaimed, ..Observation::default() };
+        let target = WorkloadState { id: ONE, refaults: anon(pages), swapped: *out, ..WorkloadState::default() };
+        pace.observe(LIMITS, &target, &frame);
+        *taken = pace.take(anon(cold), &frame).anon;
+    }
+
+    #[test]
+    fn what_is_out_never_costs_more_than_the_credit() {
+        let (mut pace, mut out, mut taken) = (Pace::default(), 0.0, 0.0);
+        let mut first = None;
+        for now_s in 0..100u32 {
+            turn(&mut pace, (now_s, 0.0, 1e4 * MIB), &mut out, &mut taken);
+            let cost_s = (out + taken) / PAGE_BYTES * 10e-6;
+            let credit_s = CREDIT * 0.01 * (ADVANCE_S + f64::from(now_s));
+            assert!(cost_s <= credit_s + 1e-9, "{now_s} s: {cost_s} of {credit_s}");
+            first = first.or((cost_s > 0.99 * credit_s).then_some(now_s));
+        }
+        assert!(first.is_some_and(|now_s| now_s < 6), "{first:?}: it is used up soon");
+        assert_eq!(pace.held, None, "a little more each second");
+    }
+
+    #[test]
+    fn more_is_taken_each_second_until_it_costs_too_much() {
+        let (mut pace, mut out, mut taken) = (Pace::default(), 0.0, 0.0);
+        let mut took = Vec::new();
+        for now_s in 0..4 {
+            turn(&mut pace, (now_s, 0.0, 10.0 * MIB), &mut out, &mut taken);
+            took.push(taken / MIB);
+        }
+        assert!(took.windows(2).all(|pair| pair[1] > 1.5 * pair[0]) && took[0] < 0.5, "{took:?}");
+        // A thousand pages a second are twice what is allowed.
+        for now_s in 4..10 {
+            turn(&mut pace, (now_s, 1000.0, 10.0 * MIB), &mut out, &mut taken);
+        }
+        assert_eq!((taken, pace.held), (0.0, Some(Brake::Slowdown)));
+        // Some seconds later a little is tried again.
+        let again = (10..40).find(|now_s| {
+            turn(&mut pace, (*now_s, 0.0, 10.0 * MIB), &mut out, &mut taken);
+            taken > 0.0
+        });
+        assert!(again.is_some_and(|now_s| now_s < 25) && taken < 0.2 * MIB, "{again:?}: {taken}");
+    }
+
+    #[test]
+    fn a_minute_that_cost_too_much_halves_the_credit_for_a_time() {
+        let (mut pace, mut out, mut taken) = (Pace::default(), 0.0, 0.0);
+        let mut trust = Vec::new();
+        for now_s in 0..700 {
+            let pages = if (50..55).contains(&now_s) { 20_000.0 } else { 0.0 };
+            turn(&mut pace, (now_s, pages, 0.0), &mut out, &mut taken);
+            trust.push(pace.trust);
+        }
+        assert_eq!([trust[40], trust[60], trust[340], trust[400]], [1.0, 0.5, 0.5, 1.0]);
     }
 }

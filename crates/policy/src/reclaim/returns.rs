@@ -109,7 +109,7 @@ impl Returns {
         evicted: f64,
         now_s: f64,
     ) -> Option<(PerKind<Returned>, f64)> {
-        self.from_s.get_or_insert(now_s);
+        self.from_s.get_or_insert(now_s - target.watched_s);
         let usable = |slice: &Slice| (0.0..longest_s(slice_s)).contains(&(now_s - slice.from_s));
         let begun = || Slice { from_s: now_s, ..Slice::default() };
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);

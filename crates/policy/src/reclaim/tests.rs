@@ -340,3 +340,25 @@ fn a_workload_that_performs_worse_is_left_alone_for_longer_each_time() {
     assert!(!acted(35, 150.0, true));
     assert!(!acted(46, 100.0, false) && acted(56, 100.0, false), "the next pause is longer");
 }
+
+#[test]
+fn auto_acts_at_the_first_reading_of_two_windows() {
+    // As accessed bits are read: a second after they were cleared, and five.
+    let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
+    let acted = (1..12u32).find(|second| {
+        let ages = match second {
+            1 => vec![bin(true, 0.0, 64.0 * MIB), AgeBin { max_s: None, ..bin(true, 1.0, 448.0 * MIB) }],
+            5 | 10 => {
+                let middle = AgeBin { max_s: Some(5.0), ..bin(true, 1.0, 0.0) };
+                vec![bin(true, 0.0, 64.0 * MIB), middle, AgeBin { max_s: None, ..bin(true, 5.0, 448.0 * MIB) }]
+            }
+            _ => Vec::new(),
+        };
+        // The agent's first turn only observes.
+        let watched_s = f64::from(*second);
+        let target =
+            WorkloadState { id: ONE, watched_s, resident: anon(512.0 * MIB), ages, ..WorkloadState::default() };
+        !policy.decide(&frame(0.19 + f64::from(*second), target)).is_empty()
+    });
+    assert_eq!(acted, Some(5));
+}
