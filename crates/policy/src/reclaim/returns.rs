@@ -115,8 +115,9 @@ impl Returns {
         let mut slice = self.slice.take().filter(usable).unwrap_or_else(begun);
         self.note_size(target, evicted, now_s);
         self.add(&mut slice, target, now_s);
-        // Generations show idle ages once in half a minute or so: until then the slice goes on.
-        let ends = now_s - slice.from_s >= slice_s - 0.05 && slice.is_known();
+        // Generations show idle ages once in half a minute or so: until then the slice goes on, and it ends with a reading, so that
+        // what that shows is acted on at once.
+        let ends = !target.ages.is_empty() && now_s - slice.from_s >= slice_s - 0.05 && slice.is_known();
         let returned = ends.then(|| (self.close(&slice, slice_s, now_s), slice.from_s));
         self.slice = Some(if ends { begun() } else { slice });
         returned
