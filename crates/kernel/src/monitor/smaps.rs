@@ -132,6 +132,7 @@ const MOST_GROWING: u32 = 20;
 const SHORT_S: f64 = 0.05;
 /// Chosen windows up to here are read in every cycle, seconds.
 const SHORT_CYCLE_S: f64 = 10.0;
+
 /// The mappings of the target, when they were last read for schemes or reclaim.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReferencedScan {
@@ -208,8 +209,7 @@ impl SmapsMonitor {
         self.reach_s = Some(age_s);
     }
 
-    /// Has cycles read these windows (s; of [`WINDOWS_S`]), with each mapping every time: the short ones in every cycle, all of
-    /// them in some.
+    /// Has cycles read these windows (s; of [`WINDOWS_S`]), with each mapping: the short ones in every cycle, all in some.
     #[must_use]
     pub fn with_windows(mut self, windows_s: &[u32]) -> Self {
         self.windows = WINDOWS_S.iter().filter(|window| windows_s.contains(window)).map(|w| f64::from(*w)).collect();
@@ -257,21 +257,18 @@ impl SmapsMonitor {
 
     /// When to read in the next cycle.
     fn plan(&self) -> Vec<f64> {
+        let is_long = self.cycles % LONG_EVERY == LONG_EVERY - 1;
+        let short = || self.windows.iter().copied().filter(|window_s| is_long || *window_s <= SHORT_CYCLE_S);
         if !self.windows.is_empty() {
-            let all = self.cycles % LONG_EVERY == LONG_EVERY - 1;
-            let due = self.windows.iter().copied().filter(|window_s| all || *window_s <= SHORT_CYCLE_S);
-            let due: Vec<f64> = due.collect();
-            return if due.is_empty() { self.windows.clone() } else { due };
+            return if short().next().is_some() { short().collect() } else { self.windows.clone() };
         }
         if self.growing.is_some() && !self.is_chosen() {
             return GROWING_S.to_vec();
         }
-        let Some(age_s) = self.reach_s else {
-            return if self.cycles % LONG_EVERY == LONG_EVERY - 1 { LONG_CYCLE_S.to_vec() } else { CYCLE_S.to_vec() };
-        };
+        let usual: &[f64] = if is_long { &LONG_CYCLE_S } else { &CYCLE_S };
+        let Some(age_s) = self.reach_s else { return usual.to_vec() };
         // Every reading costs a walk over the target, and schemes wait for the end of a long cycle.
-        let farther = self.cycles % LONG_EVERY == LONG_EVERY - 1;
-        let shorter = CYCLE_S.iter().copied().filter(|window_s| farther && *window_s < age_s - 0.05);
+        let shorter = CYCLE_S.iter().copied().filter(|window_s| is_long && *window_s < age_s - 0.05);
         shorter.chain([age_s]).collect()
     }
 
