@@ -78,9 +78,8 @@ impl Agent {
     /// makes no sense.
     pub fn with(kernel: &Kernel, config: Config, dry_run: bool) -> anyhow::Result<Self> {
         let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
-        // Both the guard and reclaim go by what a page of this swap costs.
-        let measured = calibration::load_or_measure(kernel);
-        let costs = measured.or_usual();
+        let measured = if config.guards() { calibration::load_or_measure(kernel) } else { calibration::load() };
+        let costs = calibration::load().or_usual();
         let view = LiveView::new(kernel, costs, (kernel.boot_s(), started_unix_s));
         let mut agent = Self {
             kernel: kernel.clone(),
