@@ -5,7 +5,7 @@
 
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::RefaultCosts;
-use lowtide_model::kind::PerKind;
+use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::target::TargetId;
 
 pub use crate::region::{Block, BlockDone, Candidate, Done, Order, RegionAction, RegionObservation};
@@ -43,6 +43,13 @@ pub struct WorkloadState {
     pub metric: Option<f64>,
     /// The higher, the sooner it is protected from others.
     pub priority: i32,
+}
+
+impl WorkloadState {
+    /// Its memory of one kind by idle age.
+    pub fn ages_of(&self, kind: Kind) -> impl Iterator<Item = &AgeBin> {
+        self.ages.iter().filter(move |bin| Kind::of(bin.anon) == kind)
+    }
 }
 
 /// The result of one request to reclaim.

@@ -6,7 +6,8 @@ pub mod age;
 pub mod auto;
 pub mod brakes;
 pub mod headroom;
-mod losses;
+pub(crate) mod losses;
+mod mean;
 mod metric;
 pub mod pace;
 pub mod pressure;
@@ -25,6 +26,8 @@ use serde::{Deserialize, Serialize};
 use crate::machine::{Brake, Observation, Policy, Reclaim, WorkloadAction, WorkloadState};
 use crate::saved::{self, Resume, Saved};
 use brakes::{Brakes, Common, Held};
+use losses::Losses;
+pub use losses::Lost;
 pub use threshold::Terms;
 
 /// What a rule wants of one target.
@@ -44,7 +47,7 @@ pub trait Rule {
     type Past: Resume;
 
     /// Decides what of an observed target is to be evicted; called at every turn.
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want>;
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation, lost: &Lost) -> Option<Want>;
 
     /// What of its own held it back at the last turn.
     fn held(&self, _past: &Self::Past) -> Option<Brake> {
@@ -69,12 +72,15 @@ const FORGET_S: f64 = 60.0;
 struct State<P> {
     past: P,
     held: Held,
+    #[serde(default)]
+    losses: Losses,
     observed_s: f64,
 }
 
 impl<P: Resume> Resume for State<P> {
     fn resume(&mut self, now_s: f64) -> bool {
-        self.past.resume(now_s) && self.held.resume(now_s) && saved::is_past(self.observed_s, now_s)
+        let sound = self.past.resume(now_s) && self.held.resume(now_s) && self.losses.is_sound();
+        sound && saved::is_past(self.observed_s, now_s)
     }
 }
 
@@ -97,8 +103,9 @@ impl<R: Rule> Reclaimer<R> {
     fn reclaim(&mut self, target: &WorkloadState, frame: &Observation) -> Option<Reclaim> {
         let state = self.targets.entry(target.id).or_default();
         state.observed_s = frame.now_s;
-        let want = self.rule.want(&mut state.past, target, frame);
-        let most = state.held.most(&self.brakes, target, frame);
+        let lost = state.losses.observe(target, frame);
+        let want = self.rule.want(&mut state.past, target, frame, &lost);
+        let most = state.held.most(&self.brakes, target, frame, &lost);
         // What holds everything holds this one, and nothing is counted as taken.
         let want = want.filter(|_| self.common.by.is_none())?;
         // Files first: to drop them needs no room in swap.

@@ -20,6 +20,7 @@ use crate::policies::{PolicyError, Spec};
 use crate::reclaim::ChoosesAge;
 use crate::reclaim::age::AgeSettings;
 use crate::reclaim::brakes::{Brakes, Held};
+use crate::reclaim::losses::Losses;
 use crate::reclaim::returns::Returned;
 use crate::reclaim::threshold::Chosen;
 
@@ -82,6 +83,7 @@ pub struct ReplayState {
     from_s: Option<f64>,
     chosen: Chosen,
     held: Held,
+    losses: Losses,
     gone: PerKind<Gone>,
     bursts: PerKind<Bursts>,
     /// Pages that were refaulted in the last step.
@@ -278,7 +280,8 @@ impl Replay {
             ..WorkloadState::default()
         };
         let frame = Observation { now_s, costs: self.costs, ..Observation::default() };
-        let most = past.held.most(&self.brakes, &target, &frame);
+        let lost = past.losses.observe(&target, &frame);
+        let most = past.held.most(&self.brakes, &target, &frame, &lost);
         let holds = past.held.by.is_some_and(|by| by != Brake::Floor);
         (!holds).then_some(most.both + minute.swapped)
     }

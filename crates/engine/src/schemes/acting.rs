@@ -242,11 +242,9 @@ impl Acting {
             self.take_turn(now_s, turn);
         }
         let returned = self.operator.as_ref().map(Operator::returned).unwrap_or_default();
-        for (index, pages) in self.plan.own().collect::<Vec<_>>().into_iter().zip(returned) {
-            self.uses[index].returned_bytes = Some(pages * PAGE);
-        }
         let held_s = self.operator.iter().flat_map(Operator::held_s);
-        for (index, held_s) in self.plan.own().collect::<Vec<_>>().into_iter().zip(held_s) {
+        for ((index, pages), held_s) in self.plan.own().zip(returned).zip(held_s) {
+            self.uses[index].returned_bytes = Some(pages * PAGE);
             self.uses[index].held_s = held_s.iter().map(|(brake, held_s)| (brake.why().to_owned(), *held_s)).collect();
         }
         (self.uses, self.rows, self.cpu_s)

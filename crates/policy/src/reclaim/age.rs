@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::colder;
-use super::{Reclaimer, Rule, Want};
+use super::{Lost, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings, often};
 use crate::replay::{ReplayRule, Replayed};
@@ -42,7 +42,7 @@ impl Rule for AgeSettings {
     /// When the last round was.
     type Past = Option<f64>;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation, _: &Lost) -> Option<Want> {
         let now_s = frame.now_s;
         // A clock that was set back must not stop it for ever.
         let due = past.is_none_or(|last_s| !(last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s));

@@ -14,7 +14,7 @@ use super::brakes::{Brakes, seconds};
 use super::pace::Pace;
 use super::promotion::older;
 use super::threshold::{Terms, Threshold};
-use super::{ChoosesAge, Reclaimer, Rule, Want};
+use super::{ChoosesAge, Lost, Reclaimer, Rule, Want};
 use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
@@ -90,7 +90,7 @@ const KNOWN_S: f64 = 10.0;
 pub struct AutoState {
     threshold: Threshold,
     pace: Pace,
-    /// When it was last observed, its size then, and the most that was in use of late.
+    /// When it was last observed, and its size then.
     #[serde(skip)]
     last: Option<(f64, f64)>,
     least: Least,
@@ -145,9 +145,9 @@ impl AutoState {
     /// Whether the use has fallen so far that what was learnt of it holds no more. Memory that is new is in use without having been
     /// used again.
     fn has_fallen(&mut self, target: &WorkloadState, now_s: f64) -> bool {
-        let bins = |kind: Kind| target.ages.iter().filter(move |bin| Kind::of(bin.anon) == kind);
         // What has no memory of a kind uses none of it.
-        let of = |kind: Kind| if bins(kind).next().is_some() { used_within(bins(kind), USE_S) } else { Some(0.0) };
+        let is_there = |kind: Kind| target.ages_of(kind).next().is_some();
+        let of = |kind: Kind| if is_there(kind) { used_within(target.ages_of(kind), USE_S) } else { Some(0.0) };
         let used = of(Kind::Anon).zip(of(Kind::File)).map(|(anon, file)| anon + file);
         let used = used.filter(|_| !target.ages.is_empty());
         let Some((used, new)) = used.zip(self.threshold.grown(target, USE_S, now_s)) else {
@@ -170,9 +170,9 @@ impl AutoState {
 impl Rule for AutoSettings {
     type Past = AutoState;
 
-    fn want(&self, past: &mut AutoState, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut AutoState, target: &WorkloadState, frame: &Observation, lost: &Lost) -> Option<Want> {
         let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
-        past.pace.observe((slowdown, self.brakes.slowdown.0), target, frame);
+        past.pace.observe((slowdown, self.brakes.slowdown.0), target, frame, lost);
         let grows = past.grows(target, frame.now_s);
         let learnt = past.threshold.observe(self, target, frame).map(|age_s| age_s.map(|age_s| age_s.max(YOUNGEST_S)));
         let (ages, why) = if past.has_fallen(target, frame.now_s) {
@@ -185,7 +185,7 @@ impl Rule for AutoSettings {
         if grows || target.ages.is_empty() {
             return None;
         }
-        Some(Want { bytes: past.pace.take(want.bytes, frame), ..want })
+        Some(Want { bytes: past.pace.take(want.bytes, frame, lost), ..want })
     }
 
     fn held(&self, past: &AutoState) -> Option<Brake> {

@@ -6,7 +6,7 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::units::{Share, Size, Span, float};
 use serde::{Deserialize, Serialize};
 
-use super::losses::Losses;
+use super::losses::Lost;
 use super::metric::{Metric, Says};
 use crate::machine::{Brake, Observation, WorkloadState};
 use crate::saved::{Resume, is_past};
@@ -88,8 +88,6 @@ const JUDGED_S: f64 = 1.0;
 pub(crate) struct Held {
     #[serde(skip)]
     last_s: Option<f64>,
-    #[serde(default)]
-    losses: Losses,
     /// Not before.
     until_s: f64,
     /// For how long it was left alone last.
@@ -114,22 +112,20 @@ impl Resume for Held {
         (0.0..=LONGEST_S).contains(&self.for_s)
             && is_past(self.until_s, now_s + self.for_s)
             && self.metric.is_sound()
-            && self.losses.is_sound()
             && self.tried_s.resume(now_s)
     }
 }
 
 impl Held {
     /// Takes in the reading of the target and returns what may be evicted of it.
-    pub(crate) fn most(&mut self, brakes: &Brakes, target: &WorkloadState, frame: &Observation) -> Most {
+    pub(crate) fn most(&mut self, brakes: &Brakes, target: &WorkloadState, frame: &Observation, lost: &Lost) -> Most {
         let now_s = frame.now_s;
         let is_back = self.last_s.replace(now_s).is_some_and(|last_s| now_s < last_s);
         if is_back {
             // The clock was set back: what was to be waited for is waited for again, and not for ever.
             self.until_s = self.until_s.min(now_s + self.for_s);
         }
-        let (elapsed_s, lost_s) = self.losses.observe(target, frame);
-        self.since = (self.since.0 + elapsed_s, self.since.1 + lost_s);
+        self.since = (self.since.0 + lost.elapsed_s, self.since.1 + lost.lost_s);
         let seconds = self.since.0;
         let mut own = frame.reclaimed.iter().filter(|of| of.target == target.id);
         let taken = own.any(|of| of.bytes != PerKind::default());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::colder;
-use super::{Reclaimer, Rule, Want};
+use super::{Lost, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings, often};
 use crate::replay::Replayed;
@@ -40,13 +40,13 @@ impl Rule for HeadroomSettings {
     /// When the last round was.
     type Past = Option<f64>;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation, _: &Lost) -> Option<Want> {
         let (now_s, window_s) = (frame.now_s, self.window.0.as_secs_f64());
         // A clock that was set back must not stop it for ever.
         if past.is_some_and(|last_s| (last_s..last_s + self.every.0.as_secs_f64()).contains(&now_s)) {
             return None;
         }
-        let used = |kind: Kind| used_within(target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind), window_s);
+        let used = |kind: Kind| used_within(target.ages_of(kind), window_s);
         let used = used(Kind::Anon)? + used(Kind::File)?;
         *past = Some(now_s);
         let excess = (target.resident.total() - (1.0 + self.headroom.0) * used).max(0.0);
@@ -107,7 +107,7 @@ mod tests {
 
     fn want(past: &mut Option<f64>, now_s: f64, state: &WorkloadState) -> Option<PerKind<f64>> {
         let frame = Observation { now_s, ..Observation::default() };
-        HeadroomSettings::default().want(past, state, &frame).map(|want| want.bytes.map(f64::round))
+        HeadroomSettings::default().want(past, state, &frame, &Lost::default()).map(|want| want.bytes.map(f64::round))
     }
 
     #[test]

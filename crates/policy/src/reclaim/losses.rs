@@ -21,6 +21,17 @@ const LEAST: f64 = 0.02;
 /// What a file's page is taken to cost before any was refaulted: the kernel reads up to 32 pages ahead.
 const UNKNOWN: f64 = 0.125;
 
+/// What a target lost since the last observation, and what its pages cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Lost {
+    /// Seconds since then.
+    pub elapsed_s: f64,
+    /// Seconds lost in them.
+    pub lost_s: f64,
+    /// What a page costs now, as a part of its price.
+    pub price: PerKind<f64>,
+}
+
 /// What is known of one target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Losses {
@@ -34,8 +45,8 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Takes in a reading of the target: seconds since the last, and seconds lost in them.
-    pub fn observe(&mut self, target: &WorkloadState, frame: &Observation) -> (f64, f64) {
+    /// Takes in a reading of the target; what it lost since the last.
+    pub fn observe(&mut self, target: &WorkloadState, frame: &Observation) -> Lost {
         let elapsed_s = self.last_s.replace(frame.now_s).map_or(0.0, |last_s| (frame.now_s - last_s).max(0.0));
         let decayed = |half_s: f64| 0.5f64.powf(elapsed_s / half_s);
         let cost_s = target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s);
@@ -45,11 +56,11 @@ impl Losses {
         self.owed_s -= lost_s;
         self.lost_s = self.lost_s * decayed(PRICED_S) + lost_s;
         self.worst_s = self.worst_s * decayed(PRICED_S) + cost_s.file;
-        (elapsed_s, cost_s.anon + lost_s)
+        Lost { elapsed_s, lost_s: cost_s.anon + lost_s, price: self.price() }
     }
 
     /// What a page costs, as a part of its price. What is owed may still be settled.
-    pub fn price(&self) -> PerKind<f64> {
+    fn price(&self) -> PerKind<f64> {
         let measured = ((self.lost_s + self.owed_s) / self.worst_s).clamp(LEAST, 1.0);
         PerKind { anon: 1.0, file: if self.worst_s > TELLING_S { measured } else { UNKNOWN } }
     }
@@ -67,7 +78,7 @@ mod tests {
     /// So many pages refaulted, at ten microseconds of swap and a hundred of a file, and some task stalled for a share of the time.
     fn observe(losses: &mut Losses, now_s: f64, pages: [f64; 2], io_pressure: Option<f64>) -> f64 {
         let target = WorkloadState { refaults: pages.into(), io_pressure, ..WorkloadState::default() };
-        losses.observe(&target, &Observation { now_s, ..Observation::default() }).1
+        losses.observe(&target, &Observation { now_s, ..Observation::default() }).lost_s
     }
 
     #[test]

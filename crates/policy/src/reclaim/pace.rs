@@ -10,7 +10,8 @@ use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::{Kind, PerKind};
 use serde::{Deserialize, Serialize};
 
-use super::losses::Losses;
+use super::losses::Lost;
+use super::mean::Mean;
 use crate::machine::{Brake, Observation, WorkloadState, per_kind};
 use crate::saved::Resume;
 
@@ -31,33 +32,14 @@ const FORGIVEN_S: f64 = 300.0;
 const LEAST_TRUST: f64 = 0.125;
 const MINUTE_S: f64 = 60.0;
 
-/// Lost time over elapsed time, both decaying.
-#[derive(Debug, Clone, Copy, Default)]
-struct Recent {
-    elapsed_s: f64,
-    lost_s: f64,
-}
-
-impl Recent {
-    fn add(&mut self, elapsed_s: f64, lost_s: f64, half_s: f64) {
-        let kept = 0.5f64.powf(elapsed_s / half_s);
-        *self = Self { elapsed_s: self.elapsed_s * kept + elapsed_s, lost_s: self.lost_s * kept + lost_s };
-    }
-
-    fn share(&self) -> f64 {
-        if self.elapsed_s > 0.0 { self.lost_s / self.elapsed_s } else { 0.0 }
-    }
-}
-
 /// What is remembered of one target.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pace {
-    losses: Losses,
     /// When ages were last known.
     #[serde(skip)]
     ages_s: Option<f64>,
     #[serde(skip)]
-    cost: Recent,
+    cost: Mean,
     /// It costs more than is allowed now.
     #[serde(skip)]
     is_dear: bool,
@@ -70,11 +52,12 @@ pub struct Pace {
     credit_s: f64,
     /// Part of the credit of a second that is given.
     trust: f64,
-    /// Seconds since trust was last changed, and seconds lost in the current minute.
+    /// Seconds since trust was last changed.
     #[serde(skip)]
     since_s: f64,
+    /// The minute under way: its seconds, and seconds lost in them.
     #[serde(skip)]
-    minute: Recent,
+    minute: (f64, f64),
     /// It was found to cost too much.
     #[serde(skip)]
     is_bad: bool,
@@ -85,16 +68,15 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Self {
-            losses: Losses::default(),
             ages_s: None,
-            cost: Recent::default(),
+            cost: Mean::default(),
             is_dear: false,
             held: None,
             share: FIRST_SHARE,
             credit_s: 0.0,
             trust: 1.0,
             since_s: 0.0,
-            minute: Recent::default(),
+            minute: (0.0, 0.0),
             is_bad: false,
             out: PerKind::default(),
         }
@@ -109,41 +91,44 @@ impl Resume for Pace {
         known(self.credit_s)
             && self.out.iter().all(|(_, bytes)| known(*bytes))
             && (LEAST_TRUST..=1.0).contains(&self.trust)
-            && self.losses.is_sound()
     }
 }
 
 impl Pace {
     /// Takes in a reading of the target, of whose time a share may be lost, and another at most.
-    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), target: &WorkloadState, frame: &Observation) {
-        let (elapsed_s, lost_s) = self.losses.observe(target, frame);
+    pub(super) fn observe(
+        &mut self,
+        (allowed, most): (f64, f64),
+        target: &WorkloadState,
+        frame: &Observation,
+        &Lost { elapsed_s, lost_s, .. }: &Lost,
+    ) {
         if self.credit_s <= 0.0 && self.out.total() <= 0.0 {
             self.credit_s = CREDIT * most * ADVANCE_S;
         }
-        self.cost.add(elapsed_s, lost_s, COST_S);
+        self.cost.add(lost_s, elapsed_s, COST_S);
         self.judge_minute(most, elapsed_s, lost_s);
         self.credit_s = (self.credit_s + CREDIT * self.trust * most * elapsed_s - lost_s).max(0.0);
         let (evicted, refaulted) = (frame.evicted(target.id), target.refaults.map(|pages| pages * PAGE_BYTES));
         self.out = PerKind::from_fn(|kind| (self.out[kind] + evicted[kind] - refaulted[kind]).max(0.0));
         self.out.anon = self.out.anon.min(target.swapped);
-        let factor = 2f64.powf(elapsed_s);
-        self.share = if self.cost.share() < CALM * allowed { self.share * factor } else { self.share / factor };
+        let (factor, cost) = (2f64.powf(elapsed_s), self.cost.get().unwrap_or(0.0));
+        self.share = if cost < CALM * allowed { self.share * factor } else { self.share / factor };
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
-        self.is_dear = self.cost.share() > allowed;
+        self.is_dear = cost > allowed;
     }
 
     /// Whether this minute cost too much, and what follows.
     fn judge_minute(&mut self, most: f64, elapsed_s: f64, lost_s: f64) {
-        self.minute.elapsed_s += elapsed_s;
-        self.minute.lost_s += lost_s;
+        self.minute = (self.minute.0 + elapsed_s, self.minute.1 + lost_s);
         self.since_s += elapsed_s;
-        if self.minute.lost_s > most * MINUTE_S && !self.is_bad {
+        if self.minute.1 > most * MINUTE_S && !self.is_bad {
             (self.trust, self.since_s, self.is_bad) = ((0.5 * self.trust).max(LEAST_TRUST), 0.0, true);
         } else if self.since_s > FORGIVEN_S {
             (self.trust, self.since_s) = ((2.0 * self.trust).min(1.0), 0.0);
         }
-        if self.minute.elapsed_s >= MINUTE_S {
-            (self.minute, self.is_bad) = (Recent::default(), false);
+        if self.minute.0 >= MINUTE_S {
+            (self.minute, self.is_bad) = ((0.0, 0.0), false);
         }
     }
 
@@ -153,10 +138,10 @@ impl Pace {
     }
 
     /// Bytes to take now of those that are cold, files first.
-    pub(super) fn take(&mut self, cold: PerKind<f64>, frame: &Observation) -> PerKind<f64> {
+    pub(super) fn take(&mut self, cold: PerKind<f64>, frame: &Observation, lost: &Lost) -> PerKind<f64> {
         let elapsed_s = self.ages_s.replace(frame.now_s).map_or(1.0, |ages_s| frame.now_s - ages_s);
         let share = 1.0 - (1.0 - self.share).powf(elapsed_s.clamp(0.0, MINUTE_S));
-        let prices = per_kind(&frame.costs).zip(self.losses.price());
+        let prices = per_kind(&frame.costs).zip(lost.price);
         let byte_s = prices.map(|(cost_s, part)| part * cost_s.max(1e-9) / PAGE_BYTES);
         let credit_s = if self.is_dear { 0.0 } else { self.credit_s };
         let mut left_s = credit_s - self.out.zip(byte_s).map(|(bytes, cost_s)| bytes * cost_s).total();
@@ -193,8 +178,10 @@ mod tests {
         let reclaimed = vec![Reclaimed { target: ONE, bytes: anon(*taken), cpu_s: 0.0 }];
         let frame = Observation { now_s: f64::from(now_s), reclaimed, ..Observation::default() };
         let target = WorkloadState { id: ONE, refaults: anon(pages), swapped: *out, ..WorkloadState::default() };
-        pace.observe(LIMITS, &target, &frame);
-        *taken = pace.take(anon(cold), &frame).anon;
+        let elapsed_s = if now_s > 0 { 1.0 } else { 0.0 };
+        let lost = Lost { elapsed_s, lost_s: pages * 10e-6, price: PerKind::both(1.0) };
+        pace.observe(LIMITS, &target, &frame, &lost);
+        *taken = pace.take(anon(cold), &frame, &lost).anon;
     }
 
     #[test]

@@ -6,7 +6,7 @@ use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
-use super::{Reclaimer, Rule, Want};
+use super::{Lost, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings, often};
 use crate::replay::Replayed;
@@ -60,7 +60,7 @@ impl Resume for PressureState {
 impl Rule for PressureSettings {
     type Past = PressureState;
 
-    fn want(&self, past: &mut PressureState, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut PressureState, target: &WorkloadState, frame: &Observation, _: &Lost) -> Option<Want> {
         let now_s = frame.now_s;
         let elapsed_s = past.last_s.replace(now_s).map_or(0.0, |last_s| (now_s - last_s).max(0.0));
         let stalls = [target.pressure, target.io_pressure].into_iter().flatten().fold(0.0, f64::max);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::brakes::{Brakes, seconds};
 use super::threshold::{Terms, Threshold, colder};
-use super::{ChoosesAge, Reclaimer, Rule, Want};
+use super::{ChoosesAge, Lost, Reclaimer, Rule, Want};
 use crate::machine::{Observation, WorkloadState};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::{ReplayRule, Replayed};
@@ -72,7 +72,7 @@ pub(super) fn older(target: &WorkloadState, older_s: PerKind<Option<f64>>, why: 
 impl Rule for PromotionSettings {
     type Past = Threshold;
 
-    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation) -> Option<Want> {
+    fn want(&self, past: &mut Self::Past, target: &WorkloadState, frame: &Observation, _: &Lost) -> Option<Want> {
         let ages = past.observe(self, target, frame);
         older(target, ages, "few such pages come back")
     }

@@ -151,12 +151,11 @@ impl Returns {
         let watched_s = self.from_s.map_or(0.0, |from_s| now_s - from_s);
         for kind in Kind::ALL {
             slice.back[kind] += target.refaults[kind];
-            let bins = || target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
             let mut reached = (0, 0.0);
             for (at, step) in slice.steps[kind].iter_mut().enumerate() {
                 let window_s = f64::from(AGE_EDGES_S[at + 1]);
                 // What was there at the first reading may have been new then.
-                let known = used_within(bins(), window_s).filter(|_| window_s <= watched_s + LATE_S);
+                let known = used_within(target.ages_of(kind), window_s).filter(|_| window_s <= watched_s + LATE_S);
                 if let Some(used) = known {
                     let new = self.grown(target, window_s, now_s)[kind];
                     let used = f64::max(used - new, reached.1);

@@ -308,7 +308,7 @@ fn what_makes_no_sense_is_not_taken_up() {
         ("/past/threshold/returns/steps/0/1/1/over", 6.0),
         ("/past/pace/credit_s", -1.0),
         ("/past/pace/trust", 2.0),
-        ("/past/pace/losses/lost_s", -1.0),
+        ("/losses/lost_s", -1.0),
         ("/past/least/span/1", -1.0),
         ("/observed_s", 3600.0),
     ] {

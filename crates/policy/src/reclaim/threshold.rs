@@ -14,6 +14,7 @@ use lowtide_model::units::{float, integer};
 use serde::{Deserialize, Serialize};
 
 use super::ChoosesAge;
+use super::mean::Mean;
 use super::returns::{Returned, Returns, WINDOWS};
 use crate::machine::{Observation, WorkloadState};
 use crate::saved::{Resume, is_past};
@@ -55,32 +56,13 @@ pub(crate) struct Chosen {
     age: Option<PerKind<Place>>,
 }
 
-/// A mean over time that forgets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-struct Mean {
-    seconds: f64,
-    sum: f64,
-}
-
-impl Mean {
-    fn add(&mut self, value: f64, lasted_s: f64, half_s: f64) {
-        let kept = 0.5f64.powf(lasted_s / half_s);
-        *self = Self { seconds: self.seconds * kept + lasted_s, sum: self.sum * kept + value * lasted_s };
-    }
-
-    fn get(&self) -> Option<f64> {
-        (self.seconds > 0.0).then(|| self.sum / self.seconds)
-    }
-}
-
 impl Resume for Chosen {
     fn resume(&mut self, now_s: f64) -> bool {
         let ages = |ages: &PerKind<Place>| ages.iter().all(|(_, age)| *age <= NEVER);
         let sound = self.best.iter().all(|(at_s, best)| is_past(*at_s, now_s) && ages(best))
             && self.age.as_ref().is_none_or(ages);
-        let known = |mean: &Mean| [mean.seconds, mean.sum].iter().all(|of| of.is_finite() && *of >= 0.0);
         let sound = sound
-            && self.means.iter().all(|(_, means)| means.iter().all(known))
+            && self.means.iter().all(|(_, means)| means.iter().all(Mean::is_sound))
             && self.added_s.is_none_or(|added_s| is_past(added_s, now_s));
         if sound {
             self.count_again();
@@ -102,7 +84,7 @@ impl Chosen {
         let lasted_s = self.added_s.replace(now_s).map_or(terms.slice_s, |added_s| now_s - added_s).max(0.0);
         for (kind, returned) in returned.iter() {
             for (mean, back) in self.means[kind].iter_mut().zip(returned.back) {
-                back.into_iter().for_each(|back| mean.add(back, lasted_s, 0.5 * terms.history_s));
+                back.into_iter().for_each(|back| mean.add(back * lasted_s, lasted_s, 0.5 * terms.history_s));
             }
         }
         let best = PerKind::from_fn(|kind| {
@@ -219,6 +201,5 @@ impl Threshold {
 
 /// Bytes of a kind that have been idle for at least so long.
 pub(super) fn colder(target: &WorkloadState, kind: Kind, age_s: Option<f64>) -> f64 {
-    let bins = target.ages.iter().filter(|bin| Kind::of(bin.anon) == kind);
-    age_s.map_or(0.0, |age_s| bins.filter(|bin| bin.min_s >= age_s).map(|bin| bin.size.bytes).sum())
+    age_s.map_or(0.0, |age_s| target.ages_of(kind).filter(|bin| bin.min_s >= age_s).map(|bin| bin.size.bytes).sum())
 }

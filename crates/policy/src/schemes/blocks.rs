@@ -25,6 +25,14 @@ struct Block {
     watched: bool,
 }
 
+impl Block {
+    /// Its pages came back: it is left alone for longer each time.
+    fn found_in_use(&mut self, now_s: f64, age_s: f64) {
+        (self.in_use, self.gone, self.watched) = (self.in_use + 1, 0, false);
+        self.again_s = now_s + ages(self.in_use, LONGEST) * age_s;
+    }
+}
+
 /// A block is in use if this share of what was evicted comes back within the age that it was idle for.
 const IN_USE: f64 = 0.125;
 /// A block that is found in use again and again is left alone for twice as many ages each time, at most so many; one
@@ -158,8 +166,7 @@ impl Blocks {
                 (block.tried_s, block.evicted, block.watched) = (now_s, *evicted, *evicted > 0);
                 if *evicted == 0 && *left > 0 {
                     // Memory in constant use is back before it is counted.
-                    (block.in_use, block.gone) = (block.in_use + 1, 0);
-                    block.again_s = now_s + ages(block.in_use, LONGEST) * age_s;
+                    block.found_in_use(now_s, age_s);
                 } else if *evicted == 0 {
                     block.gone += 1;
                     block.again_s = now_s + ages(block.gone, LONGEST_GONE) * age_s;
@@ -177,8 +184,7 @@ impl Blocks {
             more += u64::from(pages.saturating_sub(block.back));
             block.back = pages;
             if f64::from(pages) > IN_USE * f64::from(block.evicted) {
-                (block.in_use, block.gone, block.watched) = (block.in_use + 1, 0, false);
-                block.again_s = now_s + ages(block.in_use, LONGEST) * age_s;
+                block.found_in_use(now_s, age_s);
             } else if now_s - block.tried_s > age_s {
                 // It was idle indeed.
                 (block.in_use, block.gone, block.watched) = (0, block.gone + 1, false);
