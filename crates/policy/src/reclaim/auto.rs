@@ -150,7 +150,7 @@ impl AutoState {
         let of = |kind: Kind| if is_there(kind) { used_within(target.ages_of(kind), USE_S) } else { Some(0.0) };
         let used = of(Kind::Anon).zip(of(Kind::File)).map(|(anon, file)| anon + file);
         let used = used.filter(|_| !target.ages.is_empty());
-        let Some((used, new)) = used.zip(self.threshold.grown(target, USE_S, now_s)) else {
+        let Some((used, new)) = used.zip(self.threshold.new_within(target, USE_S, now_s)) else {
             return self.fallen.is_some();
         };
         let used = (used - new).max(0.0);

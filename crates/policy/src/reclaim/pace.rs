@@ -18,7 +18,7 @@ use crate::saved::Resume;
 /// Share of cold memory that is taken in the first second, and the least in any other.
 const FIRST_SHARE: f64 = 0.02;
 const LEAST_SHARE: f64 = 0.001;
-/// Part of the allowance below which more is taken.
+/// Part of what the brakes allow below which more is taken.
 const CALM: f64 = 0.25;
 /// The cost is a mean over the last seconds, half of it over so many.
 const COST_S: f64 = 3.0;
@@ -113,7 +113,7 @@ impl Pace {
         self.out = PerKind::from_fn(|kind| (self.out[kind] + evicted[kind] - refaulted[kind]).max(0.0));
         self.out.anon = self.out.anon.min(target.swapped);
         let (factor, cost) = (2f64.powf(elapsed_s), self.cost.get().unwrap_or(0.0));
-        self.share = if cost < CALM * allowed { self.share * factor } else { self.share / factor };
+        self.share = if cost < CALM * most { self.share * factor } else { self.share / factor };
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
         self.is_dear = cost > allowed;
     }

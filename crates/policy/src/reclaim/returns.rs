@@ -134,8 +134,17 @@ impl Returns {
         }
     }
 
+    /// Bytes of a kind that are new within a window: as the monitor counted them where it did, as readings may be some
+    /// seconds old; elsewhere what the target has grown by.
+    pub fn new_within(&self, target: &WorkloadState, kind: Kind, window_s: f64, now_s: f64) -> f64 {
+        let within = target.ages_of(kind).filter(|bin| bin.max_s.is_some_and(|max_s| max_s <= window_s));
+        let counted: Option<f64> = within.map(|bin| bin.first_touched).sum();
+        let is_known = target.ages_of(kind).next().is_some();
+        counted.filter(|_| is_known).unwrap_or_else(|| self.grown(target, window_s, now_s)[kind])
+    }
+
     /// Bytes by which a target has grown within a window.
-    pub fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> PerKind<f64> {
+    fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> PerKind<f64> {
         let size = self.size(target);
         let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
         let before = before.or(self.sizes.front()).map_or(size, |(_, size)| *size);
@@ -157,8 +166,7 @@ impl Returns {
                 // What was there at the first reading may have been new then.
                 let known = used_within(target.ages_of(kind), window_s).filter(|_| window_s <= watched_s + LATE_S);
                 if let Some(used) = known {
-                    let new = self.grown(target, window_s, now_s)[kind];
-                    let used = f64::max(used - new, reached.1);
+                    let used = f64::max(used - self.new_within(target, kind, window_s, now_s), reached.1);
                     if step.over != reached.0 {
                         *step = Step { over: reached.0, ..Step::default() };
                     }

@@ -362,3 +362,27 @@ fn auto_acts_at_the_first_reading_of_two_windows() {
     });
     assert_eq!(acted, Some(5));
 }
+
+/// Memory that comes in while the workload runs is in every window's working set without having been used again. Readings of accessed
+/// bits count it themselves, and are up to a turn old when they are passed on: the growth until then belongs to no window.
+#[test]
+fn what_a_workload_grows_by_is_not_taken_for_reuse() {
+    let mut policy = Reclaimer::new(auto::AutoSettings::default(), Brakes::default());
+    let (hot, grows) = (28.0 * MIB, 9.0 * MIB);
+    let nested = |min_s, max_s: Option<f64>, bytes, first| AgeBin {
+        max_s,
+        first_touched: Some(first),
+        ..bin(true, min_s, bytes)
+    };
+    // A turn every two seconds; every ten a cycle ends, a second before a turn.
+    let acted = (0..40u32).step_by(2).find(|second| {
+        let now_s = f64::from(*second);
+        let five = nested(0.0, Some(5.0), hot + 5.0 * grows, 5.0 * grows);
+        let ten = nested(5.0, Some(10.0), 5.0 * grows, 5.0 * grows);
+        let rest = nested(10.0, None, (now_s - 11.0) * grows, 0.0);
+        let ages = if second % 10 == 6 && now_s > 10.0 { vec![five, ten, rest] } else { Vec::new() };
+        let target = WorkloadState { id: ONE, resident: anon(hot + now_s * grows), ages, ..WorkloadState::default() };
+        !policy.decide(&frame(now_s, target)).is_empty()
+    });
+    assert_eq!(acted, Some(16), "at the first reading");
+}

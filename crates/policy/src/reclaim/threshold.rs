@@ -173,10 +173,10 @@ impl Threshold {
         self.returns.forget();
     }
 
-    /// Bytes by which the target has grown within a window; `None` = it was not observed for so long.
-    pub(super) fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> Option<f64> {
+    /// Bytes that are new within a window; `None` = the target was not observed for so long.
+    pub(super) fn new_within(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> Option<f64> {
         let is_watched = self.returns.from_s().is_some_and(|from_s| now_s - from_s >= window_s - 0.05);
-        is_watched.then(|| self.returns.grown(target, window_s, now_s).total())
+        is_watched.then(|| Kind::ALL.iter().map(|kind| self.returns.new_within(target, *kind, window_s, now_s)).sum())
     }
 
     /// Takes in a reading of a target of what is observed; ages that are in use from now on.

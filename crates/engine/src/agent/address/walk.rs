@@ -105,7 +105,8 @@ impl Walk {
         let pids = self.cgroup.pids(kernel)?;
         let mut totals = [0.0; 3];
         for status in pids.iter().filter_map(|pid| proc::status(kernel, *pid).ok()) {
-            totals[0] += float(status.rss_anon);
+            // What is paged out meanwhile is still there: what is new is counted by growth.
+            totals[0] += float(status.rss_anon + status.swap);
             totals[1] += float(status.rss_file + status.rss_shmem);
         }
         Ok(Target { pids, totals, ..Target::default() })
