@@ -33,8 +33,11 @@ pub fn load() -> MeasuredCosts {
 /// are paged out and touched again, which takes a second, on a slow disk five. It is not saved, as the machine may be busy.
 pub fn load_or_measure(kernel: &Kernel) -> MeasuredCosts {
     let known = load();
-    let measured = || refault::on_swap(kernel).ok()?.iter().find_map(refault::Refault::both_ways_s);
-    MeasuredCosts { swap_s: known.swap_s.or_else(measured), ..known }
+    let measured = || refault::on_swap(kernel).ok()?.iter().find_map(refault::Refault::costs);
+    if known.swap_s.is_some() {
+        return known;
+    }
+    MeasuredCosts { disk_s: known.disk_s, ..measured().unwrap_or_default() }
 }
 
 /// Saves measured costs, and keeps earlier ones of other media. Returns the path. Fails if it cannot be written.
@@ -42,7 +45,8 @@ pub fn save(costs: MeasuredCosts) -> io::Result<PathBuf> {
     let path =
         path().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "neither XDG_STATE_HOME nor HOME is set"))?;
     let before = load();
-    let all = MeasuredCosts { swap_s: costs.swap_s.or(before.swap_s), disk_s: costs.disk_s.or(before.disk_s) };
+    let swap = if costs.swap_s.is_some() { costs } else { before };
+    let all = MeasuredCosts { disk_s: costs.disk_s.or(before.disk_s), ..swap };
     let folder = path.parent().map(PathBuf::from).unwrap_or_default();
     fs::create_dir_all(folder)?;
     atomic::write(&path, Care { sync: true, ..Care::default() }, &serde_json::to_vec_pretty(&all)?)?;

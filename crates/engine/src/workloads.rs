@@ -12,7 +12,7 @@ use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::SwapDevice;
 use lowtide_kernel::{pressure, swap, system};
 use lowtide_model::cohort::AgeBin;
-use lowtide_model::curve::MeasuredCosts;
+use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::{float, integer};
@@ -272,6 +272,8 @@ impl Workloads {
         });
         self.ticks = ticks;
         let swap_on_disk = devices.iter().any(|device| device.zram_name().is_none());
+        // What this agent pages out takes no time of the workloads.
+        let (costs, swap_out_s) = (self.costs.with_swap(swap_on_disk), self.costs.swap_out_s(swap_on_disk));
         Observation {
             now_s,
             targets,
@@ -279,7 +281,8 @@ impl Workloads {
             free: memory.map(|memory| float(memory.free) / float(memory.total.max(1))),
             swap_free: Some(self.room(&devices)),
             swap_on_disk,
-            costs: self.costs.with_swap(swap_on_disk),
+            costs: RefaultCosts { swap_s: costs.swap_s - swap_out_s, ..costs },
+            swap_out_s,
             cpus: std::thread::available_parallelism().ok().map(|cpus| float(cpus.get())),
             cpu_busy,
             can_protect: self.can_protect,

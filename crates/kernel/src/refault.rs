@@ -12,6 +12,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::random::Random;
 use lowtide_model::units::float;
 use lowtide_model::{PAGE, stats};
@@ -89,9 +90,10 @@ impl Refault {
         }
     }
 
-    /// Seconds that a page takes which is evicted and comes back, on average.
-    pub fn both_ways_s(&self) -> Option<f64> {
-        Some(self.mean_s? + self.out_s.unwrap_or(0.0))
+    /// What a page of swap costs on average; `None` where none came back.
+    pub fn costs(&self) -> Option<MeasuredCosts> {
+        let swap_s = self.mean_s? + self.out_s.unwrap_or(0.0);
+        Some(MeasuredCosts { swap_s: Some(swap_s), swap_out_s: self.out_s, disk_s: None })
     }
 }
 

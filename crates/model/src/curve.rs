@@ -99,9 +99,15 @@ impl Default for RefaultCosts {
 pub struct MeasuredCosts {
     /// Seconds for a page of swap, there and back.
     pub swap_s: Option<f64>,
+    /// Of these, seconds to page it out.
+    #[serde(default)]
+    pub swap_out_s: Option<f64>,
     /// Seconds for a page of a file.
     pub disk_s: Option<f64>,
 }
+
+/// Seconds to page out a page to zram: half of the way there and back.
+const USUAL_OUT_S: f64 = 5e-6;
 
 impl MeasuredCosts {
     /// What to calculate with: the usual costs where none were measured.
@@ -118,6 +124,13 @@ impl MeasuredCosts {
         let costs = self.or_usual();
         let swap_s = self.swap_s.unwrap_or(if on_disk { costs.disk_s } else { costs.swap_s });
         RefaultCosts { swap_s, ..costs }
+    }
+
+    /// Of [`Self::with_swap`], seconds to page a page of swap out: those are not a workload's where somebody else pages it out.
+    #[must_use]
+    pub fn swap_out_s(&self, on_disk: bool) -> f64 {
+        let usual = if self.swap_s.is_none() && !on_disk { USUAL_OUT_S } else { 0.0 };
+        self.swap_out_s.unwrap_or(usual).min(self.with_swap(on_disk).swap_s)
     }
 }
 

@@ -88,8 +88,10 @@ pub struct Observation {
     pub swap_free: Option<u64>,
     /// What is paged out is written to a disk.
     pub swap_on_disk: bool,
-    /// What a page costs that is refaulted.
+    /// What a page costs a workload that is refaulted.
     pub costs: RefaultCosts,
+    /// Seconds to page out a page of swap, on top of that where nobody but the workloads do it.
+    pub swap_out_s: f64,
     /// CPUs.
     pub cpus: Option<f64>,
     /// Share of their time since the last observation that they were busy.

@@ -15,7 +15,7 @@ use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::Span;
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
-use crate::machine::{Brake, Observation, WorkloadState, per_kind};
+use crate::machine::{Brake, Observation, Reclaimed, WorkloadState, per_kind};
 use crate::policies::{PolicyError, Spec};
 use crate::reclaim::ChoosesAge;
 use crate::reclaim::age::AgeSettings;
@@ -279,7 +279,9 @@ impl Replay {
             refaults: past.back,
             ..WorkloadState::default()
         };
-        let frame = Observation { now_s, costs: self.costs, ..Observation::default() };
+        // What is refaulted here was evicted here.
+        let evicted = Reclaimed { target: target.id, bytes: past.back.map(|pages| pages * PAGE_BYTES), cpu_s: 0.0 };
+        let frame = Observation { now_s, costs: self.costs, reclaimed: vec![evicted], ..Observation::default() };
         let lost = past.losses.observe(&target, &frame);
         let most = past.held.most(&self.brakes, &target, &frame, &lost);
         let holds = past.held.by.is_some_and(|by| by != Brake::Floor);

@@ -147,8 +147,8 @@ fn calibrate(
 
 /// Keeps the costs for later records; it is no error if that fails.
 fn keep(calibration: &Calibration) {
-    let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(Refault::both_ways_s);
-    let costs = MeasuredCosts { swap_s: swap, disk_s: calibration.disk.mean_s };
+    let swap = calibration.swap.iter().flatten().chain(&calibration.zram).find_map(Refault::costs);
+    let costs = MeasuredCosts { disk_s: calibration.disk.mean_s, ..swap.unwrap_or_default() };
     match calibration::save(costs) {
         Ok(path) => lowtide_kernel::message!("lowtide: kept for records to come in {}", path.display()),
         Err(error) => lowtide_kernel::message!("lowtide: the costs could not be kept for records to come: {error}"),

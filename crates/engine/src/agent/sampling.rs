@@ -45,7 +45,7 @@ pub struct SamplingConfig {
 }
 
 /// Idle ages by accessed bits, where none are configured: every reading walks page tables.
-const SMAPS_S: [u32; 4] = [1, 5, 10, 30];
+const SMAPS_S: [u32; 5] = [1, 2, 5, 10, 30];
 /// By generations: a shorter window takes more of them, and the kernel evicts by the few that it has.
 const MGLRU_S: [u32; 2] = [10, 30];
 /// The longest age that every source samples where none are configured.

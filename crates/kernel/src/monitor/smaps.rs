@@ -126,6 +126,9 @@ const GROWING_S: [f64; 1] = [1.0];
 /// It grows if it gained this share in the course of a cycle, and no longer if it gained no more than that in a second.
 const GREW: f64 = 0.1;
 const FLAT: f64 = 0.01;
+/// A cycle of chosen windows ends where this share of what there is came after its clear: the program started meanwhile, and what
+/// of it is idle is found by a cycle that begins now.
+const STARTED: f64 = 0.5;
 /// Seconds of that at a time: what grows for ever is read as anything else for a while.
 const MOST_GROWING: u32 = 20;
 /// A walk over the target that is shorter than this is no longer than ticks are late; seconds.
@@ -209,10 +212,11 @@ impl SmapsMonitor {
         self.reach_s = Some(age_s);
     }
 
-    /// Has cycles read these windows (s; of [`WINDOWS_S`]), with each mapping: the short ones in every cycle, all in some.
+    /// Has cycles read these windows (s; of [`AGE_EDGES_S`]), with each mapping: the short ones in every cycle, all in some.
     #[must_use]
     pub fn with_windows(mut self, windows_s: &[u32]) -> Self {
-        self.windows = WINDOWS_S.iter().filter(|window| windows_s.contains(window)).map(|w| f64::from(*w)).collect();
+        let edges = AGE_EDGES_S[1..].iter();
+        self.windows = edges.filter(|edge| windows_s.contains(edge)).map(|edge| f64::from(*edge)).collect();
         self
     }
 
@@ -294,7 +298,9 @@ impl SmapsMonitor {
             // A cycle of a second in which it did not grow is the first second of a longer one.
             cycle.due.extend(self.plan().into_iter().filter(|due_s| !grew && *due_s > elapsed_s + 0.05));
         }
-        let is_over = cycle.due.is_empty();
+        let new = reading.map_or(0.0, |reading| reading.first_touched.total() / reading.total.total().max(1.0));
+        let started = self.is_chosen() && new > STARTED;
+        let is_over = cycle.due.is_empty() || started;
         if !self.windows.is_empty() || self.reach_s.is_some_and(|reach_s| elapsed_s >= reach_s - 0.05) {
             self.scan = Some(ReferencedScan { window_s: elapsed_s, mappings });
         }
@@ -315,7 +321,7 @@ impl SmapsMonitor {
         if is_over {
             match &mut self.growing {
                 Some(count) => *count += 1,
-                None => self.cycles += 1,
+                None => self.cycles += usize::from(!started),
             }
             if self.windows.is_empty() {
                 // The walk over a large target takes a while, and the bits are cleared after it.
@@ -584,6 +590,26 @@ mod tests {
         let long = [(None, false), (Some(10.0), false), (Some(30.0), true), (None, false)];
         assert_eq!(scans, [&short[..], &long[..]].concat());
         assert_eq!(monitor.due_s(), 50.5);
+    }
+
+    #[test]
+    fn a_cycle_in_which_the_program_started_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("proc/1");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("clear_refs"), "").unwrap();
+        std::fs::write(folder.join("smaps"), "1000-9000 rw-p 0 00:00 0\nRss: 1024 kB\nReferenced: 1024 kB\n").unwrap();
+        let monitor = SmapsMonitor::new(&Kernel::at(dir.path()), &Target::default()).unwrap();
+        let mut monitor = monitor.with_windows(&[1, 2, 5]);
+        let mut step = |now_s, anon: f64| {
+            let target = Target { pids: vec![1], totals: [anon, 0.0, 0.0], exact: [true; 3], ..Target::default() };
+            let picture = monitor.step(now_s, &target).unwrap();
+            (picture.map(|picture| picture.is_partial), monitor.is_between_rounds())
+        };
+        assert_eq!([step(0.0, 0.0), step(1.0, MIB)], [(None, false), (Some(false), true)]);
+        // The next grows by a third, and is read to its end.
+        let steps = [step(1.0, 0.7 * MIB), step(2.0, MIB), step(3.0, MIB), step(6.0, MIB)];
+        assert_eq!(steps, [(None, false), (Some(true), false), (Some(true), false), (Some(false), true)]);
     }
 
     #[test]

@@ -363,10 +363,15 @@ proptest! {
 
 #[test]
 fn swap_on_a_disk_that_was_not_measured_costs_what_a_file_does() {
-    let measured = |swap_s, disk_s| MeasuredCosts { swap_s, disk_s };
+    let measured = |swap_s, disk_s| MeasuredCosts { swap_s, disk_s, swap_out_s: None };
     assert_eq!(measured(None, Some(5e-3)).with_swap(true), RefaultCosts { swap_s: 5e-3, disk_s: 5e-3 });
     assert_eq!(measured(None, Some(5e-3)).with_swap(false).swap_s, RefaultCosts::default().swap_s);
     assert_eq!(measured(Some(2e-4), None).with_swap(true).swap_s, 2e-4);
+    // What was measured before that was kept apart, and what is written to a disk later, counts as a whole.
+    let out_s =
+        |swap_s, swap_out_s, on_disk| MeasuredCosts { swap_out_s, ..measured(swap_s, None) }.swap_out_s(on_disk);
+    assert_eq!([out_s(None, None, false), out_s(None, None, true), out_s(Some(8e-6), None, false)], [5e-6, 0.0, 0.0]);
+    assert_eq!([out_s(Some(8e-6), Some(3e-6), false), out_s(Some(2e-6), Some(3e-6), false)], [3e-6, 2e-6]);
 }
 
 /// Every page that comes back costs a second, so that time lost is pages a second.

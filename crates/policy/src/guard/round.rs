@@ -88,7 +88,7 @@ impl Round {
             lost: settings.lost.0,
             share: settings.share.0.clamp(0.1, 1.0),
             cycle_s: settings.cycle.0.as_secs_f64(),
-            swap_s: costs.swap_s,
+            swap_s: costs.swap_s + frame.swap_out_s,
             room: room(thrashing),
             members: BTreeMap::new(),
             favourite: TargetId::default(),

@@ -5,6 +5,7 @@
 //! what refaults cost at most is owed for some seconds, and stalls settle it. Pages of swap are taken at their price: reading
 //! them from memory that is compressed is CPU time, which is no stall for the kernel.
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::PerKind;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub struct Lost {
     pub lost_s: f64,
     /// What a page costs now, as a part of its price.
     pub price: PerKind<f64>,
+    /// Bytes that were evicted on request and not refaulted.
+    pub out: PerKind<f64>,
 }
 
 /// What is known of one target.
@@ -42,6 +45,9 @@ pub(crate) struct Losses {
     /// Seconds that file refaults cost, and would have cost at their price, lately.
     lost_s: f64,
     worst_s: f64,
+    /// Bytes that were evicted on request and not refaulted; `None` before the first reading.
+    #[serde(default)]
+    out: Option<PerKind<f64>>,
 }
 
 impl Losses {
@@ -49,14 +55,26 @@ impl Losses {
     pub fn observe(&mut self, target: &WorkloadState, frame: &Observation) -> Lost {
         let elapsed_s = self.last_s.replace(frame.now_s).map_or(0.0, |last_s| (frame.now_s - last_s).max(0.0));
         let decayed = |half_s: f64| 0.5f64.powf(elapsed_s / half_s);
-        let cost_s = target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s);
+        let cost_s = self.refaulted(target, frame).zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s);
         let stalls = target.io_pressure.map(|pressure| pressure + target.pressure.unwrap_or(0.0));
         self.owed_s = self.owed_s * decayed(WRITTEN_OFF_S) + cost_s.file;
         let lost_s = stalls.map_or(self.owed_s, |share| self.owed_s.min(share * elapsed_s));
         self.owed_s -= lost_s;
         self.lost_s = self.lost_s * decayed(PRICED_S) + lost_s;
         self.worst_s = self.worst_s * decayed(PRICED_S) + cost_s.file;
-        Lost { elapsed_s, lost_s: cost_s.anon + lost_s, price: self.price() }
+        let out = self.out.unwrap_or_default();
+        Lost { elapsed_s, lost_s: cost_s.anon + lost_s, price: self.price(), out }
+    }
+
+    /// Pages that were refaulted, and evicted on request before: a program that starts reads files that others left, and is not slowed
+    /// down by what nobody did. What is paged out at the first reading may have been an agent's that left no word.
+    fn refaulted(&mut self, target: &WorkloadState, frame: &Observation) -> PerKind<f64> {
+        let first = PerKind { anon: target.swapped + target.refaults.anon * PAGE_BYTES, file: 0.0 };
+        let there = self.out.unwrap_or(first) + frame.evicted(target.id);
+        let back = target.refaults.zip(there).map(|(pages, there)| there.min(pages * PAGE_BYTES));
+        let left = there.zip(back).map(|(there, back)| there - back);
+        self.out = Some(PerKind { anon: left.anon.min(target.swapped), ..left });
+        back.map(|bytes| bytes / PAGE_BYTES)
     }
 
     /// What a page costs, as a part of its price. What is owed may still be settled.
@@ -67,18 +85,43 @@ impl Losses {
 
     /// Whether a file can hold it.
     pub fn is_sound(&self) -> bool {
-        [self.lost_s, self.worst_s].iter().all(|seconds| seconds.is_finite() && *seconds >= 0.0)
+        let out = self.out.unwrap_or_default();
+        [self.lost_s, self.worst_s, out.anon, out.file].iter().all(|of| of.is_finite() && *of >= 0.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Reclaimed;
 
     /// So many pages refaulted, at ten microseconds of swap and a hundred of a file, and some task stalled for a share of the time.
     fn observe(losses: &mut Losses, now_s: f64, pages: [f64; 2], io_pressure: Option<f64>) -> f64 {
-        let target = WorkloadState { refaults: pages.into(), io_pressure, ..WorkloadState::default() };
-        losses.observe(&target, &Observation { now_s, ..Observation::default() }).lost_s
+        let target = WorkloadState { refaults: pages.into(), io_pressure, swapped: 1e9, ..WorkloadState::default() };
+        let evicted = Reclaimed { bytes: PerKind::both(1e9), ..Reclaimed::default() };
+        losses.observe(&target, &Observation { now_s, reclaimed: vec![evicted], ..Observation::default() }).lost_s
+    }
+
+    #[test]
+    fn what_was_not_evicted_on_request_costs_nothing() {
+        let mut losses = Losses::default();
+        let mut observe = |now_s, pages: [f64; 2], swapped, evicted: [f64; 2]| {
+            let target = WorkloadState { refaults: pages.into(), swapped, ..WorkloadState::default() };
+            let bytes = PerKind::from(evicted).map(|pages| pages * PAGE_BYTES);
+            let reclaimed = vec![Reclaimed { bytes, ..Reclaimed::default() }];
+            let lost = losses.observe(&target, &Observation { now_s, reclaimed, ..Observation::default() });
+            ((1e5 * lost.lost_s).round(), lost.out.map(|bytes| bytes / PAGE_BYTES))
+        };
+        assert_eq!(observe(0.0, [0.0, 0.0], 0.0, [0.0, 0.0]), (0.0, PerKind::default()));
+        // A program that starts.
+        assert_eq!(observe(1.0, [0.0, 500.0], 0.0, [0.0, 0.0]).0, 0.0);
+        assert_eq!(observe(2.0, [0.0, 30.0], 8e6, [1000.0, 10.0]), (100.0, PerKind { anon: 1000.0, file: 0.0 }));
+        assert_eq!(observe(3.0, [600.0, 0.0], 8e6, [0.0, 0.0]), (600.0, PerKind { anon: 400.0, file: 0.0 }));
+        assert_eq!(observe(4.0, [600.0, 0.0], 8e6, [0.0, 0.0]), (400.0, PerKind::default()));
+        // What is paged out before the first reading is taken to have been so on request.
+        let target = WorkloadState { refaults: [10.0, 10.0].into(), swapped: 4096.0, ..WorkloadState::default() };
+        let lost = Losses::default().observe(&target, &Observation::default());
+        assert_eq!((lost.lost_s, lost.out.anon), (10.0 * 10e-6, 4096.0));
     }
 
     #[test]

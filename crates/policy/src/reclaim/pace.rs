@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::losses::Lost;
 use super::mean::Mean;
-use crate::machine::{Brake, Observation, WorkloadState, per_kind};
+use crate::machine::{Brake, Observation, per_kind};
 use crate::saved::Resume;
 
 /// Share of cold memory that is taken in the first second, and the least in any other.
@@ -61,8 +61,6 @@ pub struct Pace {
     /// It was found to cost too much.
     #[serde(skip)]
     is_bad: bool,
-    /// Bytes that were evicted on request and not refaulted.
-    out: PerKind<f64>,
 }
 
 impl Default for Pace {
@@ -78,7 +76,6 @@ impl Default for Pace {
             since_s: 0.0,
             minute: (0.0, 0.0),
             is_bad: false,
-            out: PerKind::default(),
         }
     }
 }
@@ -88,30 +85,19 @@ impl Resume for Pace {
     fn resume(&mut self, _: f64) -> bool {
         self.share = FIRST_SHARE;
         let known = |bytes: f64| bytes.is_finite() && bytes >= 0.0;
-        known(self.credit_s)
-            && self.out.iter().all(|(_, bytes)| known(*bytes))
-            && (LEAST_TRUST..=1.0).contains(&self.trust)
+        known(self.credit_s) && (LEAST_TRUST..=1.0).contains(&self.trust)
     }
 }
 
 impl Pace {
     /// Takes in a reading of the target, of whose time a share may be lost, and another at most.
-    pub(super) fn observe(
-        &mut self,
-        (allowed, most): (f64, f64),
-        target: &WorkloadState,
-        frame: &Observation,
-        &Lost { elapsed_s, lost_s, .. }: &Lost,
-    ) {
-        if self.credit_s <= 0.0 && self.out.total() <= 0.0 {
+    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), &Lost { elapsed_s, lost_s, out, .. }: &Lost) {
+        if self.credit_s <= 0.0 && out.total() <= 0.0 {
             self.credit_s = CREDIT * most * ADVANCE_S;
         }
         self.cost.add(lost_s, elapsed_s, COST_S);
         self.judge_minute(most, elapsed_s, lost_s);
         self.credit_s = (self.credit_s + CREDIT * self.trust * most * elapsed_s - lost_s).max(0.0);
-        let (evicted, refaulted) = (frame.evicted(target.id), target.refaults.map(|pages| pages * PAGE_BYTES));
-        self.out = PerKind::from_fn(|kind| (self.out[kind] + evicted[kind] - refaulted[kind]).max(0.0));
-        self.out.anon = self.out.anon.min(target.swapped);
         let (factor, cost) = (2f64.powf(elapsed_s), self.cost.get().unwrap_or(0.0));
         self.share = if cost < CALM * most { self.share * factor } else { self.share / factor };
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
@@ -144,7 +130,7 @@ impl Pace {
         let prices = per_kind(&frame.costs).zip(lost.price);
         let byte_s = prices.map(|(cost_s, part)| part * cost_s.max(1e-9) / PAGE_BYTES);
         let credit_s = if self.is_dear { 0.0 } else { self.credit_s };
-        let mut left_s = credit_s - self.out.zip(byte_s).map(|(bytes, cost_s)| bytes * cost_s).total();
+        let mut left_s = credit_s - lost.out.zip(byte_s).map(|(bytes, cost_s)| bytes * cost_s).total();
         let mut taken = PerKind::default();
         for kind in [Kind::File, Kind::Anon] {
             taken[kind] = (share * cold[kind]).min(left_s / byte_s[kind]).max(0.0);
@@ -158,12 +144,8 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use lowtide_model::target::TargetId;
-
     use super::*;
-    use crate::machine::Reclaimed;
 
-    const ONE: TargetId = TargetId::Cgroup(1);
     const MIB: f64 = 1_048_576.0;
     /// Half a percent is allowed, one at most.
     const LIMITS: (f64, f64) = (0.005, 0.01);
@@ -175,12 +157,10 @@ mod tests {
     /// A turn in which so many pages are refaulted, after which as much is taken of what is cold as may be.
     fn turn(pace: &mut Pace, (now_s, pages, cold): (u32, f64, f64), out: &mut f64, taken: &mut f64) {
         *out = (*out + *taken - pages * PAGE_BYTES).max(0.0);
-        let reclaimed = vec![Reclaimed { target: ONE, bytes: anon(*taken), cpu_s: 0.0 }];
-        let frame = Observation { now_s: f64::from(now_s), reclaimed, ..Observation::default() };
-        let target = WorkloadState { id: ONE, refaults: anon(pages), swapped: *out, ..WorkloadState::default() };
+        let frame = Observation { now_s: f64::from(now_s), ..Observation::default() };
         let elapsed_s = if now_s > 0 { 1.0 } else { 0.0 };
-        let lost = Lost { elapsed_s, lost_s: pages * 10e-6, price: PerKind::both(1.0) };
-        pace.observe(LIMITS, &target, &frame, &lost);
+        let lost = Lost { elapsed_s, lost_s: pages * 10e-6, price: PerKind::both(1.0), out: anon(*out) };
+        pace.observe(LIMITS, &lost);
         *taken = pace.take(anon(cold), &frame, &lost).anon;
     }
 

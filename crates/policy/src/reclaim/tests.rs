@@ -87,7 +87,7 @@ fn floors_quotas_pressure_and_full_swap_hold_it_back() {
 #[test]
 fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| WorkloadState { refaults: anon(pages), pressure: None, ..target() };
+    let lost = |pages: f64| WorkloadState { refaults: anon(pages), swapped: 1e10, pressure: None, ..target() };
     // At ten microseconds a page, a thousand of them in a second are the one percent that may be lost.
     let mut acted = |now_s: u32, pages: f64| !policy.decide(&frame(f64::from(now_s), lost(pages))).is_empty();
     assert!(acted(0, 0.0) && acted(1, 900.0));
@@ -269,8 +269,8 @@ fn what_was_learnt_and_what_holds_outlives_a_restart() {
     assert_eq!(age(&mut fresh(), 106.0, old()), None, "a new one has to observe first");
     // A pause of ten seconds goes on; a restart that took longer has it behind it.
     let mut policy = always(Brakes::default());
-    let lost = |pages: f64| WorkloadState { refaults: anon(pages), pressure: None, ..target() };
-    policy.decide(&frame(500.0, target()));
+    let lost = |pages: f64| WorkloadState { refaults: anon(pages), swapped: 1e10, pressure: None, ..target() };
+    policy.decide(&frame(500.0, lost(0.0)));
     assert!(policy.decide(&frame(501.0, lost(1200.0))).is_empty());
     let next = |now_s: f64| reborn(&policy, now_s, Box::new(always(Brakes::default())));
     assert!(next(504.0).decide(&frame(510.0, target())).is_empty());

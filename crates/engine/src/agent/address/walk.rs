@@ -13,7 +13,7 @@ use lowtide_model::cohort::AgeBin;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::scheme::{Action, Bounds, Filter, FilterType, Quota, Scheme};
 use lowtide_model::units::{Share, Size, Span, float, integer};
-use lowtide_model::{PAGE, WINDOWS_S};
+use lowtide_model::{AGE_EDGES_S, PAGE};
 use lowtide_policy::machine::{BlockDone, Done, Reclaim, Reclaimed, RegionObservation};
 use lowtide_policy::schemes::{Operator, SchemeLimits};
 
@@ -25,6 +25,8 @@ use crate::schemes::acting::candidates;
 
 /// A goal that is not reached after so many seconds is given up: its figures are old.
 const LONGEST_S: f64 = 60.0;
+/// A workload without processes is asked for them again after so many seconds.
+const EMPTY_S: f64 = 0.5;
 /// Less than a block is not searched for, bytes.
 const LEAST: f64 = 131_072.0;
 
@@ -115,13 +117,18 @@ impl Walk {
     /// One step of a round; the ages that it has shown so far.
     pub fn sample(&mut self, kernel: &Kernel, now_s: f64, price: f64) -> Result<Option<Vec<AgeBin>>> {
         let before_s = sys::thread_cpu_s();
+        let target = self.target(kernel)?;
         if self.monitor.is_between_rounds() {
+            if target.pids.is_empty() {
+                self.rest_s = now_s + EMPTY_S;
+                return Ok(None);
+            }
             self.round = (0.0, now_s);
         }
-        let picture = self.monitor.step(now_s, &self.target(kernel)?)?;
+        let picture = self.monitor.step(now_s, &target)?;
         if let Some(scan) = self.monitor.take_scan() {
             let off = |window: &u32| (f64::from(*window) - scan.window_s).abs();
-            let nearest = WINDOWS_S.into_iter().min_by(|a, b| off(a).total_cmp(&off(b)));
+            let nearest = AGE_EDGES_S[1..].iter().copied().min_by(|a, b| off(a).total_cmp(&off(b)));
             self.scans.extend(nearest.map(|window| (window, scan)));
         }
         self.round.0 += sys::thread_cpu_s() - before_s;
