@@ -172,6 +172,7 @@ trial_in_guest() {
   for name in bench/trials tests/native scripts; do puts+=(--put "$name:/lowtide/$name"); done
   case $1 in
     wmo)
+      memory=${MEMORY:-2G}
       # Some three minutes there.
       settings+=("FILES=${FILES:-64}" "SECONDS_OF_REDIS=${SECONDS_OF_REDIS:-120}")
       if compiler "$target/trial-compiler"; then puts+=(--put "$target/trial-compiler:/opt/cc"); fi
@@ -197,7 +198,7 @@ trial_in_guest() {
     # The TLB flusher makes hot memory visible to DAMON; here it would only use time.
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
-  for name in ROUNDS CONFIGS JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
+  for name in ROUNDS CONFIGS OBJECT_MIB JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
     RUNS KEEP GENERATIONS SWAP SECONDS_EACH HELD_KIB TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done

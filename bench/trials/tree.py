@@ -1,10 +1,11 @@
-"""Unpacks a source tree for a build of some minutes: `tree.py FOLDER FILES`. Like a kernel's: large headers that every file
-includes, small files, debug information with all macros, and a module linked from every eight objects."""
+"""Unpacks a source tree for a build of some minutes: `tree.py FOLDER FILES OBJECT_MIB`. Like a kernel's: large headers that every
+file includes, small files, debug information with all macros, and a module linked from every eight objects. OBJECT_MIB are added
+to the debug information of each object: what a build writes stays in the page cache."""
 
 import pathlib
 import sys
 
-folder, files = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+folder, files, object_mib = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 OF_MODULE, MACROS, FUNCTIONS = 8, 30000, 150
 folder.mkdir(parents=True)
 (folder / "config.h").write_text(
@@ -21,7 +22,8 @@ for file in range(files):
             f"  return sum + text->a{of}; }}"
         )
     (folder / f"part{file}.c").write_text("\n".join(text) + "\n")
-rules = ["%.o: %.c config.h", "\t$(CC1) -quiet -O0 -g3 $< -o - | $(AS) -o $@"]
+(folder / "more.s").write_text(f'.section .debug_more, "", @progbits\n.fill {object_mib << 17}, 8, 0x{0x6C6F7774696465:x}\n')
+rules = ["%.o: %.c config.h", "\t{ $(CC1) -quiet -O0 -g3 $< -o - && cat more.s; } | $(AS) -o $@"]
 modules = []
 for first in range(0, files, OF_MODULE):
     objects = " ".join(f"part{of}.o" for of in range(first, min(first + OF_MODULE, files)))

@@ -9,7 +9,8 @@
 # Peak and mean memory are what the cgroup holds (as WMO counts it), and net: with what zram takes for what is paged out.
 # Configurations take turns within a round, and changes are against the control of the same round.
 #
-# Environment: ROUNDS (1), CONFIGS (none,age,auto), FILES (160: what the build compiles), JOBS (2), SECONDS_OF_REDIS (150),
+# Environment: ROUNDS (1), CONFIGS (none,age,auto), FILES (160: what the build compiles),
+# OBJECT_MIB (0: more of debug information in each of them), JOBS (2), SECONDS_OF_REDIS (150),
 # KEYS (400000), AGES (those that auto may choose from: those that the source samples best), FIGURES (all: those that are printed, see figures.py), LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
@@ -54,7 +55,7 @@ tools() {
 build() {
   local folder=$work/tree begin
   begin=$(now)
-  in_group job sh -c "python3 '$trials/tree.py' '$folder' '${FILES:-160}' && exec make -s -j${JOBS:-2} -C '$folder'" >&2
+  in_group job sh -c "python3 '$trials/tree.py' '$folder' '${FILES:-160}' '${OBJECT_MIB:-0}' && exec make -s -j${JOBS:-2} -C '$folder'" >&2
   wait "$started" || return
   printf 'runtime=%s ' "$(awk -v a="$begin" -v b="$(now)" 'BEGIN { printf "%.2f", b - a }')"
   rm -rf -- "$folder"

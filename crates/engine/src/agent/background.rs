@@ -14,6 +14,8 @@ use lowtide_model::units::float;
 use lowtide_policy::machine::WorkloadState;
 use serde::{Deserialize, Serialize};
 
+use super::in_use::InUse;
+
 /// What is in the background, as it stands in the agent's file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedBackground {
@@ -59,6 +61,8 @@ pub struct Background {
     pub hints: BTreeMap<TargetId, bool>,
     trees: BTreeMap<TargetId, Tree>,
     ran: BTreeMap<TargetId, Ran>,
+    /// What each used when it ran last.
+    in_use: BTreeMap<TargetId, InUse>,
 }
 
 /// Which processes advice may reach.
@@ -159,6 +163,11 @@ impl Background {
     pub fn retain(&mut self, is_there: impl Fn(TargetId) -> bool) {
         self.hints.retain(|id, _| is_there(*id));
         self.ran.retain(|id, _| is_there(*id));
+        let kernel = &self.kernel;
+        self.in_use.retain(|id, _| match *id {
+            TargetId::Tree(pid, start_ticks) => proc::check(kernel, proc::ProcessId { pid, start_ticks }).is_ok(),
+            id => is_there(id),
+        });
     }
 
     /// Processes that hints were given about, as targets; those that have ended are forgotten.
@@ -242,11 +251,14 @@ impl Background {
     }
 
     /// Pages out so many bytes of anonymous memory of a target's processes, at most, to within a piece, and deactivates their
-    /// file pages. Fails if the target is gone. What cannot be advised on is left.
-    pub fn page_out(&self, (id, most): (TargetId, f64), of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
-        let mut paged = Paged::default();
-        paged.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
-            for range in ranges {
+    /// file pages. What each used when it ran last goes last, where that is known. Fails if the target is gone. What cannot be
+    /// advised on is left.
+    pub fn page_out(&mut self, (id, most): (TargetId, f64), of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+        let (mut paged, mut in_use) = (Paged::default(), self.in_use.remove(&id).unwrap_or_default());
+        let processes = self.advise(id, of, reach, |adviser, pid, ranges| {
+            in_use.note(&self.kernel, pid, ranges)?;
+            let (unused, used) = in_use.split(&self.kernel, pid, ranges).unwrap_or((Vec::new(), ranges.to_vec()));
+            for range in unused.iter().chain(&used) {
                 if float(paged.bytes.anon) >= most {
                     break;
                 }
@@ -265,20 +277,30 @@ impl Background {
             )?;
             paged.bytes.file += cooled.tried_bytes.saturating_sub(cooled.refused_bytes);
             Ok(())
-        })?;
-        Ok(paged)
+        });
+        self.in_use.insert(id, in_use);
+        Ok(Paged { processes: processes?, ..paged })
     }
 
-    /// Fetches what of a target's processes is paged out. Fails if the target is gone.
+    /// Fetches what of a target's processes is paged out: of each what it used when it ran last, and all where that is not known.
+    /// Fails if the target is gone.
     pub fn fetch(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut fetched = Paged::default();
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
+            let used = self.in_use.get(&id).and_then(|in_use| in_use.split(&self.kernel, pid, ranges));
+            let used = used.map(|(_, used)| used);
+            let wanted = used.as_deref().unwrap_or(ranges);
             if paged_out > 0 {
-                adviser.advise(pid, &AdviceRequest { ranges, advice: Advice::Willneed, keep: None }, reach.go_on)?;
+                adviser.advise(
+                    pid,
+                    &AdviceRequest { ranges: wanted, advice: Advice::Willneed, keep: None },
+                    reach.go_on,
+                )?;
             }
             // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
-            fetched.bytes.anon += paged_out;
+            let bytes: u64 = wanted.iter().map(|(start, end)| end - start).sum();
+            fetched.bytes.anon += paged_out.min(bytes);
             Ok(())
         })?;
         Ok(fetched)

@@ -12,6 +12,7 @@ pub mod config;
 pub mod daemon;
 mod grants;
 mod hints;
+mod in_use;
 pub(crate) mod metric;
 mod reclaim;
 pub(crate) mod sampling;

@@ -146,8 +146,17 @@ impl Returns {
     /// Bytes by which a target has grown within a window.
     fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> PerKind<f64> {
         let size = self.size(target);
-        let before = self.sizes.iter().rev().find(|(at_s, _)| now_s - at_s >= window_s - 0.05);
-        let before = before.or(self.sizes.front()).map_or(size, |(_, size)| *size);
+        let from_s = now_s - window_s;
+        let after = self.sizes.partition_point(|(at_s, _)| *at_s <= from_s);
+        // Sizes are kept now and then: between two of them it is taken to have grown evenly.
+        let (next_s, next) = self.sizes.get(after).copied().unwrap_or((now_s, size));
+        let before = match after.checked_sub(1).map(|at| self.sizes[at]) {
+            Some((last_s, last)) if next_s > last_s => {
+                let part = (from_s - last_s) / (next_s - last_s);
+                last.zip(next).map(|(last, next)| last + part * (next - last))
+            }
+            _ => next,
+        };
         size.zip(before).map(|(size, before)| (size - before).max(0.0))
     }
 
