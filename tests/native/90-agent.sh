@@ -63,6 +63,19 @@ fetched() { [ $(($(cached) - was)) -gt $((300 * mib)) ]; }
 check "${names[1]}" wait_for 20 fetched
 kill -CONT "$program"
 
+# In between it used an eighth of its memory; the rest stayed out.
+returned() { [ "$(resident "$program")" -gt $((62 * mib)) ]; }
+wait_for 20 returned
+kill -STOP "$program"
+hint background --pid "$program"
+wait_for 20 stowed
+hint foreground --pid "$program"
+fetches() { [ "$(grep -c '^fetch ' log)" -ge 2 ]; }
+wait_for 20 fetches
+between "of what is fetched the second time it is what was in use" "$(sed -n 's/^fetch .* anon_bytes=\([0-9]*\).*/\1/p' log | tail -n 1)" \
+  $((56 * mib)) $((80 * mib))
+kill -CONT "$program"
+
 # As its owner one may, as another not.
 setpriv --reuid nobody --regid nogroup --clear-groups -- "$LOWTIDE" hint background --pid "$program" --socket "$tmp/socket" 2>err
 equals "${names[2]}" $? 4
