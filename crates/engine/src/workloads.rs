@@ -10,7 +10,7 @@ use lowtide_kernel::pressure::StallTotals;
 use lowtide_kernel::proc::{self, ProcessId};
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::swap::SwapDevice;
-use lowtide_kernel::{pressure, swap, system};
+use lowtide_kernel::{pressure, swap, system, zram};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
 use lowtide_model::kind::PerKind;
@@ -329,7 +329,7 @@ impl Workloads {
 
     /// The same on these devices, without what systemd-oomd kills for.
     fn room(&self, devices: &[SwapDevice]) -> u64 {
-        let free: u64 = devices.iter().map(SwapDevice::free).sum();
+        let free: u64 = devices.iter().map(|device| zram::room(&self.kernel, device)).sum();
         let all = float(devices.iter().map(|device| device.bytes).sum::<u64>());
         free.saturating_sub(if self.killer { integer(search::SPARED * all) } else { 0 })
     }

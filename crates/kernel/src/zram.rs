@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lowtide_model::PAGE;
+use lowtide_model::units::{float, integer};
 
 use serde::{Deserialize, Serialize};
 
 use crate::root::{Error, Kernel, Result, UnlessGone, chosen, while_busy};
-use crate::swap;
+use crate::swap::{self, SwapDevice};
 use crate::sys;
 use crate::undo::{Journal, KernelChange, Lease};
 
@@ -29,7 +30,7 @@ pub struct ZramSetup {
     pub priority: u16,
 }
 
-/// Bytes that a device holds and takes; the first three fields of `mm_stat`.
+/// Bytes that a device holds and takes; the first four fields of `mm_stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ZramUsage {
     /// Stored, before compression.
@@ -38,12 +39,15 @@ pub struct ZramUsage {
     pub compressed: u64,
     /// Taken from memory, with the allocator's waste and its own data.
     pub used: u64,
+    /// May be taken from memory at most; 0 = no bound.
+    pub limit: u64,
 }
 
 /// Parses `mm_stat`.
 pub fn parse_mm_stat(text: &str) -> Option<ZramUsage> {
     let mut words = text.split_whitespace().map(|word| word.parse::<u64>().ok());
-    Some(ZramUsage { original: words.next()??, compressed: words.next()??, used: words.next()?? })
+    let (original, compressed, used) = (words.next()??, words.next()??, words.next()??);
+    Some(ZramUsage { original, compressed, used, limit: words.next()?? })
 }
 
 /// Bytes of a device's own table for each page that it can hold (`struct zram_table_entry`, drivers/block/zram/zram_drv.h).
@@ -62,6 +66,18 @@ pub fn in_use(kernel: &Kernel) -> Option<ZramUsage> {
         all.used += usage.used + swap.bytes / PAGE * TABLE_ENTRY;
     }
     sum
+}
+
+/// So much must be stored for a ratio, bytes.
+const TELLING: u64 = 4 << 20;
+
+/// Bytes that a swap device can still take. A zram device may have a bound on the memory that it takes, beyond which the kernel's
+/// writes fail: then as much as would fit if it is compressed as what is there is.
+pub fn room(kernel: &Kernel, swap: &SwapDevice) -> u64 {
+    let usage = || parse_mm_stat(&kernel.read_text(format!("/sys/block/{}/mm_stat", swap.zram_name()?)).ok()?);
+    let Some(usage) = usage().filter(|usage| usage.limit > 0) else { return swap.free() };
+    let ratio = if usage.original < TELLING { 1.0 } else { float(usage.original) / float(usage.used.max(1)) };
+    swap.free().min(integer(ratio * float(usage.limit.saturating_sub(usage.used))))
 }
 
 /// The zram devices there are, with the bytes each holds at most (0: not set up).
@@ -205,7 +221,27 @@ mod tests {
     #[test]
     fn what_a_device_says() {
         let usage = parse_mm_stat("  8192     4096    12288        0    12288        0        0        0        0\n");
-        assert_eq!(usage, Some(ZramUsage { original: 8192, compressed: 4096, used: 12288 }));
+        assert_eq!(usage, Some(ZramUsage { original: 8192, compressed: 4096, used: 12288, limit: 0 }));
+    }
+
+    #[test]
+    fn a_bound_on_its_memory_is_part_of_its_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = |swap: &str, mm_stat: &str| {
+            std::fs::create_dir_all(dir.path().join("sys/block/zram7")).unwrap();
+            std::fs::write(dir.path().join("sys/block/zram7/mm_stat"), mm_stat).unwrap();
+            let swap = SwapDevice { device: swap.into(), bytes: 1 << 30, used: 96 << 20, priority: 5 };
+            super::room(&Kernel::at(dir.path()), &swap) >> 20
+        };
+        let stat = |original: u64, used: u64, limit: u64| {
+            format!("{} 1 {} {} 0 0 0 0", original << 20, used << 20, limit << 20)
+        };
+        assert_eq!(room("/dev/zram7", &stat(96, 32, 0)), 928, "no bound");
+        assert_eq!(room("/dev/zram7", &stat(96, 32, 128)), 288, "compressed to a third");
+        assert_eq!(room("/dev/zram7", &stat(96, 32, 4096)), 928);
+        assert_eq!(room("/dev/zram7", &stat(2, 1, 128)), 127, "too little is stored to say");
+        assert_eq!(room("/dev/zram7", &stat(96, 130, 128)), 0);
+        assert_eq!([room("/dev/sda7", ""), room("/dev/zram8", "")], [928; 2]);
     }
 
     #[test]
