@@ -49,7 +49,7 @@ pub struct Pace {
     /// Share of cold memory that is taken in a second.
     share: f64,
     /// Seconds that may be lost if all that is out is refaulted.
-    credit_s: f64,
+    credit_s: Option<f64>,
     /// Part of the credit of a second that is given.
     trust: f64,
     /// Seconds since trust was last changed.
@@ -71,7 +71,7 @@ impl Default for Pace {
             is_dear: false,
             held: None,
             share: FIRST_SHARE,
-            credit_s: 0.0,
+            credit_s: None,
             trust: 1.0,
             since_s: 0.0,
             minute: (0.0, 0.0),
@@ -85,19 +85,17 @@ impl Resume for Pace {
     fn resume(&mut self, _: f64) -> bool {
         self.share = FIRST_SHARE;
         let known = |bytes: f64| bytes.is_finite() && bytes >= 0.0;
-        known(self.credit_s) && (LEAST_TRUST..=1.0).contains(&self.trust)
+        self.credit_s.is_none_or(known) && (LEAST_TRUST..=1.0).contains(&self.trust)
     }
 }
 
 impl Pace {
     /// Takes in a reading of the target, of whose time a share may be lost, and another at most.
-    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), &Lost { elapsed_s, lost_s, out, .. }: &Lost) {
-        if self.credit_s <= 0.0 && out.total() <= 0.0 {
-            self.credit_s = CREDIT * most * ADVANCE_S;
-        }
+    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), &Lost { elapsed_s, lost_s, .. }: &Lost) {
         self.cost.add(lost_s, elapsed_s, COST_S);
         self.judge_minute(most, elapsed_s, lost_s);
-        self.credit_s = (self.credit_s + CREDIT * self.trust * most * elapsed_s - lost_s).max(0.0);
+        let credit_s = self.credit_s.unwrap_or(CREDIT * most * ADVANCE_S);
+        self.credit_s = Some((credit_s + CREDIT * self.trust * most * elapsed_s - lost_s).max(0.0));
         let (factor, cost) = (2f64.powf(elapsed_s), self.cost.get().unwrap_or(0.0));
         self.share = if cost < CALM * most { self.share * factor } else { self.share / factor };
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
@@ -129,7 +127,7 @@ impl Pace {
         let share = 1.0 - (1.0 - self.share).powf(elapsed_s.clamp(0.0, MINUTE_S));
         let prices = per_kind(&frame.costs).zip(lost.price);
         let byte_s = prices.map(|(cost_s, part)| part * cost_s.max(1e-9) / PAGE_BYTES);
-        let credit_s = if self.is_dear { 0.0 } else { self.credit_s };
+        let credit_s = self.credit_s.filter(|_| !self.is_dear).unwrap_or(0.0);
         let mut left_s = credit_s - lost.out.zip(byte_s).map(|(bytes, cost_s)| bytes * cost_s).total();
         let mut taken = PerKind::default();
         for kind in [Kind::File, Kind::Anon] {
