@@ -1,7 +1,7 @@
 //! Memory in huge pages that holds nothing but zeros: what nobody would have asked for.
 
 use lowtide_kernel::huge::zero_share;
-use lowtide_kernel::monitor::smaps::MappingUse;
+use lowtide_kernel::monitor::mapping_use::MappingUse;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::PAGE;
 use lowtide_model::units::float;

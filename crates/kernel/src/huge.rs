@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use lowtide_model::PAGE;
 use lowtide_model::random::Random;
 
-use crate::monitor::smaps::MappingUse;
+use crate::monitor::mapping_use::MappingUse;
 use crate::pagemap::{FrameFile, PageMap, flag};
 use crate::root::{Error, Kernel, Result};
 
@@ -78,7 +78,7 @@ pub fn zero_share(kernel: &Kernel, pid: u32, mappings: &[MappingUse], seed: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::smaps::parse_mappings;
+    use crate::monitor::mapping_use::parse_mappings;
 
     #[test]
     fn a_process_without_huge_pages_has_no_share() {

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -18,6 +19,11 @@ const FINISHING: &str = "finishing\n";
 pub(super) struct Lock {
     file: File,
 }
+
+/// A process that another thread starts has this one's files until it runs its program, and with them a lock that was just released. So
+/// the lock is tried for again, so many times.
+const TRIES: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
 /// What trying for the lock gave.
 pub(super) enum Try {
@@ -72,10 +78,12 @@ impl Lock {
 
 /// Tries for the lock; waits where it will be free within seconds. False: a recorder has it.
 fn acquire(file: &mut File, attempt: FlockOperation, wait: FlockOperation) -> rustix::io::Result<bool> {
-    match flock(&*file, attempt) {
-        Ok(()) => return Ok(true),
-        Err(Errno::WOULDBLOCK) => {}
-        Err(error) => return Err(error),
+    for _ in 0..TRIES {
+        match flock(&*file, attempt) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(BETWEEN_TRIES),
+            Err(error) => return Err(error),
+        }
     }
     // Readers share the lock; recording and finishing do not.
     let only_readers = flock(&*file, FlockOperation::NonBlockingLockShared).is_ok();

@@ -1,6 +1,6 @@
 //! Schemes that are carried out on the target while it is recorded.
 
-use lowtide_kernel::monitor::smaps::parse_mappings;
+use lowtide_kernel::monitor::mapping_use::parse_mappings;
 use lowtide_kernel::{swap, zram};
 use lowtide_model::PAGE;
 use lowtide_model::units::float;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use lowtide_kernel::damon::{Operations, SchemeStats};
-use lowtide_kernel::monitor::smaps::{MappingUse, ReferencedScan};
+use lowtide_kernel::monitor::mapping_use::MappingUse;
+use lowtide_kernel::monitor::smaps::ReferencedScan;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::PAGE;
 use lowtide_model::meta::SchemeUse;

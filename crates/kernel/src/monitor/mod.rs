@@ -6,6 +6,7 @@ pub mod cohorts;
 pub mod damon;
 pub mod find;
 pub mod map;
+pub mod mapping_use;
 pub mod mglru;
 mod sampler;
 pub mod smaps;
