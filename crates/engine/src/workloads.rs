@@ -329,7 +329,7 @@ impl Workloads {
 
     /// The same on these devices, without what systemd-oomd kills for.
     fn room(&self, devices: &[SwapDevice]) -> u64 {
-        let free: u64 = devices.iter().map(|device| zram::room(&self.kernel, device)).sum();
+        let free: u64 = zram::room(&self.kernel, devices);
         let all = float(devices.iter().map(|device| device.bytes).sum::<u64>());
         free.saturating_sub(if self.killer { integer(search::SPARED * all) } else { 0 })
     }

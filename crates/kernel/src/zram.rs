@@ -71,9 +71,13 @@ pub fn in_use(kernel: &Kernel) -> Option<ZramUsage> {
 /// So much must be stored for a ratio, bytes.
 const TELLING: u64 = 4 << 20;
 
-/// Bytes that a swap device can still take. A zram device may have a bound on the memory that it takes, beyond which the kernel's
+/// Bytes that swap devices can still take. A zram device may have a bound on the memory that it takes, beyond which the kernel's
 /// writes fail: then as much as would fit if it is compressed as what is there is.
-pub fn room(kernel: &Kernel, swap: &SwapDevice) -> u64 {
+pub fn room(kernel: &Kernel, swaps: &[SwapDevice]) -> u64 {
+    swaps.iter().map(|swap| room_of(kernel, swap)).sum()
+}
+
+fn room_of(kernel: &Kernel, swap: &SwapDevice) -> u64 {
     let usage = || parse_mm_stat(&kernel.read_text(format!("/sys/block/{}/mm_stat", swap.zram_name()?)).ok()?);
     let Some(usage) = usage().filter(|usage| usage.limit > 0) else { return swap.free() };
     let ratio = if usage.original < TELLING { 1.0 } else { float(usage.original) / float(usage.used.max(1)) };
@@ -231,7 +235,7 @@ mod tests {
             std::fs::create_dir_all(dir.path().join("sys/block/zram7")).unwrap();
             std::fs::write(dir.path().join("sys/block/zram7/mm_stat"), mm_stat).unwrap();
             let swap = SwapDevice { device: swap.into(), bytes: 1 << 30, used: 96 << 20, priority: 5 };
-            super::room(&Kernel::at(dir.path()), &swap) >> 20
+            super::room(&Kernel::at(dir.path()), &[swap]) >> 20
         };
         let stat = |original: u64, used: u64, limit: u64| {
             format!("{} 1 {} {} 0 0 0 0", original << 20, used << 20, limit << 20)

@@ -254,10 +254,9 @@ impl Background {
     /// file pages. What each used when it ran last goes last, where that is known. Fails if the target is gone. What cannot be
     /// advised on is left.
     pub fn page_out(&mut self, (id, most): (TargetId, f64), of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
-        let (mut paged, mut in_use) = (Paged::default(), self.in_use.remove(&id).unwrap_or_default());
+        let (mut paged, mut in_use) = (Paged::default(), InUse::default());
         let processes = self.advise(id, of, reach, |adviser, pid, ranges| {
-            in_use.note(&self.kernel, pid, ranges)?;
-            let (unused, used) = in_use.split(&self.kernel, pid, ranges).unwrap_or((Vec::new(), ranges.to_vec()));
+            let (unused, used) = in_use.note(&self.kernel, pid, ranges)?;
             for range in unused.iter().chain(&used) {
                 if float(paged.bytes.anon) >= most {
                     break;
@@ -288,8 +287,7 @@ impl Background {
         let mut fetched = Paged::default();
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
-            let used = self.in_use.get(&id).and_then(|in_use| in_use.split(&self.kernel, pid, ranges));
-            let used = used.map(|(_, used)| used);
+            let used = self.in_use.get(&id).and_then(|in_use| in_use.of(&self.kernel, pid, ranges));
             let wanted = used.as_deref().unwrap_or(ranges);
             if paged_out > 0 {
                 adviser.advise(

@@ -14,17 +14,17 @@ const BLOCK: u64 = 64 << 10;
 /// Ranges of addresses, ascending.
 type Ranges = Vec<(u64, u64)>;
 
-/// What the processes of one target used.
+/// What the processes of one target used, as they were last paged out.
 #[derive(Debug, Clone, Default)]
 pub struct InUse(Vec<(ProcessId, Ranges)>);
 
 impl InUse {
-    /// Notes which parts of these ranges a process has used since it was paged out; nothing if it was not. Fails if its pages cannot
-    /// be read.
-    pub fn note(&mut self, kernel: &Kernel, pid: u32, ranges: &[(u64, u64)]) -> Result<()> {
+    /// Notes which parts of these ranges a process has used since it was paged out. Returns what it did not use, and what it used:
+    /// all of it where nothing is paged out. Fails if its pages cannot be read.
+    pub fn note(&mut self, kernel: &Kernel, pid: u32, ranges: &[(u64, u64)]) -> Result<(Ranges, Ranges)> {
         let process = proc::stat(kernel, pid)?.id;
         if proc::status(kernel, pid)?.swap == 0 {
-            return Ok(());
+            return Ok((Vec::new(), ranges.to_vec()));
         }
         let map = PageMap::open(kernel, pid)?;
         let mut used = Ranges::new();
@@ -37,16 +37,16 @@ impl InUse {
             let failed = |error| Error::new("read", format!("/proc/{pid}/pagemap"), error);
             map.each_present(start / PAGE, end / PAGE, note).map_err(failed)?;
         }
-        self.0.retain(|(of, _)| of.pid != pid);
+        let parts = split(ranges, &used);
         self.0.push((process, used));
-        Ok(())
+        Ok(parts)
     }
 
-    /// What of these ranges a process did not use, and what it used; `None` where that is not known.
-    pub fn split(&self, kernel: &Kernel, pid: u32, ranges: &[(u64, u64)]) -> Option<(Ranges, Ranges)> {
+    /// What of these ranges a process used; `None` where that is not known.
+    pub fn of(&self, kernel: &Kernel, pid: u32, ranges: &[(u64, u64)]) -> Option<Ranges> {
         let process = proc::stat(kernel, pid).ok()?.id;
         let (_, used) = self.0.iter().find(|(of, _)| *of == process)?;
-        Some(split(ranges, used))
+        Some(split(ranges, used).1)
     }
 }
 

@@ -42,7 +42,7 @@ impl Recorder {
             let memory = float(self.meta.host.memory_bytes.max(1));
             let free = usage.system_used_bytes.map(|used| 1.0 - used / memory);
             let swaps = swap::devices(&self.kernel).ok();
-            let swap_free = swaps.map(|all| all.iter().map(|device| zram::room(&self.kernel, device)).sum());
+            let swap_free = swaps.map(|all| zram::room(&self.kernel, &all));
             let (memory_some_s, refault_anon) = (usage.memory_some_s, usage.refault_anon);
             acting.step(Facts { now_s, memory_some_s, refault_anon, free, swap_free }, &self.target.pids);
             self.price.acted_s = acting.cpu_s;
