@@ -9,9 +9,11 @@ background for longest is killed. Only apps of this run are. `phone.py table` pr
 
 import argparse
 import collections
+import glob
 import json
 import mmap
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -20,6 +22,8 @@ import time
 
 MIB = 1 << 20
 PAGE = 4096
+NAMES = {"round": "ABC..ABC..", "back": "ABC..CBA.."}
+SLOW_S = float(os.environ.get("SLOW_S", 0.1))  # a warm start that takes longer is a slow launch, as each cold start is
 BACKGROUND_ADJ = 900  # Android's CACHED_APP_MIN_ADJ
 
 
@@ -88,24 +92,35 @@ class App:
             )
 
 
-def available_bytes():
-    """Free, or a file's and clean: what Android's rule reads."""
-    with open("/proc/meminfo") as meminfo:
-        return next(int(line.split()[1]) * 1024 for line in meminfo if line.startswith("MemAvailable"))
+def available_bytes(groups):
+    """Free, or a file's and clean: what Android's rule reads. Of the machine, or of a phone of PHONE_MIB inside of it: what
+    is neither anonymous memory of its apps nor used by zram."""
+    phone = int(setting("PHONE_MIB", 0)) * MIB
+    if not phone:
+        with open("/proc/meminfo") as meminfo:
+            return next(int(line.split()[1]) * 1024 for line in meminfo if line.startswith("MemAvailable"))
+    with open(f"{groups}/memory.stat") as stat:
+        values = dict(line.split() for line in stat)
+    anon = int(values["total_rss"] if "total_rss" in values else values["anon"])
+    kept = 0
+    for path in glob.glob("/sys/block/zram*/mm_stat"):
+        with open(path) as stat:
+            kept += int(stat.read().split()[2])
+    return phone - anon - kept
 
 
 class Killer(threading.Thread):
     """The low memory killer."""
 
-    def __init__(self, apps):
+    def __init__(self, apps, groups):
         super().__init__(daemon=True)
-        self.apps, self.kills, self.ended = apps, 0, threading.Event()
+        self.apps, self.groups, self.kills, self.ended = apps, groups, 0, threading.Event()
         self.front = None
 
     def run(self):
         spare = setting("SPARE_MIB", 64) * MIB
         while not self.ended.wait(0.1):
-            if available_bytes() >= spare:
+            if available_bytes(self.groups) >= spare:
                 continue
             there = [app for app in self.apps if app is not self.front and app.is_alive()]
             if there:
@@ -139,7 +154,7 @@ def run(options):
             file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    killer, before = Killer(apps), kernel_kills()
+    killer, before = Killer(apps, options.groups), kernel_kills()
     killer.start()
     cold, warm, front = [], [], None
     for at in orders(options.order, len(apps), int(setting("CYCLES", 3))):
@@ -190,15 +205,36 @@ def table(path):
         runs[one["order"], one["agent"]].append(one)
     print("| order | agent | switches | kills | by the kernel | cold starts | mean, s | warm starts | mean, s | median, s |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    names = {"round": "ABC..ABC..", "back": "ABC..CBA.."}
     for (order, agent), some in sorted(runs.items()):
         total = lambda key: sum(one[key] for one in some)
         cold = [value for one in some for value in one["cold_s"]]
         warm = sorted(value for one in some for value in one["warm_s"])
         mean = lambda values: f"{sum(values) / len(values):.2f}" if values else "-"
-        cells = [names[order], "yes" if agent else "no", total("switches"), total("kills"), total("kernel_kills"), len(cold),
+        cells = [NAMES[order], "yes" if agent else "no", total("switches"), total("kills"), total("kernel_kills"), len(cold),
                  mean(cold), len(warm), mean(warm), f"{warm[len(warm) // 2]:.2f}" if warm else "-"]
         print("| " + " | ".join(str(cell) for cell in cells) + " |")
+    changes(runs)
+
+
+def changes(runs):
+    """By how much the agent changes kills and slow launches, with bootstrapped intervals over the rounds."""
+    slow = lambda one: len(one["cold_s"]) + sum(value > SLOW_S for value in one["warm_s"])
+    rounds = min(len(some) for some in runs.values())
+    kinds = sorted({order for order, _ in runs})
+    chance = random.Random(1)
+    print("\n| | order | without | with | change | 95 % interval |\n| --- | --- | ---: | ---: | ---: | ---: |")
+    for name, get in (("kills", lambda one: one["kills"] + one["kernel_kills"]), ("slow launches", slow)):
+        for some in [[kind] for kind in kinds] + [kinds]:
+            of = lambda at, agent: sum(get(runs[kind, agent][at]) for kind in some)
+            pairs = [(of(at, False), of(at, True)) for at in range(rounds)]
+            without, with_it = (sum(pair[which] for pair in pairs) for which in (0, 1))
+            change = ends = "-"
+            if without and rounds > 1:
+                ratio = lambda drawn: 100 * (sum(b for _, b in drawn) / max(1, sum(a for a, _ in drawn)) - 1)
+                drawn = sorted(ratio(chance.choices(pairs, k=rounds)) for _ in range(4000))
+                change, ends = f"{ratio(pairs):+.0f} %", f"{drawn[100]:+.0f} to {drawn[3899]:+.0f} %"
+            order = " and ".join(NAMES[kind] for kind in some)
+            print(f"| {name} | {order} | {without} | {with_it} | {change} | {ends} |")
 
 
 def main():

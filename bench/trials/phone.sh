@@ -4,6 +4,7 @@
 #
 # Environment: ROUNDS (1), ORDERS (round,back), APPS (8), CYCLES (3), ANON_MIB, FILE_MIB, STAY_S (each app's size, and how
 # long it is in the foreground), SPARE_MIB (what is kept free by killing), SWAP (512M), LOWTIDE.
+# PHONE_MIB: the phone is a memory cgroup of that size, on a machine that has more, instead of the machine.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -14,6 +15,11 @@ swappiness=$(cat /proc/sys/vm/swappiness)
 ended=0
 trap 'ended=$?; echo "$swappiness" >/proc/sys/vm/swappiness; end_groups; rm -rf -- "$work"; (exit "$ended"); finish_test' EXIT
 make_groups || exit 1
+if [ -n "${PHONE_MIB:-}" ]; then
+  limit=memory.max
+  [ -e "$groups/$limit" ] || limit=memory.limit_in_bytes
+  echo "${PHONE_MIB}M" >"$groups/$limit" || exit 1
+fi
 # As phones have it: what is compressed in memory is as cheap to have back as a file.
 echo 100 >/proc/sys/vm/swappiness
 

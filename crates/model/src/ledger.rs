@@ -38,20 +38,13 @@ pub fn ledger(schemes: &[SchemeUse], rows: &[Usage]) -> Option<Ledger> {
     if schemes.is_empty() {
         return None;
     }
-    let live = rows.get(1..).unwrap_or_default();
-    let mean = |get: fn(&Usage) -> Option<f64>| stats::mean(&live.iter().filter_map(get).collect::<Vec<f64>>());
+    let mean = |get| mean(rows, get);
     let rise = |get: fn(&Usage) -> Option<f64>| {
         let values: Vec<f64> = rows.iter().filter_map(get).collect();
         Some((values.last()? - values.first()?).max(0.0))
     };
     let (anon, file) = (mean(|row| row.swap_bytes), mean(|row| row.taken_file_bytes));
-    // What zram held before is not this target's; zswap is reported per cgroup.
-    let before = rows.iter().find_map(|row| row.zram_bytes).unwrap_or(0.0);
-    let zram = mean(|row| row.zram_bytes).map(|bytes| (bytes - before).max(0.0));
-    let kept = match (zram, mean(|row| row.zswap_bytes)) {
-        (Some(zram), zswap) => Some(zram + zswap.unwrap_or(0.0)),
-        (None, zswap) => zswap,
-    };
+    let kept = kept_bytes(rows);
     let refaults = [rise(|row| row.refault_anon), rise(|row| row.refault_file)];
     let cpu: Vec<f64> = schemes.iter().filter_map(|scheme| scheme.cpu_s).collect();
     Some(Ledger {
@@ -66,6 +59,24 @@ pub fn ledger(schemes: &[SchemeUse], rows: &[Usage]) -> Option<Ledger> {
         huge_wasted_bytes: mean(|row| row.huge_zero_bytes).map(rounded),
         schemes: schemes.to_vec(),
     })
+}
+
+/// Memory that zram and zswap took for what was paged out, mean over a run, bytes; rows from the baseline on.
+#[must_use]
+pub fn kept_bytes(rows: &[Usage]) -> Option<f64> {
+    // What zram held before is not this target's; zswap is reported per cgroup.
+    let before = rows.iter().find_map(|row| row.zram_bytes).unwrap_or(0.0);
+    let zram = mean(rows, |row| row.zram_bytes).map(|bytes| (bytes - before).max(0.0));
+    match (zram, mean(rows, |row| row.zswap_bytes)) {
+        (Some(zram), zswap) => Some(zram + zswap.unwrap_or(0.0)),
+        (None, zswap) => zswap,
+    }
+}
+
+/// The mean of a run's readings after the baseline.
+fn mean(rows: &[Usage], get: fn(&Usage) -> Option<f64>) -> Option<f64> {
+    let live = rows.get(1..).unwrap_or_default();
+    stats::mean(&live.iter().filter_map(get).collect::<Vec<f64>>())
 }
 
 #[cfg(test)]

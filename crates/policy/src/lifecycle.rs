@@ -62,6 +62,9 @@ struct State {
     asked: f64,
     /// Least anonymous memory that there was in the background since; `None` before the first reading.
     left: Option<f64>,
+    /// It was paged out since it came to the background.
+    #[serde(default)]
+    is_out: bool,
     /// Multiples of `every` to wait: more after each page out that evicted little.
     waits: f64,
     observed_s: f64,
@@ -105,7 +108,7 @@ impl Lifecycle {
         let was = std::mem::replace(&mut state.background, target.background);
         if !target.background {
             // The next time in the background, its growth does not matter.
-            (state.left, state.waits) = (Some(0.0), 1.0);
+            (state.left, state.waits, state.is_out) = (Some(0.0), 1.0, false);
             let fetch = was && settings.prefetch && target.swapped > 0.0;
             let reason = || "it is in the foreground again".to_owned();
             return fetch.then(|| WorkloadAction::Fetch { target: target.id, reason: reason() });
@@ -145,8 +148,9 @@ impl Lifecycle {
         let asked = anon.min(self.swap_left);
         self.swap_left -= asked;
         (state.taken_s, state.asked, state.left) = (Some(frame.now_s), anon, None);
+        let again = std::mem::replace(&mut state.is_out, true);
         let reason = "it is in the background".to_owned();
-        Some(WorkloadAction::PageOut { target: target.id, bytes: asked, reason })
+        Some(WorkloadAction::PageOut { target: target.id, bytes: asked, again, reason })
     }
 }
 
@@ -239,6 +243,21 @@ mod tests {
         assert!(pages_out(&mut policy, &frame(31.0, true, 300.0)));
         // The clock was set back.
         assert!((3..50).any(|now_s| pages_out(&mut policy, &frame(f64::from(now_s), true, 300.0))));
+    }
+
+    #[test]
+    fn what_is_paged_out_again_is_still_in_the_same_background() {
+        let mut policy = Lifecycle::new(LifecycleSettings::default());
+        let mut again = |now_s: f64, background: bool, anon: f64| match policy
+            .decide(&frame(now_s, background, anon))
+            .as_slice()
+        {
+            [WorkloadAction::PageOut { again, .. }] => Some(*again),
+            _ => None,
+        };
+        let stretches = [(0.0, true, 300.0), (1.0, true, 0.0), (20.0, true, 90.0), (30.0, false, 90.0), (40.0, true, 90.0)];
+        let paged_out = stretches.map(|(now_s, background, anon)| again(now_s, background, anon));
+        assert_eq!(paged_out, [Some(false), None, Some(true), None, Some(false)]);
     }
 
     #[test]

@@ -129,6 +129,8 @@ pub enum WorkloadAction {
         target: TargetId,
         /// Bytes, at most: swap may not have room for all of it.
         bytes: f64,
+        /// It was paged out before, and was not in the foreground since.
+        again: bool,
         /// Why.
         reason: String,
     },

@@ -229,6 +229,9 @@ impl<'a> Comparison<'a> {
             _ => METRICS[..1].to_vec(),
         };
         let cells = tables::cells(runs, &programs, &configs, &metrics);
+        // Without swap in memory there is no net figure.
+        let has_cells = |metric: &Metric| cells.iter().any(|cell| cell.metric == metric.name);
+        let metrics = metrics.into_iter().filter(has_cells).collect();
         Self { plan, runs, programs, configs, metrics, cells, published }
     }
 

@@ -26,6 +26,9 @@ pub struct RunOutcome {
     pub runtime_s: f64,
     /// Resident memory, mean over the run.
     pub rss_bytes: Option<f64>,
+    /// Memory that zram and zswap took for what was paged out, mean over the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_bytes: Option<f64>,
     /// The most that was resident at a time.
     pub peak_bytes: Option<f64>,
     /// Memory in use on the system, mean over the run.
@@ -67,6 +70,12 @@ impl RunOutcome {
         self.monitor_cpu_s = summary.monitor.cpu_s;
         self.monitor.clone_from(&summary.monitor.backend);
         self.ledger.clone_from(&summary.ledger);
+    }
+
+    /// Resident memory and what zram and zswap took for the rest, mean over the run, bytes; `None` where there are none.
+    #[must_use]
+    pub fn net_bytes(&self) -> Option<f64> {
+        Some(self.rss_bytes? + self.kept_bytes?)
     }
 
     /// Takes a record's readings over time, in as many points as a drawing has.

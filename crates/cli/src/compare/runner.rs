@@ -12,6 +12,7 @@ use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
+use lowtide_model::ledger;
 use lowtide_model::summary::Summary;
 use lowtide_model::units::Span;
 use lowtide_record::Record;
@@ -218,8 +219,10 @@ impl Runner<'_> {
         let (record, printed) = (self.folder.join(&member.name), self.printed(&member.name));
         let summary: Summary = serde_json::from_str(&std::fs::read_to_string(record.join("summary.json"))?)?;
         outcome.take(&summary);
+        let usage = Record::open(&record)?.usage();
+        outcome.kept_bytes = ledger::kept_bytes(&usage);
         if together {
-            outcome.take_times(&Record::open(&record)?.usage());
+            outcome.take_times(&usage);
         }
         if let Some(pattern) = &member.program.figure {
             outcome.figure = figure(pattern, &String::from_utf8_lossy(&std::fs::read(&printed)?));

@@ -29,8 +29,8 @@ pub struct Metric {
 
 const MIB: f64 = 1_048_576.0;
 
-/// The metrics of the published evaluation.
-pub const METRICS: [Metric; 3] = [
+/// The metrics of the published evaluation, and the last net of what swap in memory takes.
+pub const METRICS: [Metric; 4] = [
     Metric {
         name: "runtime",
         unit: "s",
@@ -54,6 +54,14 @@ pub const METRICS: [Metric; 3] = [
         scale: MIB,
         is_machine_wide: false,
         get: |run| run.rss_bytes,
+    },
+    Metric {
+        name: "net.avg",
+        unit: "MiB",
+        about: "Memory resident in the program and what zram and zswap take for the rest, mean over the run",
+        scale: MIB,
+        is_machine_wide: false,
+        get: RunOutcome::net_bytes,
     },
 ];
 

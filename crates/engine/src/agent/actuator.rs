@@ -10,7 +10,7 @@ use lowtide_policy::machine::{Actuator, Reclaim, Reclaimed, WorkloadAction};
 
 use super::Sinks;
 use super::address::AddressReclaim;
-use super::background::{Background, Paged, Reach};
+use super::background::{Background, PageOutRequest, Paged, Reach};
 use super::grants::{Granted, Granting};
 use super::reclaim::CgroupReclaim;
 use crate::event::{ActionEvent, ActionKind, Event};
@@ -34,12 +34,11 @@ impl Actuator<WorkloadAction> for AgentActuator<'_> {
         for action in actions {
             match &action {
                 WorkloadAction::Reclaim(wanted) => self.reclaim(wanted),
-                WorkloadAction::PageOut { target, bytes, reason } => {
-                    self.page(ActionKind::PageOut, (*target, *bytes), reason)
+                WorkloadAction::PageOut { target, bytes, again, reason } => {
+                    let amount = PageOutRequest { bytes: *bytes, again: *again };
+                    self.page(*target, Some(amount), reason)
                 }
-                WorkloadAction::Fetch { target, reason } => {
-                    self.page(ActionKind::Fetch, (*target, f64::INFINITY), reason)
-                }
+                WorkloadAction::Fetch { target, reason } => self.page(*target, None, reason),
                 WorkloadAction::Protect { target, reason, .. }
                 | WorkloadAction::Pause { target, reason, .. }
                 | WorkloadAction::Release { target, reason } => self.grant(*target, &action, reason),
@@ -80,17 +79,18 @@ impl AgentActuator<'_> {
     }
 
     /// Pages out so much of a target that is in the background, or fetches what of it is paged out.
-    fn page(&mut self, kind: ActionKind, (id, most): (TargetId, f64), reason: &str) {
+    fn page(&mut self, id: TargetId, page_out: Option<PageOutRequest>, reason: &str) {
+        let kind = if page_out.is_some() { ActionKind::PageOut } else { ActionKind::Fetch };
         let workload = self.workloads.all.get(&id);
         let name = workload.map(|workload| workload.path.clone()).or_else(|| self.background.name(id));
         let of = workload.map(|workload| (&workload.cgroup, workload.process));
         let (start, cpu_s) = (Instant::now(), sys::thread_cpu_s());
         let (reclaim, workloads) = (&*self.reclaim, &*self.workloads);
         let reach = Reach { may: &|path| !workloads.is_excluded(path), go_on: &|| reclaim.may_go_on_processes() };
-        let done = match kind {
+        let done = match page_out {
             _ if reclaim.dry_run => Ok(Paged::default()),
-            ActionKind::PageOut => self.background.page_out((id, most), of, &reach),
-            _ => self.background.fetch(id, of, &reach),
+            Some(request) => self.background.page_out((id, request), of, &reach),
+            None => self.background.fetch(id, of, &reach),
         };
         self.reclaim.cpu_s += sys::thread_cpu_s() - cpu_s;
         if kind == ActionKind::Fetch {

@@ -76,6 +76,15 @@ pub struct Reach<'a> {
 /// A cgroup, or one of its processes.
 pub type Of<'a> = (&'a Cgroup, Option<proc::ProcessId>);
 
+/// How a target is to be paged out.
+#[derive(Debug, Clone, Copy)]
+pub struct PageOutRequest {
+    /// Bytes of anonymous memory, at most, to within a piece.
+    pub bytes: f64,
+    /// It was paged out before and did not run since, so that what is in memory says nothing about its use.
+    pub again: bool,
+}
+
 /// Memory that was paged out or fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Paged {
@@ -250,15 +259,23 @@ impl Background {
         Ok(advised)
     }
 
-    /// Pages out so many bytes of anonymous memory of a target's processes, at most, to within a piece, and deactivates their
-    /// file pages. What each used when it ran last goes last, where that is known. Fails if the target is gone. What cannot be
+    /// Pages out anonymous memory of a target's processes, and deactivates their file pages. What each used when it ran last goes last, where that is known. Fails if the target is gone. What cannot be
     /// advised on is left.
-    pub fn page_out(&mut self, (id, most): (TargetId, f64), of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
-        let (mut paged, mut in_use) = (Paged::default(), InUse::default());
+    pub fn page_out(
+        &mut self,
+        (id, request): (TargetId, PageOutRequest),
+        of: Option<Of<'_>>,
+        reach: &Reach<'_>,
+    ) -> Result<Paged> {
+        let mut paged = Paged::default();
+        let mut in_use = self.in_use.remove(&id).filter(|_| request.again).unwrap_or_default();
         let processes = self.advise(id, of, reach, |adviser, pid, ranges| {
-            let (unused, used) = in_use.note(&self.kernel, pid, ranges)?;
+            let (unused, used) = match request.again {
+                true => in_use.parts(&self.kernel, pid, ranges).unwrap_or_else(|| (Vec::new(), ranges.to_vec())),
+                false => in_use.note(&self.kernel, pid, ranges)?,
+            };
             for range in unused.iter().chain(&used) {
-                if float(paged.bytes.anon) >= most {
+                if float(paged.bytes.anon) >= request.bytes {
                     break;
                 }
                 let paged_out = adviser.advise(
@@ -287,8 +304,8 @@ impl Background {
         let mut fetched = Paged::default();
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
-            let used = self.in_use.get(&id).and_then(|in_use| in_use.of(&self.kernel, pid, ranges));
-            let wanted = used.as_deref().unwrap_or(ranges);
+            let parts = self.in_use.get(&id).and_then(|in_use| in_use.parts(&self.kernel, pid, ranges));
+            let wanted = parts.as_ref().map_or(ranges, |(_, used)| used);
             if paged_out > 0 {
                 adviser.advise(
                     pid,

@@ -42,11 +42,11 @@ impl InUse {
         Ok(parts)
     }
 
-    /// What of these ranges a process used; `None` where that is not known.
-    pub fn of(&self, kernel: &Kernel, pid: u32, ranges: &[(u64, u64)]) -> Option<Ranges> {
+    /// What of these ranges a process did not use, and what it used; `None` where that is not known.
+    pub fn parts(&self, kernel: &Kernel, pid: u32, ranges: &[(u64, u64)]) -> Option<(Ranges, Ranges)> {
         let process = proc::stat(kernel, pid).ok()?.id;
         let (_, used) = self.0.iter().find(|(of, _)| *of == process)?;
-        Some(split(ranges, used).1)
+        Some(split(ranges, used))
     }
 }
 
