@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use lowtide_model::PAGE;
 use lowtide_model::region::{Extent, Region, Snapshot, coalesce, coarsen, to_virtual};
 use lowtide_model::scheme::Scheme;
 use lowtide_model::sharpen::{Samples, sharpen};
@@ -108,7 +109,8 @@ impl MapMonitor {
             sampling: Duration::from_secs_f64(self.sampling_s),
             aggregation: Duration::from_secs_f64(self.aggregation_s),
             update: Duration::from_secs_f64(self.aggregation_s),
-            min_regions: 10,
+            // A scheme acts on a region by the samples of one page of it at a time: large regions hide what is in them.
+            min_regions: if self.schemes.is_empty() { 10 } else { self.limit / 4 },
             max_regions: self.limit,
             pids: Vec::new(),
             ranges: Vec::new(),
@@ -120,8 +122,13 @@ impl MapMonitor {
         } else if self.operations == Operations::Paddr {
             let layout = find::layout(kernel, &target.pids)?;
             (self.extents, self.names, self.lost_bytes) = (layout.extents, layout.names, layout.lost_bytes);
-            // Half the regions for the ranges themselves: DAMON only splits while it has less than half its maximum.
-            setup.ranges = coalesce(&self.extents, self.limit / 2);
+            // What is moved between nodes lies in any frames afterwards; filters distinguish the target's from others'.
+            setup.ranges = if self.schemes.iter().any(|scheme| scheme.action.migrates()) {
+                divide(&system::ram(kernel)?, setup.min_regions)
+            } else {
+                // Half the regions for the ranges themselves: DAMON only splits while it has less than half its maximum.
+                coalesce(&self.extents, self.limit / 2)
+            };
         } else {
             setup.pids = target.pids.iter().copied().take(PROCESSES).collect();
             self.lost_processes = self.lost_processes.max(target.pids.len() - setup.pids.len());
@@ -221,6 +228,17 @@ fn goal(share: f64, sampling_s: f64) -> TuningGoal {
     let shortest = Duration::from_secs_f64(sampling_s);
     let access_bp = u32::try_from(integer((share * 1e4).round())).unwrap_or(u32::MAX);
     TuningGoal { access_bp, aggregations: GOAL_AGGREGATIONS, shortest, longest: shortest * SLOWER }
+}
+
+/// Ranges in about so many pieces: the regions that DAMON begins with, where it is given page frames.
+fn divide(ranges: &[(u64, u64)], pieces: usize) -> Vec<(u64, u64)> {
+    let all: u64 = ranges.iter().map(|(start, end)| end - start).sum();
+    let size = (all / u64::try_from(pieces.max(1)).unwrap_or(u64::MAX)).next_multiple_of(PAGE).max(PAGE);
+    let cut = |(start, end): &(u64, u64)| {
+        let (start, end) = (*start, *end);
+        (0..(end - start).div_ceil(size)).map(move |at| (start + at * size, end.min(start + (at + 1) * size)))
+    };
+    ranges.iter().flat_map(cut).collect()
 }
 
 fn named(kernel: &Kernel, pid: u32) -> Vec<(u32, Mapping)> {
