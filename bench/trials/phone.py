@@ -23,7 +23,6 @@ import time
 MIB = 1 << 20
 PAGE = 4096
 NAMES = {"round": "ABC..ABC..", "back": "ABC..CBA.."}
-SLOW_S = float(os.environ.get("SLOW_S", 0.1))  # a warm start that takes longer is a slow launch, as each cold start is
 BACKGROUND_ADJ = 900  # Android's CACHED_APP_MIN_ADJ
 
 
@@ -218,7 +217,10 @@ def table(path):
 
 def changes(runs):
     """By how much the agent changes kills and slow launches, with bootstrapped intervals over the rounds."""
-    slow = lambda one: len(one["cold_s"]) + sum(value > SLOW_S for value in one["warm_s"])
+    cold = [value for some in runs.values() for one in some for value in one["cold_s"]]
+    # A warm start that takes as long as a cold one is as slow.
+    mean_s = sum(cold) / max(1, len(cold))
+    slow = lambda one: len(one["cold_s"]) + sum(value > mean_s for value in one["warm_s"])
     rounds = min(len(some) for some in runs.values())
     kinds = sorted({order for order, _ in runs})
     chance = random.Random(1)

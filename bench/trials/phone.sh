@@ -3,7 +3,8 @@
 # agent's life cycle. See phone.py for the rules.
 #
 # Environment: ROUNDS (1), ORDERS (round,back), APPS (8), CYCLES (3), ANON_MIB, FILE_MIB, STAY_S (each app's size, and how
-# long it is in the foreground), SPARE_MIB (what is kept free by killing), SWAP (512M), LOWTIDE.
+# long it is in the foreground), SPARE_MIB (what is kept free by killing), SWAP (512M), PREFETCH (false: fetch what an app
+# used when it comes back), LOWTIDE.
 # PHONE_MIB: the phone is a memory cgroup of that size, on a machine that has more, instead of the machine.
 
 # shellcheck source=bench/trials/lib.sh
@@ -30,7 +31,10 @@ state_file = ""
 [[workload]]
 cgroup = "$group_path/app-*"
 policy = "none"
+[policy.phone.lifecycle]
+prefetch = ${PREFETCH:-false}
 [lifecycle]
+policy = "phone"
 socket = "$tmp/socket"
 END
 

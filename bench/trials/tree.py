@@ -27,6 +27,9 @@ rules = ["%.o: %.c config.h", "\t{ $(CC1) -quiet -O0 -g3 $< -o - && cat more.s; 
 modules = []
 for first in range(0, files, OF_MODULE):
     objects = " ".join(f"part{of}.o" for of in range(first, min(first + OF_MODULE, files)))
+    if modules:
+        # make would link all modules in the end, a kernel's build links each folder's objects when they are there.
+        rules.append(f"{objects}: | {modules[-1]}")
     modules.append(f"module{first // OF_MODULE}.ko")
     rules += [f"{modules[-1]}: {objects}", "\t$(LD) -r $^ -o $@"]
 (folder / "Makefile").write_text("\n".join(["all: " + " ".join(modules), *rules]) + "\n")

@@ -81,6 +81,8 @@ pub struct Observed<'a> {
 pub struct ReclaimOutcome {
     /// For the policy.
     pub reclaimed: Reclaimed,
+    /// By which interface of the kernel.
+    pub by: &'static str,
     /// Seconds that it took.
     pub took_s: f64,
     /// Why less was done than was asked for.
@@ -135,6 +137,8 @@ pub struct ActionEvent<'a> {
     pub bytes: PerKind<f64>,
     /// Processes that were advised, where it is done process by process and did not fail.
     pub processes: Option<usize>,
+    /// By which interface of the kernel memory was moved; empty where none was.
+    pub by: &'static str,
     /// Seconds that it took.
     pub took_s: f64,
     /// Why.
@@ -148,7 +152,7 @@ impl<'a> ActionEvent<'a> {
     pub fn of(kind: ActionKind, target: TargetId) -> Self {
         let (asked, bytes, processes) = (None, PerKind::default(), None);
         let (workload, stopped) = (None, None);
-        Self { kind, target, name: "", workload, asked, bytes, processes, took_s: 0.0, reason: "", stopped }
+        Self { kind, target, name: "", workload, asked, bytes, processes, by: "", took_s: 0.0, reason: "", stopped }
     }
 
     /// An action on a workload of the table.
@@ -161,6 +165,7 @@ impl<'a> ActionEvent<'a> {
         Self {
             asked: Some(wanted.bytes),
             bytes: outcome.reclaimed.bytes,
+            by: outcome.by,
             took_s: outcome.took_s,
             reason: &wanted.reason,
             stopped: outcome.stopped.clone(),

@@ -164,6 +164,7 @@ impl<'a> Recommender<'a> {
             monitor: SourceChoice::Auto,
             schemes: BTreeMap::new(),
             windows_s: WINDOWS_S.into_iter().filter(|window| *window >= 5).collect(),
+            longest_s: 0,
             every_s: OBSERVE_S,
         };
         let now_s = kernel.boot_s();

@@ -47,13 +47,9 @@ impl CgroupReclaimer {
         kernel.check_writable(cgroup.path.join(FILE))
     }
 
-    /// How exactly anonymous memory can be asked for, for people.
-    pub fn selects(&self) -> &'static str {
-        match self.selects {
-            Selects::Exactly => "anonymous and file memory apart",
-            Selects::Roughly => "file memory alone, or mostly anonymous memory",
-            Selects::Never => "by generations",
-        }
+    /// The interface that evicts here, as far as is known from what was asked.
+    pub fn interface(&self) -> &'static str {
+        if self.selects == Selects::Never { "lru_gen" } else { FILE }
     }
 
     /// Asks for so many bytes; false if the kernel found less. How much was evicted is in the cgroup's counters alone. Where

@@ -103,6 +103,7 @@ impl AgentActuator<'_> {
             workload,
             bytes: paged.bytes.map(float),
             processes: done.is_ok().then_some(paged.processes),
+            by: "process_madvise",
             took_s: start.elapsed().as_secs_f64(),
             reason,
             stopped: if self.reclaim.dry_run { Some("dry run".to_owned()) } else { failed },

@@ -238,8 +238,18 @@ impl Config {
             monitor: self.monitor,
             schemes: self.schemes(),
             windows_s: self.windows_s(),
+            longest_s: self.longest_s(),
             every_s: self.every.0.as_secs_f64(),
         }
+    }
+
+    /// The longest age that a policy asks for by name, seconds; all that are sampled where telemetry reports them.
+    fn longest_s(&self) -> u32 {
+        let policies = self.workload.iter().filter_map(|workload| self.policy(&workload.policy).ok());
+        let ages = policies.flat_map(|spec| spec.settings().ages());
+        let telemetry = self.telemetry.is_some().then_some(sampling::LONGEST);
+        let longest = ages.map(|age| age.0).chain(telemetry).max().unwrap_or_default();
+        u32::try_from(longest.as_secs()).unwrap_or(u32::MAX)
     }
 
     /// The configured idle ages in seconds; none if it is left to the sources.

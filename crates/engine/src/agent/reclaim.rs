@@ -80,6 +80,7 @@ impl CgroupReclaim {
         let bytes = &mut outcome.reclaimed.bytes;
         let mut kinds = [Kind::File, Kind::Anon].into_iter();
         outcome.stopped = kinds.try_for_each(|kind| self.reclaim_kind(workload, (kind, wanted), start, bytes)).err();
+        outcome.by = self.reclaimer.interface();
         outcome.reclaimed.cpu_s = sys::thread_cpu_s() - cpu_s;
         self.cpu_s += outcome.reclaimed.cpu_s;
         outcome.took_s = start.elapsed().as_secs_f64();

@@ -40,20 +40,33 @@ pub struct SamplingConfig {
     pub schemes: BTreeMap<String, Regions>,
     /// Idle ages of the histogram, seconds; none = those that each source samples best.
     pub windows_s: Vec<u32>,
+    /// The longest age that a policy asks for by name, seconds; 0 where none does.
+    pub longest_s: u32,
     /// Seconds between two readings: the ages of a cohort change no more often.
     pub every_s: f64,
 }
 
 /// Idle ages by accessed bits, where none are configured: every reading walks page tables.
 const SMAPS_S: [u32; 5] = [1, 2, 5, 10, 30];
-/// By generations: a shorter window takes more of them, and the kernel evicts by the few that it has.
+/// By generations: a shorter window takes more of them, and the kernel evicts by the few that it has. There is a reading as
+/// often as the longer one is long.
 const MGLRU_S: [u32; 2] = [10, 30];
+/// The same of a few cgroups whose policies ask for no longer age: a reading every five seconds, of ages of 5 and 10 s.
+const MGLRU_FEW_S: [u32; 1] = [10];
+/// So many are few: what a generation takes grows with their number.
+const FEW: usize = 100;
 /// The longest age that every source samples where none are configured.
 pub const LONGEST: Duration = Duration::from_secs(30);
 
 impl SamplingConfig {
     fn windows_s<'a>(&'a self, usual: &'a [u32]) -> &'a [u32] {
         if self.windows_s.is_empty() { usual } else { &self.windows_s }
+    }
+
+    /// Those of generations, of so many cgroups.
+    fn of_generations(&self, cgroups: usize) -> &[u32] {
+        let few = cgroups <= FEW && self.longest_s <= MGLRU_FEW_S[0];
+        self.windows_s(if few { &MGLRU_FEW_S } else { &MGLRU_S })
     }
 }
 
@@ -66,6 +79,8 @@ pub struct Sampling {
     /// When the cohorts' ages are to be passed on next, seconds.
     cohorts_due_s: f64,
     generations: Option<MglruMonitor>,
+    /// The windows that it was opened with.
+    generation_windows_s: Vec<u32>,
     /// Where there are no generations, or nothing that evicts from a cgroup.
     address: Option<AddressReclaim>,
     /// How many workloads each source samples.
@@ -96,6 +111,7 @@ impl Sampling {
             cohorts: None,
             cohorts_due_s: 0.0,
             generations: None,
+            generation_windows_s: Vec::new(),
             address: None,
             counts: Division::default().counts(),
         }
@@ -284,6 +300,10 @@ impl Sampling {
     }
 
     fn follow_by_generations(&mut self, cgroups: &[Cgroup], workloads: &Workloads) -> Result<()> {
+        let windows_s = self.config.of_generations(cgroups.len());
+        if windows_s != self.generation_windows_s {
+            self.generations = None;
+        }
         if cgroups.is_empty() {
             self.generations = None;
         } else if let Some(monitor) = &mut self.generations {
@@ -292,7 +312,8 @@ impl Sampling {
             monitor.follow(paths.map(|workload| workload.path.clone()).collect());
         } else {
             let target = Target { cgroups: cgroups.to_vec(), ..Target::default() };
-            self.generations = Some(MglruMonitor::new(&self.kernel, &target, self.config.windows_s(&MGLRU_S))?);
+            self.generations = Some(MglruMonitor::new(&self.kernel, &target, windows_s)?);
+            self.generation_windows_s = windows_s.to_vec();
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 //! lie where the histogram's edges are to be.
 //!
 //! The kernel keeps four generations, hence three births before the one just made, of which the oldest bounds nothing: a
-//! round yields two windows. The rounds take turns, mostly the short ones.
+//! round yields two windows. The rounds take turns, mostly the short ones. Where the longer window is twice the shorter one,
+//! births are equally far apart, and each yields both windows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -29,6 +30,9 @@ const ROUNDS: [Windows; 16] =
 
 /// A generation of so few seconds was made just now; the walk over a large target takes its time.
 const NOW_S: f64 = 0.6;
+
+/// A tick comes a little early or late.
+const EARLY_S: f64 = 0.05;
 
 /// When the next generation is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,13 +61,13 @@ impl Schedule {
         self.started_s + f64::from(if self.second_half { long } else { long - short })
     }
 
-    /// Takes the next step, at `now_s`; true if it ended a round.
-    fn step(&mut self, now_s: f64) -> bool {
+    /// Takes the next step, at `now_s`; true if the windows are known now.
+    fn step(&mut self, now_s: f64, (short, long): Windows) -> bool {
         if self.second_half {
             (self.started_s, self.round) = (now_s, self.round + 1);
         }
         self.second_half = !self.second_half;
-        !self.second_half
+        !self.second_half || long == 2 * short
     }
 }
 
@@ -111,8 +115,8 @@ pub struct MglruMonitor {
     promoted: HashMap<(u64, u64), [f64; 2]>,
     /// Numbers of removed cgroups that still have pages: no process is left to use them, and they cannot be aged.
     gone: HashSet<u64>,
-    /// Where others have made generations since the round began, by the same numbers.
-    disturbed: HashSet<(u64, u64)>,
+    /// Where others have made generations, by the same numbers, and when it was found, seconds; forgotten after the longer window.
+    disturbed: HashMap<(u64, u64), f64>,
     /// New generations that were requested so far.
     pub requested: usize,
     /// Of them, those that were not made: births are not where they were wanted, and windows are missing.
@@ -146,7 +150,7 @@ impl MglruMonitor {
             lruvecs: Vec::new(),
             promoted: HashMap::new(),
             gone: HashSet::new(),
-            disturbed: HashSet::new(),
+            disturbed: HashMap::new(),
             requested: 0,
             missing: 0,
         })
@@ -164,8 +168,7 @@ impl MglruMonitor {
 
     /// Whether there is something to do now.
     pub fn is_due(&self, now_s: f64) -> bool {
-        // A tick comes a little early or late.
-        self.schedule.is_none_or(|schedule| now_s >= schedule.due_s(&self.rounds) - 0.05)
+        self.schedule.is_none_or(|schedule| now_s >= schedule.due_s(&self.rounds) - EARLY_S)
     }
 
     /// Makes a new generation everywhere in the target; at the end of a round, what it found.
@@ -179,7 +182,7 @@ impl MglruMonitor {
         let before = self.read()?;
         self.forget_reused(&before);
         self.note_promoted(&before);
-        self.note_disturbed(&before);
+        self.note_disturbed(&before, now_s);
         let young = |lruvec: &&Lruvec| lruvec.generations.last().is_some_and(|youngest| youngest.age_s < NOW_S);
         let aged: Vec<&Lruvec> = self.lruvecs.iter().filter(|lruvec| self.ages(lruvec)).collect();
         let (requested, missing) = (aged.len(), aged.iter().filter(|lruvec| !young(lruvec)).count());
@@ -190,12 +193,13 @@ impl MglruMonitor {
             return Ok(None);
         };
         let windows = self.rounds[schedule.round % self.rounds.len()];
-        if !schedule.step(now_s) {
+        let are_known = schedule.step(now_s, windows);
+        self.disturbed.retain(|_, at_s| now_s - *at_s < f64::from(windows.1) - EARLY_S);
+        if !are_known {
             return Ok(None);
         }
         let round = GenerationRound { picture: self.picture(windows), cgroups: self.cgroups(windows) };
         self.promoted.clear();
-        self.disturbed.clear();
         Ok(Some(round))
     }
 
@@ -237,23 +241,23 @@ impl MglruMonitor {
         }
     }
 
-    /// Notes where others have made generations in this round. They may have left anonymous memory out, as reclaim does
+    /// Notes where others have made generations since the last step. They may have left anonymous memory out, as reclaim does
     /// without swap: what was in the oldest generation is then counted to the youngest, as there are only four slots.
-    fn note_disturbed(&mut self, before: &[Lruvec]) {
+    fn note_disturbed(&mut self, before: &[Lruvec], now_s: f64) {
         let youngest = |lruvec: &Lruvec| lruvec.youngest().unwrap_or_default();
         let before: HashMap<(u64, u64), u64> = before.iter().map(|of| ((of.memcg, of.node), youngest(of))).collect();
         // Removed cgroups may share one number, so that one's generations seem to be another's.
         for now in self.lruvecs.iter().filter(|now| !self.gone.contains(&now.memcg)) {
             let key = (now.memcg, now.node);
             if before.get(&key).is_some_and(|seq| youngest(now) > seq + 1) {
-                self.disturbed.insert(key);
+                self.disturbed.insert(key, now_s);
             }
         }
     }
 
     /// Adds the generations of one cgroup on one node.
     fn add(&self, lruvec: &Lruvec, tally: &mut Tally) {
-        if self.disturbed.contains(&(lruvec.memcg, lruvec.node)) {
+        if self.disturbed.contains_key(&(lruvec.memcg, lruvec.node)) {
             tally.add_silent(&lruvec.generations);
         } else {
             tally.add(&lruvec.generations, self.gone.contains(&lruvec.memcg));
@@ -314,10 +318,16 @@ mod tests {
     fn births_lie_where_the_edges_are() {
         let mut schedule = Schedule { started_s: 10.0, round: 0, second_half: false };
         assert_eq!(schedule.due_s(&ROUNDS), 14.0);
-        assert!(!schedule.step(14.0));
+        assert!(!schedule.step(14.0, SHORT));
         assert_eq!(schedule.due_s(&ROUNDS), 15.0);
-        assert!(schedule.step(15.0));
+        assert!(schedule.step(15.0, SHORT));
         assert_eq!((schedule.round, schedule.due_s(&ROUNDS)), (1, 19.0));
+        // Births that are equally far apart: each yields both windows.
+        let (mut steady, rounds) = (Schedule { started_s: 0.0, round: 0, second_half: false }, rounds(&[10]));
+        for at_s in [5.0, 10.0, 15.0, 20.0] {
+            assert_eq!(steady.due_s(&rounds), at_s);
+            assert!(steady.step(at_s, rounds[0]));
+        }
     }
 
     #[test]

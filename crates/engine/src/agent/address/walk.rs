@@ -148,7 +148,7 @@ impl Walk {
 
     pub fn want(&mut self, wanted: &Reclaim, now_s: f64) {
         let reclaimed = Reclaimed { target: wanted.target, ..Reclaimed::default() };
-        let outcome = ReclaimOutcome { reclaimed, ..ReclaimOutcome::default() };
+        let outcome = ReclaimOutcome { reclaimed, by: "process_madvise", ..ReclaimOutcome::default() };
         self.goal = Some(Goal { left: wanted.bytes, wanted: wanted.clone(), until_s: now_s + LONGEST_S, outcome });
         self.step_s = now_s;
     }

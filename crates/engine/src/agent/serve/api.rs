@@ -128,6 +128,9 @@ pub struct ActionTaken {
     pub anon_bytes: f64,
     /// The same of file memory.
     pub file_bytes: f64,
+    /// By which interface of the kernel: `memory.reclaim`, `lru_gen` or `process_madvise`; empty where none moved memory.
+    #[serde(default)]
+    pub by: String,
     /// Seconds that it took.
     pub took_s: f64,
     /// Why.
@@ -317,6 +320,7 @@ impl ActionTaken {
             asked_file_bytes: action.asked.map(|asked| asked.file),
             anon_bytes: action.bytes.anon,
             file_bytes: action.bytes.file,
+            by: action.by.to_owned(),
             took_s: action.took_s,
             reason: cut(action.reason),
             stopped: action.stopped.as_deref().map(cut),

@@ -60,7 +60,7 @@ fn figures(action: &ActionEvent<'_>) -> Vec<(&'static str, String)> {
             figures = vec![("cgroup", name), ("policy", workload.map(|of| of.policy.clone()).unwrap_or_default())];
             figures.extend(both(["asked_anon_bytes", "asked_file_bytes"], asked));
             figures.extend(both(["anon_bytes", "file_bytes"], action.bytes));
-            figures.push(took_s);
+            figures.extend([took_s, ("by", action.by.to_owned())]);
         }
         ActionKind::Protect | ActionKind::Pause | ActionKind::Release => {
             figures = vec![("cgroup", name)];

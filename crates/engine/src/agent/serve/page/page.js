@@ -309,9 +309,9 @@ function actions(list) {
     const asked = action.asked_anon_bytes === null ? "" : " of " + bytes(action.asked_anon_bytes + action.asked_file_bytes);
     const reason = [plain(action.reason)];
     if (action.stopped !== null) reason.push(make("span", { class: "stopped" }, ` (cut short: ${plain(action.stopped)})`));
-    return [clock(action.t_s), action.what, bytes(amount) + asked, action.took_s.toFixed(2) + " s", reason];
+    return [clock(action.t_s), action.what, bytes(amount) + asked, action.by ?? "", action.took_s.toFixed(2) + " s", reason];
   });
-  return table(["when", "what", "memory", "took", "why"], lines, [0, 1, 4]);
+  return table(["when", "what", "memory", "by", "took", "why"], lines, [0, 1, 3, 5]);
 }
 
 // --- what people do

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# A program of minutes that uses an eighth of its memory, over and over and as fast as it can: what the agent and schemes evict of
+# it, and by how much it does less. Run by `lowtide compare`.
+#
+# Environment: ROUNDS (1), CONFIGS (orig,prcl,auto), SECONDS_EACH (180), SWAP (1G), PATTERN, LOWTIDE.
+
+# shellcheck source=bench/trials/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck disable=SC2154  # set by lib.sh
+sed 's/^passes_per_second = .*/passes_per_second = "max"/' "$patterns/fixed.toml" >"$tmp/eighth.toml"
+cat >"$tmp/suite.toml" <<END
+name = "long"
+[[program]]
+name = "eighth"
+command = ["$PATTERN", "$tmp/eighth.toml", "--seconds", "${SECONDS_EACH:-180}"]
+figure = '"touches":([0-9]+)'
+figure_name = "touches"
+[[config]]
+name = "auto"
+agent = "$tmp/auto.toml"
+END
+cat >"$tmp/auto.toml" <<'END'
+state_file = ""
+[[workload]]
+cgroup = "**/lowtide-*"
+END
+"$LOWTIDE" compare --suite "$tmp/suite.toml" --configs "${CONFIGS:-orig,prcl,auto}" --runs "${ROUNDS:-1}" \
+  --swap "zram:${SWAP:-1G}" --out "$tmp/long" --format markdown
