@@ -24,5 +24,7 @@ state_file = ""
 [[workload]]
 cgroup = "**/lowtide-*"
 END
+modprobe -q zram 2>/dev/null
+[ -e /sys/class/zram-control/hot_add ] || { skip long "zram (modprobe zram)"; exit 0; }
 "$LOWTIDE" compare --suite "$tmp/suite.toml" --configs "${CONFIGS:-orig,prcl,auto}" --runs "${ROUNDS:-1}" \
   --swap "zram:${SWAP:-1G}" --out "$tmp/long" --format markdown

@@ -5,7 +5,8 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
-names=("of two that thrash, one waits" "and the other makes progress" "one that hangs leaves nothing paused" "killed, it leaves nothing paused" "nothing was killed")
+names=("of two that thrash, one waits" "and the other makes progress" "one that hangs leaves nothing paused" "killed, it leaves nothing paused" "nothing was killed"
+  "a pause that cannot be ended is reported")
 need root "${names[@]}" || exit 0
 need "cgroup v1" "${names[@]}" || exit 0
 freezer=$(awk '/ - cgroup / && $NF ~ /(^|,)freezer(,|$)/ { print $5 }' /proc/self/mountinfo)
@@ -84,6 +85,23 @@ check "${names[2]}" wait_for 40 released
 kill -9 "$running" 2>/dev/null
 wait "$running" 2>/dev/null
 stop "$one"; stop "$two"
+
+# What cannot be taken back is tried again until it is: the freezer is read-only for a while, for the guard alone.
+start unshare --mount --propagation private "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log
+running=$started
+in_group one "$PATTERN" all.toml --seconds 300
+one=$started
+come_until_one_waits two
+nsenter --mount --target "$running" mount -o remount,bind,ro "$freezer"
+waiting=$(cat "$freezer"/lowtide-guard-*/cgroup.procs)
+if [ "$waiting" = "$one" ]; then stop "$two"; else stop "$one"; fi
+check "${names[5]}" wait_for 30 grep -q "could not be taken back yet" log
+"$LOWTIDE" recover >out
+equals "recover fails beside it" $? 1
+contains "and names who tries again" "$(cat out)" "(pid $running), which runs and tries again"
+nsenter --mount --target "$running" mount -o remount,bind,rw "$freezer"
+check "and it is taken back as soon as it can be" wait_for 10 frozen 0
+stop "$running"; stop "$one"; stop "$two"
 guard --by process
 in_group one "$PATTERN" all.toml --seconds 300
 one=$started

@@ -158,7 +158,7 @@ kernel_state() {
   find /sys/fs/cgroup -type d -name 'lowtide-*' 2>/dev/null | while IFS= read -r group; do
     [ -e "/proc/${group##*-}" ] || echo "$group"
   done
-  for journal in /run/lowtide/*.journal; do
+  for journal in /run/lowtide/undo/*.journal; do
     pid=$(basename -- "$journal" .journal)
     [ ! -e "$journal" ] || [ -e "/proc/$pid" ] || echo "$journal"
   done

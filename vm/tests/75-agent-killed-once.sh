@@ -64,9 +64,9 @@ full() { [ "$(held eager)" -gt $((150 * mib)) ] && [ "$(held hinted)" -gt $((60 
 check "programs hold what they hold" wait_for 40 full
 
 # What another killed lowtide left is taken back by the agent, too.
-mkdir -p /run/lowtide
+mkdir -p -m 700 /run/lowtide/undo
 printf '%s\n' '{"owner":{"pid":4194303,"command":"a dead one"}}' \
-  "{\"taken\":{\"id\":0,\"undo\":{\"write\":{\"path\":\"$knob\",\"old\":\"$old\"}}}}" >/run/lowtide/4194303.journal
+  "{\"taken\":{\"id\":0,\"undo\":{\"write\":{\"path\":\"$knob\",\"old\":\"$old\"}}}}" >/run/lowtide/undo/4194303.journal
 echo $((old + 1)) >"$knob"
 
 : >log
@@ -126,7 +126,7 @@ sleep 2
 check "it starts again" kill -0 "$running"
 end_agent
 equals "and ends" $? 0
-equals "no journals are left" "$(find /run/lowtide -name '*.journal')" ""
+equals "no journals are left" "$(find /run/lowtide/undo -name '*.journal')" ""
 for pid in "${all_started[@]}"; do stop "$pid"; done
 rmdir "$root"/*/ "$root"
 swapoff "/dev/zram$device" && echo "$device" >/sys/class/zram-control/hot_remove

@@ -37,7 +37,7 @@ pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
 
 /// Takes back what dead lowtides left, and reports it. Fails if the journals cannot be read.
 pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
-    for recovered in undo::recover(kernel, folder)? {
+    for recovered in undo::recover(kernel, folder)?.recovered {
         let (pid, command) = (recovered.pid, &recovered.command);
         for (undo, result) in &recovered.undone {
             match result {

@@ -9,7 +9,7 @@ use lowtide_model::target::TargetId;
 use self::pause::Pause;
 use crate::cgroup::{Cgroup, Version};
 use crate::proc::ProcessId;
-use crate::root::{Kernel, Result};
+use crate::root::{Error, Kernel, Result};
 use crate::undo::{Journal, Lease};
 
 mod pause;
@@ -129,6 +129,11 @@ impl Grants {
             pause.until_s = until_s;
             return Ok(false);
         }
+        // What should run and does not comes first.
+        if self.journal.retry() > 0 {
+            let why = "another pause or protection could not be taken back yet; it is tried again";
+            return Err(Error::new("pause", &of.0.path, std::io::Error::other(why)));
+        }
         self.pauses.insert(id, pause::pause(&self.kernel, &self.journal, of, until_s)?);
         Ok(true)
     }
@@ -144,6 +149,7 @@ impl Grants {
 
     /// Takes back what was not granted again in time: of which cgroups.
     pub fn expire(&mut self, now_s: f64) -> Vec<TargetId> {
+        self.journal.retry();
         let protected = self.protections.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
         let paused = self.pauses.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
         let over: Vec<TargetId> = protected.chain(paused).collect();
@@ -153,9 +159,9 @@ impl Grants {
         over
     }
 
-    /// Whether nothing is granted.
+    /// Whether nothing is granted, and everything that was is taken back.
     pub fn is_empty(&self) -> bool {
-        self.protections.is_empty() && self.pauses.is_empty()
+        self.protections.is_empty() && self.pauses.is_empty() && !self.journal.owes()
     }
 
     /// Why one that waits is stopped by a signal rather than frozen.

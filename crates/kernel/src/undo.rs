@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -114,6 +114,8 @@ enum Line {
     Owner { pid: u32, command: String },
     Taken { id: u64, undo: Undo },
     Given { id: u64 },
+    /// It could not be given back when it was to be, and is tried again.
+    Owed { id: u64 },
 }
 
 /// All kinds of changes. A new one is a [`KernelChange`] beside the code that makes it, and a line here.
@@ -126,13 +128,48 @@ static KINDS: [Kind; 6] = [
     Kind::of::<crate::zram::Device>(),
 ];
 
-/// Folder of the journals: `/run/lowtide` for root, else below `$XDG_RUNTIME_DIR`.
-pub fn folder() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
+/// Folder of what lowtide keeps while it runs: `/run/lowtide` for root, else below `$XDG_RUNTIME_DIR`, or `~/.local/state` where
+/// there is none. Never below a folder that others may write to.
+pub fn run_folder() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
         return "/run/lowtide".into();
     }
-    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    base.join(format!("lowtide-{}", rustix::process::geteuid().as_raw()))
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = || Some(set("HOME")?.join(".local/state"));
+    let none = || format!("/run/user/{}", user.as_raw()).into();
+    set("XDG_RUNTIME_DIR").or_else(state).unwrap_or_else(none).join("lowtide")
+}
+
+/// Folder of the journals, which nobody else may enter.
+pub fn folder() -> PathBuf {
+    run_folder().join("undo")
+}
+
+/// Makes a folder that nobody else may enter, or checks that it is one: another user's could be read and changed by them, and
+/// its lock be held. Fails with what to do.
+pub fn make_private(folder: &Path) -> Result<()> {
+    let fail = |error| Error::new("make", folder, error);
+    if let Some(above) = folder.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(fail)?;
+    }
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(fail(error)),
+        _ => {}
+    }
+    check_private(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).map_err(fail)
+}
+
+/// That a folder is one, and this user's.
+fn check_private(folder: &Path) -> Result<()> {
+    let meta = std::fs::symlink_metadata(folder).map_err(|error| Error::new("find", folder, error))?;
+    let user = rustix::process::geteuid().as_raw();
+    if meta.is_dir() && meta.uid() == user {
+        return Ok(());
+    }
+    let why = format!("it is not a folder of user {user}, but of user {}; remove it", meta.uid());
+    Err(Error::new("use", folder, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)))
 }
 
 #[derive(Debug)]
@@ -141,6 +178,8 @@ struct Inner {
     file: Mutex<File>,
     path: PathBuf,
     next: std::sync::atomic::AtomicU64,
+    /// Changes that could not be taken back when they were to be.
+    owed: Mutex<Vec<(u64, Undo)>>,
 }
 
 /// This process' journal.
@@ -152,6 +191,7 @@ pub struct Journal(Arc<Inner>);
 pub struct Lease {
     journal: Journal,
     id: u64,
+    /// `None` once it is taken back.
     undo: Option<Undo>,
 }
 
@@ -159,7 +199,7 @@ impl Journal {
     /// Opens a journal in `folder` for this process: `PID.journal`, or `PID.2.journal` where a dead process that had the same
     /// pid left one that cannot be taken back.
     pub fn open(kernel: Kernel, folder: &Path) -> Result<Self> {
-        std::fs::create_dir_all(folder).map_err(|e| Error::new("make", folder, e))?;
+        make_private(folder)?;
         let pid = std::process::id();
         let mut path = folder.join(format!("{pid}.journal"));
         let mut number = 1;
@@ -180,14 +220,15 @@ impl Journal {
             }
         };
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        let journal = Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into() }));
+        let journal = Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into(), owed: Mutex::default() }));
         journal.append(&Line::Owner { pid, command })?;
         Ok(journal)
     }
 
     fn append(&self, line: &Line) -> Result<()> {
-        let mut text = serde_json::to_string(line).map_err(|e| Error::new("write", &self.0.path, e))?;
-        text.push('\n');
+        let text = serde_json::to_string(line).map_err(|e| Error::new("write", &self.0.path, e))?;
+        // What is left of a line that could not be written as a whole must not become a part of the next.
+        let text = format!("\n{text}\n");
         let mut file: MutexGuard<'_, File> = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(text.as_bytes()).map_err(|e| Error::new("write", &self.0.path, e))
     }
@@ -210,6 +251,26 @@ impl Journal {
         Ok(Lease { journal: self.clone(), id, undo: Some(undo) })
     }
 
+    /// Whether something could not be taken back yet.
+    pub fn owes(&self) -> bool {
+        !self.0.owed.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Tries again to take back what could not be taken back when it was to be: how many changes are left. To be called while
+    /// there is hope, such as once a turn.
+    pub fn retry(&self) -> usize {
+        let mut owed = self.0.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        owed.retain(|(id, undo)| {
+            let taken_back = undo.apply(&self.0.kernel).is_ok();
+            if taken_back {
+                // Where this cannot be written, it is taken back once more after the end.
+                let _ = self.append(&Line::Given { id: *id });
+            }
+            !taken_back
+        });
+        owed.len()
+    }
+
     /// Writes `value` to a kernel file and takes it back later.
     pub fn write(&self, path: &Path, value: &str) -> Result<Lease> {
         let old = self.0.kernel.read_text(path)?.trim_end().to_owned();
@@ -220,9 +281,13 @@ impl Journal {
 }
 
 impl Drop for Inner {
-    /// All leases hold a clone of the journal, so the last one gone means nothing is left to give back.
+    /// All leases hold a clone of the journal, so the last one gone means nothing is left to give back but what could not be.
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        let owed = self.owed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        owed.retain(|(_, undo)| undo.apply(&self.kernel).is_err());
+        if owed.is_empty() {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -233,8 +298,9 @@ impl Lease {
     }
 
     fn undo_now(&mut self) -> Result<()> {
-        let Some(undo) = self.undo.take() else { return Ok(()) };
+        let Some(undo) = &self.undo else { return Ok(()) };
         undo.apply(&self.journal.0.kernel)?;
+        self.undo = None;
         self.journal.append(&Line::Given { id: self.id })
     }
 }
@@ -242,11 +308,33 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Err(error) = self.undo_now() {
+            let Some(undo) = self.undo.take() else { return };
+            let _ = self.journal.append(&Line::Owed { id: self.id });
+            self.journal.0.owed.lock().unwrap_or_else(PoisonError::into_inner).push((self.id, undo));
             // Drop cannot return it, and what is left in the kernel must not go unsaid.
-            crate::message!("lowtide: a change to the kernel was not taken back: {error}; run `lowtide recover`");
-            std::mem::forget(self.journal.0.clone());
+            crate::message!("lowtide: a change to the kernel could not be taken back yet: {error}");
         }
     }
+}
+
+/// What [`recover`] found.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// Of processes that are dead.
+    pub recovered: Vec<Recovered>,
+    /// Of processes that live: they take back their changes themselves.
+    pub live: Vec<LiveJournal>,
+}
+
+/// The journal of a process that lives.
+#[derive(Debug)]
+pub struct LiveJournal {
+    /// Its pid.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// What it could not take back so far.
+    pub owed: Vec<Undo>,
 }
 
 /// What [`recover`] did about one dead process' journal.
@@ -260,18 +348,30 @@ pub struct Recovered {
     pub undone: Vec<(Undo, Result<()>)>,
 }
 
-/// Takes back what dead lowtides left. Journals of live ones are locked, and left alone.
-pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
-    let mut all = Vec::new();
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(all) };
+/// Takes back what dead lowtides left. Journals of live ones are locked, and left alone. Fails if the folder is another user's.
+pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
+    let mut all = Recovery::default();
+    if check_private(folder).unless_gone()?.is_none() {
+        return Ok(all);
+    }
+    let entries = std::fs::read_dir(folder).map_err(|error| Error::new("list", folder, error))?;
     for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
-        let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let Ok(file) = options.open(&path) else { continue };
+        let is_live = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
         // Another that recovers may have removed it between these two calls, and a new journal may have its name.
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !is_named(&file, &path) {
+        if !is_named(&file, &path) {
             continue;
         }
-        let Contents { owner, open } = read(&file);
+        let Contents { owner, open, owed } = read(&file);
         let (pid, command) = owner.unwrap_or_default();
+        if is_live {
+            // One that recovers it has the lock for a moment, too.
+            let owed = open.into_iter().filter(|(id, _)| owed.contains(id)).map(|(_, undo)| undo).collect();
+            all.live.push(LiveJournal { pid, command, owed });
+            continue;
+        }
         // A live owner of DAMON holds the folder's lock.
         let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
         let undo = |undo: Undo| {
@@ -283,7 +383,7 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Vec<Recovered>> {
             let _ = std::fs::remove_file(&path);
         }
         if !undone.is_empty() {
-            all.push(Recovered { pid, command, undone });
+            all.recovered.push(Recovered { pid, command, undone });
         }
     }
     Ok(all)
@@ -302,20 +402,28 @@ struct Contents {
     owner: Option<(u32, String)>,
     /// Leases that were not given back, by number.
     open: Vec<(u64, Undo)>,
+    /// Numbers of those that could not be.
+    owed: Vec<u64>,
 }
 
+/// A journal has at most so many bytes that are read: some hundred thousand lines.
+const LONGEST: u64 = 64 << 20;
+
 fn read(file: &File) -> Contents {
-    let Contents { mut owner, mut open } = Contents::default();
-    for line in BufReader::new(file).lines().map_while(std::result::Result::ok) {
-        // A line cut short by a kill was written before its change was made.
-        match serde_json::from_str(&line) {
-            Ok(Line::Owner { pid, command }) => owner = Some((pid, command)),
-            Ok(Line::Taken { id, undo }) => open.push((id, undo)),
-            Ok(Line::Given { id }) => open.retain(|(taken, _)| *taken != id),
+    let (mut contents, mut bytes) = (Contents::default(), Vec::new());
+    // What can be read of one that cannot be read to its end counts.
+    let _ = file.take(LONGEST).read_to_end(&mut bytes);
+    for line in bytes.split(|byte| *byte == b'\n') {
+        // A line cut short by a kill, or by a full disk, was written before its change was made.
+        match serde_json::from_slice(line) {
+            Ok(Line::Owner { pid, command }) => contents.owner = Some((pid, command)),
+            Ok(Line::Taken { id, undo }) => contents.open.push((id, undo)),
+            Ok(Line::Given { id }) => contents.open.retain(|(taken, _)| *taken != id),
+            Ok(Line::Owed { id }) => contents.owed.push(id),
             Err(_) => {}
         }
     }
-    Contents { owner, open }
+    contents
 }
 
 /// Whether the process with this number has a journal that is locked.
@@ -337,7 +445,7 @@ pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
         if !is_locked(&file) {
             continue;
         }
-        let Contents { owner, open } = read(&file);
+        let Contents { owner, open, .. } = read(&file);
         if open.iter().any(|(_, undo)| undo.is_exclusive()) {
             return owner;
         }
@@ -387,17 +495,133 @@ mod tests {
         let journal = Journal::open(kernel.clone(), &run).unwrap();
         let first = journal.write(&path, "one").unwrap();
         let second = journal.write(&path, "two").unwrap();
-        let live = recover(&kernel, &run).unwrap();
-        assert!(live.is_empty(), "the journal of a live process is left alone");
+        let beside = recover(&kernel, &run).unwrap();
+        assert!(beside.recovered.is_empty(), "the journal of a live process is left alone");
+        assert_eq!((beside.live[0].pid, beside.live[0].owed.len()), (std::process::id(), 0));
         // As after kill -9: the file stays, its lock goes with the process, nothing is dropped.
         let text = std::fs::read_to_string(&journal.0.path).unwrap();
         std::mem::forget((first, second));
         std::fs::write(run.join("99999.journal"), text + "{\"taken\":{\"id\":7,\"und").unwrap();
-        let recovered = recover(&kernel, &run).unwrap();
+        let recovered = recover(&kernel, &run).unwrap().recovered;
         assert_eq!(recovered.len(), 1);
         assert_eq!(recovered[0].undone.len(), 2);
         assert!(kernel.read_text(&path).unwrap().starts_with("old"));
         assert!(!run.join("99999.journal").exists());
+    }
+
+    /// A change that can be taken back where a file says so.
+    fn stuck(root: &Path) -> (Kernel, PathBuf, impl Fn(bool)) {
+        let (kernel, path) = knob(root);
+        let place = root.to_path_buf();
+        // A folder cannot be written to as a file, not even by root.
+        let stick = move |stuck: bool| {
+            let (knob, aside) = (place.join("sys/knob"), place.join("sys/aside"));
+            if stuck {
+                std::fs::rename(&knob, aside).unwrap();
+                std::fs::create_dir(knob).unwrap();
+            } else {
+                std::fs::remove_dir(&knob).unwrap();
+                std::fs::rename(aside, knob).unwrap();
+            }
+        };
+        (kernel, path, stick)
+    }
+
+    #[test]
+    fn what_could_not_be_taken_back_is_tried_again_and_reported_until_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path, stick) = stuck(dir.path());
+        let run = dir.path().join("run");
+        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let lease = journal.write(&path, "new").unwrap();
+        stick(true);
+        drop(lease);
+        assert_eq!(journal.retry(), 1);
+        let beside = recover(&kernel, &run).unwrap();
+        assert!(beside.recovered.is_empty());
+        assert_eq!(beside.live[0].owed.len(), 1, "another lowtide can report it");
+        stick(false);
+        assert_eq!(journal.retry(), 0);
+        assert!(kernel.read_text(&path).unwrap().starts_with("old"));
+        assert!(recover(&kernel, &run).unwrap().live[0].owed.is_empty());
+        drop(journal);
+        assert_eq!(std::fs::read_dir(&run).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_process_could_not_take_back_until_its_end_is_left_to_recover() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path, stick) = stuck(dir.path());
+        let run = dir.path().join("run");
+        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let lease = journal.write(&path, "new").unwrap();
+        stick(true);
+        assert!(lease.give_back().is_err());
+        drop(journal);
+        assert!(recover(&kernel, &run).unwrap().recovered[0].undone[0].1.is_err());
+        stick(false);
+        assert!(recover(&kernel, &run).unwrap().recovered[0].undone[0].1.is_ok());
+        assert!(kernel.read_text(&path).unwrap().starts_with("old"));
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_swallows_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path) = knob(dir.path());
+        let run = dir.path().join("run");
+        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        // As where a disk was full for a moment.
+        journal.0.file.lock().unwrap().write_all(b"{\"taken\":{\"id\":7,\"und\xff").unwrap();
+        let lease = journal.write(&path, "new").unwrap();
+        let contents = read(&File::open(&journal.0.path).unwrap());
+        assert_eq!(contents.open.len(), 1);
+        drop(lease);
+    }
+
+    proptest::proptest! {
+        /// Cut anywhere, a journal lists the leases whose lines are whole, and no other.
+        #[test]
+        fn a_journal_cut_anywhere_is_read(cut in 0usize..4000, garbage in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
+            let dir = tempfile::tempdir().unwrap();
+            let (kernel, path) = knob(dir.path());
+            let journal = Journal::open(kernel, &dir.path().join("run")).unwrap();
+            let leases: Vec<Lease> = (0..4).map(|value| journal.write(&path, &value.to_string()).unwrap()).collect();
+            let mut bytes = std::fs::read(&journal.0.path).unwrap();
+            bytes.truncate(cut);
+            let whole = bytes.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{\"taken") && line.ends_with(b"}}}}"));
+            let whole = whole.count();
+            bytes.extend_from_slice(&garbage);
+            let cut = dir.path().join("cut");
+            std::fs::write(&cut, bytes).unwrap();
+            let open = read(&File::open(cut).unwrap()).open.len();
+            proptest::prop_assert!(open <= whole + 1 && (open >= whole || !garbage.is_empty()));
+            drop(leases);
+        }
+    }
+
+    #[test]
+    fn the_folder_is_nobody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("a/run");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        drop(Journal::open(Kernel::default(), &run).unwrap());
+        assert_eq!(mode(&run), 0o700);
+        // As a lowtide under another umask left it.
+        std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o777)).unwrap();
+        drop(Journal::open(Kernel::default(), &run).unwrap());
+        assert_eq!(mode(&run), 0o700);
+        // A link to a folder of somebody's.
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&run, &link).unwrap();
+        assert!(Journal::open(Kernel::default(), &link).is_err());
+        assert!(recover(&Kernel::default(), &link).is_err());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&run, Some(65_534), None).unwrap();
+            let error = Journal::open(Kernel::default(), &run).unwrap_err().to_string();
+            assert!(error.contains("of user 65534; remove it"), "{error}");
+            assert!(recover(&Kernel::default(), &run).is_err());
+        }
+        assert!(recover(&Kernel::default(), &dir.path().join("none")).unwrap().live.is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `lowtide agent`: reclaims from the workloads of this machine what they do not need.
 
 use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -84,9 +85,9 @@ fn possible(kernel: &Kernel) -> anyhow::Result<()> {
 
 /// One agent at a time: held as long as the file is open.
 fn lock(folder: &Path) -> anyhow::Result<File> {
-    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    undo::make_private(folder)?;
     let path = folder.join("agent.lock");
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = open.with_context(|| path.display().to_string())?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         Failure::new(code::BUSY, format!("agent: another one is at work ({} is locked); end it first", path.display()))

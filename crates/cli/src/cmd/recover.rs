@@ -30,7 +30,8 @@ pub struct RecoverArgs {
 }
 
 /// Waits until the parent ends or hangs. A parent that hangs is killed, as its leases can only be taken back after its end.
-fn watch(pid: u32) {
+/// True if it was.
+fn watch(pid: u32) -> bool {
     let parent = rustix::process::getppid().filter(|parent| u32::try_from(parent.as_raw_pid()) == Ok(pid));
     let parent = parent.and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
     let mut stdin = std::io::stdin();
@@ -39,14 +40,10 @@ fn watch(pid: u32) {
         let ready = poll(&mut [PollFd::new(&stdin, PollFlags::IN)], time.as_ref());
         match ready {
             Ok(0) => {
-                if let Some(parent) = &parent {
-                    lowtide_kernel::message!("lowtide: {pid} has hung for {} s: ended", SILENCE.as_secs());
-                    let _ = pidfd_send_signal(parent, Signal::KILL);
-                }
-                return;
+                return parent.is_some_and(|parent| pidfd_send_signal(parent, Signal::KILL).is_ok());
             }
             Err(rustix::io::Errno::INTR) => {}
-            _ if matches!(stdin.read(&mut [0; 64]), Ok(0) | Err(_)) => return,
+            _ if matches!(stdin.read(&mut [0; 64]), Ok(0) | Err(_)) => return false,
             _ => {}
         }
     }
@@ -68,13 +65,25 @@ fn wait_for_lock(pid: u32) {
 /// # Errors
 /// If the journals cannot be read.
 pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
+    let mut hung = None;
     if let Some(pid) = args.when_closed {
-        watch(pid);
+        hung = watch(pid).then_some(pid);
         wait_for_lock(pid);
     }
     let (mut lines, mut text) = (Vec::new(), String::new());
     let mut failed = false;
-    for recovered in undo::recover(&Kernel::default(), &undo::folder())? {
+    let recovery = undo::recover(&Kernel::default(), &undo::folder())?;
+    for live in &recovery.live {
+        let by = format!("{} (pid {})", live.command, live.pid);
+        let of = |undo| format!("Not taken back yet by {by}, which runs and tries again: {undo}. End it to have it taken back.\n");
+        text.extend(live.owed.iter().map(of));
+        failed |= !live.owed.is_empty();
+        lines.extend(live.owed.iter().map(|undo| {
+            let why = "the process that made it runs, and tries again to take it back";
+            serde_json::json!({ "pid": live.pid, "command": live.command, "change": undo, "error": why })
+        }));
+    }
+    for recovered in recovery.recovered {
         for (undo, result) in recovered.undone {
             failed |= result.is_err();
             let by = format!("left by {} (pid {})", recovered.command, recovered.pid);
@@ -89,6 +98,10 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
                 "error": result.err().map(|error| error.to_string()),
             }));
         }
+    }
+    // Last: a log that nobody reads must not keep a workload frozen.
+    if let Some(pid) = hung {
+        lowtide_kernel::message!("lowtide: {pid} has hung for {} s: ended", SILENCE.as_secs());
     }
     for record in &args.records {
         let finished = lowtide_record::finish(record)?;

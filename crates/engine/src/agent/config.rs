@@ -85,7 +85,7 @@ impl Default for Config {
             exclude: Vec::new(),
             stop_file: "/run/lowtide/stop".into(),
             // Gone with the boot, as what is in it is of no use after that; and no disk is woken for it.
-            state_file: undo::folder().join("agent.state"),
+            state_file: undo::run_folder().join("agent.state"),
             listen: None,
             serve: Serve::default(),
             policy: Policies::new(),

@@ -300,7 +300,7 @@ fn a_kill_at_every_change_is_taken_back_exactly() {
         }
         machine.most = u64::MAX;
         let recovered = undo::recover(&machine.kernel(), &left).unwrap();
-        for (undo, result) in recovered.iter().flat_map(|of| &of.undone) {
+        for (undo, result) in recovered.recovered.iter().flat_map(|of| &of.undone) {
             assert!(result.is_ok(), "after {steps} changes: {undo}: {result:?}");
         }
         assert_eq!(machine.tree(), before, "after {steps} changes");
