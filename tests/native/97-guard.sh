@@ -6,7 +6,7 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 names=("of two that thrash, one waits" "and the other makes progress" "one that hangs leaves nothing paused" "killed, it leaves nothing paused" "nothing was killed"
-  "a pause that cannot be ended is reported")
+  "a pause that cannot be ended is reported" "the guard works though nobody reads its log")
 need root "${names[@]}" || exit 0
 need "cgroup v1" "${names[@]}" || exit 0
 freezer=$(awk '/ - cgroup / && $NF ~ /(^|,)freezer(,|$)/ { print $5 }' /proc/self/mountinfo)
@@ -102,6 +102,23 @@ contains "and names who tries again" "$(cat out)" "(pid $running), which runs an
 nsenter --mount --target "$running" mount -o remount,bind,rw "$freezer"
 check "and it is taken back as soon as it can be" wait_for 10 frozen 0
 stop "$running"; stop "$one"; stop "$two"
+
+# A log that nobody reads: a pipe that is full.
+mkfifo full
+exec {full}<>full
+dd if=/dev/zero bs=4096 count=64 oflag=nonblock >&"$full" 2>/dev/null
+start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>&"$full"
+running=$started
+in_group one "$PATTERN" all.toml --seconds 300
+one=$started
+come_until_one_waits two
+check "${names[6]}" frozen 1
+kill -TERM "$running"
+check "and what waits runs again at its end" wait_for 5 frozen 0
+check "which comes" wait_for 5 gone "$running"
+wait "$running"
+exec {full}>&-
+stop "$one"; stop "$two"
 guard --by process
 in_group one "$PATTERN" all.toml --seconds 300
 one=$started

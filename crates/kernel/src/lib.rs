@@ -17,10 +17,8 @@
 /// is measured, and the kernel, must not suffer from that.
 #[macro_export]
 macro_rules! message {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($text)*);
-    }};
+    () => { $crate::log::write("\n") };
+    ($($text:tt)+) => { $crate::log::write(&(format!($($text)+) + "\n")) };
 }
 
 pub mod account;
@@ -34,6 +32,7 @@ pub mod error;
 pub mod grant;
 pub mod huge;
 pub mod idle_bitmap;
+pub mod log;
 pub mod lru_gen;
 pub mod monitor;
 pub mod mounts;

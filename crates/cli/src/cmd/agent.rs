@@ -61,6 +61,7 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
     }
     agent.listen()?;
     let signals = session::ending_signals()?;
+    lowtide_kernel::log::in_background()?;
     // After the signals: a thread that was started before would die of them.
     let (listen, serve, view) = agent.served();
     let server = listen.map(|listen| http::start(listen, serve, view)).transpose()?;

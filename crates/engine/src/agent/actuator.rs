@@ -30,7 +30,9 @@ pub(super) struct AgentActuator<'a> {
 }
 
 impl Actuator<WorkloadAction> for AgentActuator<'_> {
-    fn carry_out(&mut self, actions: Vec<WorkloadAction>) {
+    fn carry_out(&mut self, mut actions: Vec<WorkloadAction>) {
+        // Who waited runs again before the next one waits.
+        actions.sort_by_key(|action| !matches!(action, WorkloadAction::Release { .. }));
         for action in actions {
             match &action {
                 WorkloadAction::Reclaim(wanted) => self.reclaim(wanted),

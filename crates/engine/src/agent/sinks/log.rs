@@ -1,7 +1,6 @@
 //! The agent's log: one line an event, `name=value`, on stderr.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use lowtide_model::kind::PerKind;
 
@@ -19,8 +18,8 @@ pub fn line(event: &str, figures: &[(&str, String)]) {
         let plain = !value.is_empty() && !value.contains(special);
         let _ = if plain { write!(text, " {name}={value}") } else { write!(text, " {name}={value:?}") };
     }
-    // A log that nobody reads any more is no reason to end.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    text.push('\n');
+    lowtide_kernel::log::write(&text);
 }
 
 impl Sink for Log {
