@@ -45,6 +45,30 @@ pub(crate) struct Made {
     pub path: PathBuf,
     /// Where its processes go.
     pub parent: PathBuf,
+    /// Its inode: another one may have its path later. `None` before it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
+}
+
+impl Made {
+    /// Makes a cgroup, under lease. Fails if there is one already: it is somebody else's.
+    pub(crate) fn make(kernel: &Kernel, journal: &Journal, path: &Path, parent: &Path) -> Result<Lease> {
+        let mut made = Self { path: path.to_path_buf(), parent: parent.to_path_buf(), inode: None };
+        let mut lease = journal.lease(&made)?;
+        if let Err(error) = kernel.make_dir(path) {
+            lease.withdraw();
+            return Err(error);
+        }
+        made.inode = inode(kernel, path)?;
+        lease.identify(&made)?;
+        Ok(lease)
+    }
+}
+
+/// The inode of a cgroup; `None` if there is none of that path.
+fn inode(kernel: &Kernel, path: &Path) -> Result<Option<u64>> {
+    let meta = std::fs::symlink_metadata(kernel.path(path)).map_err(|error| Error::new("find", path, error));
+    Ok(meta.unless_gone()?.map(|meta| meta.ino()))
 }
 
 impl KernelChange for Made {
@@ -55,7 +79,13 @@ impl KernelChange for Made {
     }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
-        remove(kernel, &self.path, &self.parent)
+        match (inode(kernel, &self.path)?, self.inode) {
+            (Some(now), Some(made)) if now == made => remove(kernel, &self.path, &self.parent),
+            // It is gone, and what has its path by now is another.
+            (None, _) | (_, Some(_)) => Ok(()),
+            // Killed as it was being made: if it is its own, nothing is in it.
+            (Some(_), None) => kernel.remove_dir(&self.path),
+        }
     }
 }
 
@@ -188,8 +218,7 @@ impl Cgroup {
     /// down](Self::hand_down).
     pub fn create_below(&self, kernel: &Kernel, journal: &Journal, name: &str) -> Result<(Self, Lease)> {
         let path = self.path.join(name);
-        let lease = journal.lease(&Made { path: path.clone(), parent: self.path.clone() })?;
-        kernel.make_dir(&path)?;
+        let lease = Made::make(kernel, journal, &path, &self.path)?;
         Ok((Self::open(kernel, self.version, path)?, lease))
     }
 
@@ -322,6 +351,36 @@ mod tests {
 31 29 0:27 /outer /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 32 29 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
 ";
+
+    #[test]
+    fn a_cgroup_that_somebody_else_made_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = Kernel::at(dir.path());
+        let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
+        let here = dir.path().join("cg/x");
+        let make = |path: &Path| {
+            std::fs::create_dir_all(path).unwrap();
+            std::fs::write(path.join("cgroup.procs"), "").unwrap();
+        };
+        let path = Path::new("/cg/x");
+        // One that is there already.
+        make(&here);
+        assert!(Made::make(&kernel, &journal, path, Path::new("/cg")).is_err());
+        assert!(here.exists());
+        // One of the same path that came later. The first is kept, so that its inode is not given again.
+        std::fs::rename(&here, dir.path().join("cg/before")).unwrap();
+        let lease = Made::make(&kernel, &journal, path, Path::new("/cg")).unwrap();
+        std::fs::rename(&here, dir.path().join("cg/own")).unwrap();
+        make(&here);
+        lease.give_back().unwrap();
+        assert!(here.exists());
+        // Killed as it was being made: only one in which nothing is can be its own.
+        let unknown = Made { path: path.to_path_buf(), parent: "/cg".into(), inode: None };
+        assert!(unknown.take_back(&kernel).is_err());
+        std::fs::remove_file(here.join("cgroup.procs")).unwrap();
+        unknown.take_back(&kernel).unwrap();
+        assert!(!here.exists());
+    }
 
     #[test]
     fn the_memory_mount_is_told_from_the_others() {

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,6 +18,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::root::{Error, Kernel, Result, UnlessGone, chosen};
+
+mod folder;
+mod recovery;
+
+pub use folder::{folder, make_private, run_folder};
+use recovery::is_named;
+pub use recovery::{LiveJournal, Recovered, Recovery, damon_holder, is_in_use, recover};
 
 /// A kind of change to the kernel: what must be known to take it back.
 pub trait KernelChange: Serialize + DeserializeOwned {
@@ -111,11 +118,21 @@ impl KernelChange for Written {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
-    Owner { pid: u32, command: String },
-    Taken { id: u64, undo: Undo },
-    Given { id: u64 },
+    Owner {
+        pid: u32,
+        command: String,
+    },
+    Taken {
+        id: u64,
+        undo: Undo,
+    },
+    Given {
+        id: u64,
+    },
     /// It could not be given back when it was to be, and is tried again.
-    Owed { id: u64 },
+    Owed {
+        id: u64,
+    },
 }
 
 /// All kinds of changes. A new one is a [`KernelChange`] beside the code that makes it, and a line here.
@@ -127,50 +144,6 @@ static KINDS: [Kind; 6] = [
     Kind::of::<crate::grant::Stopped>(),
     Kind::of::<crate::zram::Device>(),
 ];
-
-/// Folder of what lowtide keeps while it runs: `/run/lowtide` for root, else below `$XDG_RUNTIME_DIR`, or `~/.local/state` where
-/// there is none. Never below a folder that others may write to.
-pub fn run_folder() -> PathBuf {
-    let user = rustix::process::geteuid();
-    if user.is_root() {
-        return "/run/lowtide".into();
-    }
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = || Some(set("HOME")?.join(".local/state"));
-    let none = || format!("/run/user/{}", user.as_raw()).into();
-    set("XDG_RUNTIME_DIR").or_else(state).unwrap_or_else(none).join("lowtide")
-}
-
-/// Folder of the journals, which nobody else may enter.
-pub fn folder() -> PathBuf {
-    run_folder().join("undo")
-}
-
-/// Makes a folder that nobody else may enter, or checks that it is one: another user's could be read and changed by them, and
-/// its lock be held. Fails with what to do.
-pub fn make_private(folder: &Path) -> Result<()> {
-    let fail = |error| Error::new("make", folder, error);
-    if let Some(above) = folder.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(fail)?;
-    }
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(fail(error)),
-        _ => {}
-    }
-    check_private(folder)?;
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).map_err(fail)
-}
-
-/// That a folder is one, and this user's.
-fn check_private(folder: &Path) -> Result<()> {
-    let meta = std::fs::symlink_metadata(folder).map_err(|error| Error::new("find", folder, error))?;
-    let user = rustix::process::geteuid().as_raw();
-    if meta.is_dir() && meta.uid() == user {
-        return Ok(());
-    }
-    let why = format!("it is not a folder of user {user}, but of user {}; remove it", meta.uid());
-    Err(Error::new("use", folder, std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)))
-}
 
 #[derive(Debug)]
 struct Inner {
@@ -220,7 +193,8 @@ impl Journal {
             }
         };
         let command = std::env::args().collect::<Vec<_>>().join(" ");
-        let journal = Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into(), owed: Mutex::default() }));
+        let journal =
+            Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into(), owed: Mutex::default() }));
         journal.append(&Line::Owner { pid, command })?;
         Ok(journal)
     }
@@ -297,6 +271,21 @@ impl Lease {
         self.undo_now()
     }
 
+    /// Writes down more of what is taken back, now that it is known: whatever has its name later is not it.
+    pub(crate) fn identify<C: KernelChange>(&mut self, change: &C) -> Result<()> {
+        let undo = Undo::of(change).map_err(|e| Error::new("write", &self.journal.0.path, e))?;
+        self.journal.append(&Line::Taken { id: self.id, undo: undo.clone() })?;
+        self.undo = Some(undo);
+        Ok(())
+    }
+
+    /// Takes nothing back: the change was not made.
+    pub(crate) fn withdraw(mut self) {
+        self.undo = None;
+        // Where this cannot be written, what has no identity is not taken for its own.
+        let _ = self.journal.append(&Line::Given { id: self.id });
+    }
+
     fn undo_now(&mut self) -> Result<()> {
         let Some(undo) = &self.undo else { return Ok(()) };
         undo.apply(&self.journal.0.kernel)?;
@@ -317,144 +306,11 @@ impl Drop for Lease {
     }
 }
 
-/// What [`recover`] found.
-#[derive(Debug, Default)]
-pub struct Recovery {
-    /// Of processes that are dead.
-    pub recovered: Vec<Recovered>,
-    /// Of processes that live: they take back their changes themselves.
-    pub live: Vec<LiveJournal>,
-}
-
-/// The journal of a process that lives.
-#[derive(Debug)]
-pub struct LiveJournal {
-    /// Its pid.
-    pub pid: u32,
-    /// Its command line.
-    pub command: String,
-    /// What it could not take back so far.
-    pub owed: Vec<Undo>,
-}
-
-/// What [`recover`] did about one dead process' journal.
-#[derive(Debug)]
-pub struct Recovered {
-    /// The pid it had.
-    pub pid: u32,
-    /// Its command line.
-    pub command: String,
-    /// What was taken back, or why it could not be.
-    pub undone: Vec<(Undo, Result<()>)>,
-}
-
-/// Takes back what dead lowtides left. Journals of live ones are locked, and left alone. Fails if the folder is another user's.
-pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
-    let mut all = Recovery::default();
-    if check_private(folder).unless_gone()?.is_none() {
-        return Ok(all);
-    }
-    let entries = std::fs::read_dir(folder).map_err(|error| Error::new("list", folder, error))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        let Ok(file) = options.open(&path) else { continue };
-        let is_live = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
-        // Another that recovers may have removed it between these two calls, and a new journal may have its name.
-        if !is_named(&file, &path) {
-            continue;
-        }
-        let Contents { owner, open, owed } = read(&file);
-        let (pid, command) = owner.unwrap_or_default();
-        if is_live {
-            // One that recovers it has the lock for a moment, too.
-            let owed = open.into_iter().filter(|(id, _)| owed.contains(id)).map(|(_, undo)| undo).collect();
-            all.live.push(LiveJournal { pid, command, owed });
-            continue;
-        }
-        // A live owner of DAMON holds the folder's lock.
-        let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
-        let undo = |undo: Undo| {
-            let result = if live && undo.is_exclusive() { Ok(()) } else { undo.apply(kernel) };
-            (undo, result)
-        };
-        let undone: Vec<_> = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
-        if undone.iter().all(|(_, result)| result.is_ok()) {
-            let _ = std::fs::remove_file(&path);
-        }
-        if !undone.is_empty() {
-            all.recovered.push(Recovered { pid, command, undone });
-        }
-    }
-    Ok(all)
-}
-
-/// Whether an open file is the one of that name.
-fn is_named(file: &File, path: &Path) -> bool {
-    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|named| identity(open) == identity(named)))
-}
-
-/// Contents of a journal.
-#[derive(Default)]
-struct Contents {
-    /// Pid and command line.
-    owner: Option<(u32, String)>,
-    /// Leases that were not given back, by number.
-    open: Vec<(u64, Undo)>,
-    /// Numbers of those that could not be.
-    owed: Vec<u64>,
-}
-
-/// A journal has at most so many bytes that are read: some hundred thousand lines.
-const LONGEST: u64 = 64 << 20;
-
-fn read(file: &File) -> Contents {
-    let (mut contents, mut bytes) = (Contents::default(), Vec::new());
-    // What can be read of one that cannot be read to its end counts.
-    let _ = file.take(LONGEST).read_to_end(&mut bytes);
-    for line in bytes.split(|byte| *byte == b'\n') {
-        // A line cut short by a kill, or by a full disk, was written before its change was made.
-        match serde_json::from_slice(line) {
-            Ok(Line::Owner { pid, command }) => contents.owner = Some((pid, command)),
-            Ok(Line::Taken { id, undo }) => contents.open.push((id, undo)),
-            Ok(Line::Given { id }) => contents.open.retain(|(taken, _)| *taken != id),
-            Ok(Line::Owed { id }) => contents.owed.push(id),
-            Err(_) => {}
-        }
-    }
-    contents
-}
-
-/// Whether the process with this number has a journal that is locked.
-pub fn is_in_use(folder: &Path, pid: u32) -> bool {
-    let Ok(entries) = std::fs::read_dir(folder) else { return false };
-    let names = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{pid}.")));
-    names.filter_map(|entry| File::open(entry.path()).ok()).any(|file| is_locked(&file))
-}
-
-/// Whether its owner lives: it keeps the file locked until its end.
-fn is_locked(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockShared).is_err()
-}
-
-/// The live lowtide that holds a lease of DAMON, as pid and command line.
-pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
-    for entry in std::fs::read_dir(folder).ok()?.flatten() {
-        let Ok(file) = File::open(entry.path()) else { continue };
-        if !is_locked(&file) {
-            continue;
-        }
-        let Contents { owner, open, .. } = read(&file);
-        if open.iter().any(|(_, undo)| undo.is_exclusive()) {
-            return owner;
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::recovery::read;
     use super::*;
 
     fn knob(root: &Path) -> (Kernel, PathBuf) {

@@ -125,7 +125,8 @@ impl Zram {
         // between, lowtide leaves a device that is not set up and takes no memory.
         let number = kernel.read_number(format!("{CONTROL}/hot_add"))?;
         let device = u32::try_from(number).map_err(|e| Error::new("add", CONTROL, std::io::Error::other(e)))?;
-        let lease = match journal.lease(&Device { device }) {
+        let sequence = sequence(kernel, device);
+        let lease = match journal.lease(&Device { device, sequence }) {
             Ok(lease) => lease,
             Err(error) => {
                 remove(kernel, device)?;
@@ -188,8 +189,16 @@ impl Zram {
 /// A device that was added: swapping to it is ended, and it is removed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Device {
-    /// Its number.
+    /// Its number, which is given again once it is removed.
     pub device: u32,
+    /// The kernel's own count of disks (`diskseq`, Linux 5.15): never given again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<u64>,
+}
+
+/// A device's `diskseq`; `None` if there is no such device.
+fn sequence(kernel: &Kernel, device: u32) -> Option<u64> {
+    kernel.read_number(format!("/sys/block/zram{device}/diskseq")).ok()
 }
 
 impl KernelChange for Device {
@@ -200,6 +209,10 @@ impl KernelChange for Device {
     }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
+        if self.sequence.is_some() && self.sequence != sequence(kernel, self.device) {
+            // It is gone, and what has its number by now is another.
+            return Ok(());
+        }
         remove(kernel, self.device)
     }
 }
@@ -246,6 +259,26 @@ mod tests {
         assert_eq!(room("/dev/zram7", &stat(2, 1, 128)), 127, "too little is stored to say");
         assert_eq!(room("/dev/zram7", &stat(96, 130, 128)), 0);
         assert_eq!([room("/dev/sda7", ""), room("/dev/zram8", "")], [928; 2]);
+    }
+
+    #[test]
+    fn a_device_that_has_its_number_later_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["sys/block/zram7", "sys/class/zram-control"] {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        let removed = dir.path().join("sys/class/zram-control/hot_remove");
+        std::fs::write(&removed, "").unwrap();
+        let kernel = Kernel::at(dir.path());
+        let diskseq = |number: &str| std::fs::write(dir.path().join("sys/block/zram7/diskseq"), number).unwrap();
+        diskseq("41\n");
+        let device = Device { device: 7, sequence: super::sequence(&kernel, 7) };
+        diskseq("42\n");
+        device.take_back(&kernel).unwrap();
+        assert_eq!(std::fs::read_to_string(&removed).unwrap(), "");
+        diskseq("41\n");
+        device.take_back(&kernel).unwrap();
+        assert_eq!(std::fs::read_to_string(&removed).unwrap(), "7");
     }
 
     #[test]

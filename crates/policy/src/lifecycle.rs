@@ -248,14 +248,13 @@ mod tests {
     #[test]
     fn what_is_paged_out_again_is_still_in_the_same_background() {
         let mut policy = Lifecycle::new(LifecycleSettings::default());
-        let mut again = |now_s: f64, background: bool, anon: f64| match policy
-            .decide(&frame(now_s, background, anon))
-            .as_slice()
-        {
-            [WorkloadAction::PageOut { again, .. }] => Some(*again),
-            _ => None,
-        };
-        let stretches = [(0.0, true, 300.0), (1.0, true, 0.0), (20.0, true, 90.0), (30.0, false, 90.0), (40.0, true, 90.0)];
+        let mut again =
+            |now_s: f64, background: bool, anon: f64| match policy.decide(&frame(now_s, background, anon)).as_slice() {
+                [WorkloadAction::PageOut { again, .. }] => Some(*again),
+                _ => None,
+            };
+        let stretches =
+            [(0.0, true, 300.0), (1.0, true, 0.0), (20.0, true, 90.0), (30.0, false, 90.0), (40.0, true, 90.0)];
         let paged_out = stretches.map(|(now_s, background, anon)| again(now_s, background, anon));
         assert_eq!(paged_out, [Some(false), None, Some(true), None, Some(false)]);
     }

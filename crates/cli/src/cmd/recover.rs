@@ -75,7 +75,9 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
     let recovery = undo::recover(&Kernel::default(), &undo::folder())?;
     for live in &recovery.live {
         let by = format!("{} (pid {})", live.command, live.pid);
-        let of = |undo| format!("Not taken back yet by {by}, which runs and tries again: {undo}. End it to have it taken back.\n");
+        let of = |undo| {
+            format!("Not taken back yet by {by}, which runs and tries again: {undo}. End it to have it taken back.\n")
+        };
         text.extend(live.owed.iter().map(of));
         failed |= !live.owed.is_empty();
         lines.extend(live.owed.iter().map(|undo| {

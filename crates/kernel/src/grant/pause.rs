@@ -1,6 +1,6 @@
 //! Pausing processes: in a freezer, or where there is none for them, by SIGSTOP (which their parents notice).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
@@ -87,7 +87,7 @@ fn freeze(
         let parent = shared_by(kernel, cgroup, &pids()?)?;
         let id = process.map_or(cgroup.inode, |process| u64::from(process.pid));
         let path = parent.join(format!("lowtide-guard-{id}"));
-        let (folder, lease) = gather(kernel, journal, Made { path, parent }, pids)?;
+        let (folder, lease) = gather(kernel, journal, (path, &parent), pids)?;
         (folder, Some(lease))
     };
     let file = folder.join(name);
@@ -121,11 +121,10 @@ fn shared_by(kernel: &Kernel, cgroup: &Cgroup, pids: &[u32]) -> Result<PathBuf> 
 fn gather(
     kernel: &Kernel,
     journal: &Journal,
-    Made { path, parent }: Made,
+    (path, parent): (PathBuf, &Path),
     pids: &dyn Fn() -> Result<Vec<u32>>,
 ) -> Result<(PathBuf, Lease)> {
-    let lease = journal.lease(&Made { path: path.clone(), parent })?;
-    kernel.make_dir(&path)?;
+    let lease = Made::make(kernel, journal, &path, parent)?;
     // Twice: processes may have started in between.
     for _ in 0..2 {
         for pid in pids()? {

@@ -1,0 +1,151 @@
+//! Reading journals: what dead lowtides left is taken back, what live ones hold is reported.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::folder::check_private;
+use super::{Line, Undo};
+use crate::root::{Error, Kernel, Result, UnlessGone};
+
+/// What [`recover`] found.
+#[derive(Debug, Default)]
+pub struct Recovery {
+    /// Of processes that are dead.
+    pub recovered: Vec<Recovered>,
+    /// Of processes that live: they take back their changes themselves.
+    pub live: Vec<LiveJournal>,
+}
+
+/// The journal of a process that lives.
+#[derive(Debug)]
+pub struct LiveJournal {
+    /// Its pid.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// What it could not take back so far.
+    pub owed: Vec<Undo>,
+}
+
+/// What [`recover`] did about one dead process' journal.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The pid it had.
+    pub pid: u32,
+    /// Its command line.
+    pub command: String,
+    /// What was taken back, or why it could not be.
+    pub undone: Vec<(Undo, Result<()>)>,
+}
+
+/// Takes back what dead lowtides left. Journals of live ones are locked, and left alone. Fails if the folder is another user's.
+pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
+    let mut all = Recovery::default();
+    if check_private(folder).unless_gone()?.is_none() {
+        return Ok(all);
+    }
+    let entries = std::fs::read_dir(folder).map_err(|error| Error::new("list", folder, error))?;
+    for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+        let Ok(file) = options.open(&path) else { continue };
+        let is_live = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+        // Another that recovers may have removed it between these two calls, and a new journal may have its name.
+        if !is_named(&file, &path) {
+            continue;
+        }
+        let Contents { owner, open, owed } = read(&file);
+        let (pid, command) = owner.unwrap_or_default();
+        if is_live {
+            // One that recovers it has the lock for a moment, too.
+            let owed = open.into_iter().filter(|(id, _)| owed.contains(id)).map(|(_, undo)| undo).collect();
+            all.live.push(LiveJournal { pid, command, owed });
+            continue;
+        }
+        // A live owner of DAMON holds the folder's lock.
+        let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
+        let undo = |undo: Undo| {
+            let result = if live && undo.is_exclusive() { Ok(()) } else { undo.apply(kernel) };
+            (undo, result)
+        };
+        let undone: Vec<_> = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
+        if undone.iter().all(|(_, result)| result.is_ok()) {
+            let _ = std::fs::remove_file(&path);
+        }
+        if !undone.is_empty() {
+            all.recovered.push(Recovered { pid, command, undone });
+        }
+    }
+    Ok(all)
+}
+
+/// Whether an open file is the one of that name.
+pub(super) fn is_named(file: &File, path: &Path) -> bool {
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|named| identity(open) == identity(named)))
+}
+
+/// Contents of a journal.
+#[derive(Default)]
+pub(super) struct Contents {
+    /// Pid and command line.
+    pub owner: Option<(u32, String)>,
+    /// Leases that were not given back, by number.
+    pub open: Vec<(u64, Undo)>,
+    /// Numbers of those that could not be.
+    pub owed: Vec<u64>,
+}
+
+/// A journal has at most so many bytes that are read: some hundred thousand lines.
+const LONGEST: u64 = 64 << 20;
+
+pub(super) fn read(file: &File) -> Contents {
+    let (mut contents, mut bytes) = (Contents::default(), Vec::new());
+    // What can be read of one that cannot be read to its end counts.
+    let _ = file.take(LONGEST).read_to_end(&mut bytes);
+    for line in bytes.split(|byte| *byte == b'\n') {
+        // A line cut short by a kill, or by a full disk, was written before its change was made.
+        match serde_json::from_slice(line) {
+            Ok(Line::Owner { pid, command }) => contents.owner = Some((pid, command)),
+            Ok(Line::Taken { id, undo }) => {
+                contents.open.retain(|(taken, _)| *taken != id);
+                contents.open.push((id, undo));
+            }
+            Ok(Line::Given { id }) => contents.open.retain(|(taken, _)| *taken != id),
+            Ok(Line::Owed { id }) => contents.owed.push(id),
+            Err(_) => {}
+        }
+    }
+    contents
+}
+
+/// Whether the process with this number has a journal that is locked.
+pub fn is_in_use(folder: &Path, pid: u32) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let names = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&format!("{pid}.")));
+    names.filter_map(|entry| File::open(entry.path()).ok()).any(|file| is_locked(&file))
+}
+
+/// Whether its owner lives: it keeps the file locked until its end.
+fn is_locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+/// The live lowtide that holds a lease of DAMON, as pid and command line.
+pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        let Ok(file) = File::open(entry.path()) else { continue };
+        if !is_locked(&file) {
+            continue;
+        }
+        let Contents { owner, open, .. } = read(&file);
+        if open.iter().any(|(_, undo)| undo.is_exclusive()) {
+            return owner;
+        }
+    }
+    None
+}
