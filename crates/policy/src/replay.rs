@@ -12,7 +12,7 @@
 
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::{Kind, PerKind};
-use lowtide_model::units::Span;
+use lowtide_model::units::{Span, float, integer};
 use lowtide_model::{AGE_EDGES_S, PAGE_BYTES};
 
 use crate::machine::{Brake, Observation, Reclaimed, WorkloadState, per_kind};
@@ -221,9 +221,10 @@ impl Replay {
         let steps = if close || past.held.by.is_some() { (minute.lasts_s / TURN_S).ceil().max(1.0) } else { 1.0 };
         let step_s = minute.lasts_s / steps;
         let (mut gone, mut back) = (PerKind::default(), PerKind::default());
-        let mut now_s = minute.now_s - minute.lasts_s;
-        while now_s + 0.5 * step_s < minute.now_s {
-            now_s += step_s;
+        let begin_s = minute.now_s - minute.lasts_s;
+        // By number: a time so large that a step does not change it must not go on for ever.
+        for step in 1..=integer(steps) {
+            let now_s = begin_s + float(step) * step_s;
             let most = self.most(past, minute, (now_s, step_s));
             // Files first, as on a machine.
             let mut room = most.unwrap_or(0.0);

@@ -77,6 +77,9 @@ impl Texts {
     }
 }
 
+/// Unix times that a row may have, seconds: until the year 5138. Counts of days and steps between others have no meaning.
+const TIMES_S: std::ops::RangeInclusive<f64> = 0.0..=1e11;
+
 /// Ages that columns exist for: all edges of a histogram but the first.
 const EDGES: [u32; AGE_EDGES_S.len() - 1] = {
     let [_, edges @ ..] = AGE_EDGES_S;
@@ -207,7 +210,7 @@ impl Batch {
         let lasts_s = self.interval_s.get(at).filter(|lasts_s| (1e-3..=86_400.0).contains(lasts_s))?;
         let resident = PerKind { anon: self.resident.anon.get(at)?, file: self.resident.file.get(at)? };
         let mut minute = Minute {
-            now_s: self.time_s.get(at)?,
+            now_s: self.time_s.get(at).filter(|now_s| TIMES_S.contains(now_s))?,
             lasts_s,
             resident,
             swapped: self.swapped.or_nothing(at),
