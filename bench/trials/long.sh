@@ -28,3 +28,5 @@ modprobe -q zram 2>/dev/null
 [ -e /sys/class/zram-control/hot_add ] || { skip long "zram (modprobe zram)"; exit 0; }
 "$LOWTIDE" compare --suite "$tmp/suite.toml" --configs "${CONFIGS:-orig,prcl,auto}" --runs "${ROUNDS:-1}" \
   --swap "zram:${SWAP:-1G}" --out "$tmp/long" --format markdown
+# Why there was not more or less, for whoever wants to know.
+[ -z "${TRIAL_LOGS:-}" ] || cat "$tmp"/long/*.agent

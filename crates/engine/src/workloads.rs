@@ -94,6 +94,8 @@ pub struct Workload {
     pub totals: WorkloadTotals,
     /// Bytes that are protected now, and whether it is paused.
     pub granted: (u64, bool),
+    /// When its idle ages were sampled.
+    ages_read_s: f64,
     /// When it was observed.
     observed_s: f64,
     /// When it was first observed: it is sampled since then.
@@ -120,6 +122,7 @@ impl Workload {
             others: Others::default(),
             totals: WorkloadTotals::default(),
             granted: (0, false),
+            ages_read_s: 0.0,
             observed_s: f64::NAN,
             found_s: None,
         }
@@ -148,8 +151,8 @@ impl Workload {
     }
 
     /// Sets idle ages that a source just sampled.
-    pub fn set_ages(&mut self, source: &'static str, ages: Vec<AgeBin>) {
-        (self.ages, self.sampled_by, self.are_ages_new) = (ages, source, true);
+    pub fn set_ages(&mut self, source: &'static str, ages: Vec<AgeBin>, now_s: f64) {
+        (self.ages, self.ages_read_s, self.sampled_by, self.are_ages_new) = (ages, now_s, source, true);
     }
 
     /// lowtide reclaimed between these two readings: others did not.

@@ -26,6 +26,8 @@ pub struct WorkloadState {
     pub floor: f64,
     /// Bytes by idle age.
     pub ages: Vec<AgeBin>,
+    /// How long ago they were sampled, seconds; longer where what is new is found late.
+    pub ages_lag_s: f64,
     /// Share of the time since the last observation that some of its tasks stalled on memory.
     pub pressure: Option<f64>,
     /// The same on I/O.

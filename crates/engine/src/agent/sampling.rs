@@ -7,7 +7,7 @@ use std::time::Duration;
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::damon;
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::cohorts::Cohorts;
+use lowtide_kernel::monitor::cohorts::{Cohorts, WALK_S};
 use lowtide_kernel::monitor::mglru::{GenerationRound, MglruMonitor};
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::undo::{self, Journal};
@@ -153,7 +153,7 @@ impl Sampling {
         let are_new = by_cohort || by_generations || !some.is_empty();
         for (id, ages) in some {
             match (ages, workloads.all.get_mut(&id)) {
-                (Ok(ages), Some(workload)) => workload.set_ages("smaps", ages),
+                (Ok(ages), Some(workload)) => workload.set_ages("smaps", ages, now_s),
                 (Err(error), Some(_)) if !error.is_gone() => workloads.note(format!("idle ages: {error}")),
                 _ => {}
             }
@@ -181,7 +181,8 @@ impl Sampling {
                 if workload.sampled_by == "damon" && edges(&ages) < edges(&workload.ages) {
                     continue;
                 }
-                workload.set_ages("damon", ages);
+                // Pages are found, and taken to be new, up to a walk after they came.
+                workload.set_ages("damon", ages, now_s - WALK_S);
                 are_new = true;
             }
         }
@@ -199,7 +200,7 @@ impl Sampling {
                 let mut ages = by_path(&round);
                 for (_, workload) in workloads.all.iter_mut() {
                     if let Some(ages) = ages.remove(workload.path.as_str()) {
-                        workload.set_ages("mglru", ages);
+                        workload.set_ages("mglru", ages, now_s);
                     }
                 }
                 true

@@ -41,6 +41,7 @@ pub(super) fn target(
         } else {
             Vec::new()
         },
+        ages_lag_s: (now_s - workload.ages_read_s).max(0.0),
         pressure: stalled(|of| of.memory_some_s).or(machine[0]),
         io_pressure: stalled(|of| of.io_some_s),
         // The share of the time in which it made no progress, at most: all its tasks stalled on memory, or were busy in the

@@ -26,7 +26,7 @@ const SAMPLING_S: f64 = 1.0;
 /// Seconds between two reads of the trace: it holds more than two samples of every page.
 const READ_S: f64 = 2.0;
 /// Seconds between two walks over the targets, and how many of them pass between two searches for page cache.
-const WALK_S: f64 = 5.0;
+pub const WALK_S: f64 = 5.0;
 const SEARCH_EVERY: u64 = 3;
 
 /// A snapshot ends where DAMON traced nothing for so long, nanoseconds.

@@ -24,8 +24,8 @@ const LONGEST: f64 = 20.0;
 const LONGEST_S: f64 = 200.0;
 /// A window may have begun so long before the first reading, seconds: a monitor clears bits, and then the agent observes.
 const LATE_S: f64 = 0.5;
-/// Sizes are kept so often, seconds, for as long as the longest window.
-const SIZES_S: f64 = 5.0;
+/// Sizes are kept so often, seconds, for as long as the longest window and a reading that is late.
+const SIZES_S: f64 = 2.0;
 
 /// By how much the working set of a window is larger than that of the next shorter one that is known from the same reading. Readings
 /// have errors of their own, so levels of different readings must not be compared.
@@ -126,7 +126,7 @@ impl Returns {
     fn note_size(&mut self, target: &WorkloadState, evicted: f64, now_s: f64) {
         // What is paged out is still counted; of files that were evicted nothing else reports, and those that are refaulted are not new.
         self.gone += evicted - target.refaults.file * PAGE_BYTES;
-        let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + SIZES_S;
+        let longest_s = f64::from(AGE_EDGES_S[WINDOWS]) + 5.0 * SIZES_S;
         // A clock that jumped makes all of them worthless.
         self.sizes.retain(|(at_s, _)| (0.0..=longest_s).contains(&(now_s - at_s)));
         if self.sizes.back().is_none_or(|(at_s, _)| now_s - at_s >= SIZES_S - 0.05) {
@@ -143,10 +143,10 @@ impl Returns {
         counted.filter(|_| is_known).unwrap_or_else(|| self.grown(target, window_s, now_s)[kind])
     }
 
-    /// Bytes by which a target has grown within a window.
+    /// Bytes by which a target has grown within a window that ended when its ages were sampled.
     fn grown(&self, target: &WorkloadState, window_s: f64, now_s: f64) -> PerKind<f64> {
         let size = self.size(target);
-        let from_s = now_s - window_s;
+        let from_s = now_s - target.ages_lag_s - window_s;
         let after = self.sizes.partition_point(|(at_s, _)| *at_s <= from_s);
         // Sizes are kept now and then: between two of them it is taken to have grown evenly.
         let (next_s, next) = self.sizes.get(after).copied().unwrap_or((now_s, size));
@@ -173,7 +173,8 @@ impl Returns {
             for (at, step) in slice.steps[kind].iter_mut().enumerate() {
                 let window_s = f64::from(AGE_EDGES_S[at + 1]);
                 // What was there at the first reading may have been new then.
-                let known = used_within(target.ages_of(kind), window_s).filter(|_| window_s <= watched_s + LATE_S);
+                let begun = window_s + target.ages_lag_s <= watched_s + LATE_S;
+                let known = used_within(target.ages_of(kind), window_s).filter(|_| begun);
                 if let Some(used) = known {
                     let used = f64::max(used - self.new_within(target, kind, window_s, now_s), reached.1);
                     if step.over != reached.0 {

@@ -411,7 +411,7 @@ mod tests {
         let mut state = published(3.0, &[(id, "/b<script>", NONE), (7, "/a", "auto")]);
         let of_a = state.workloads.get_mut(&TargetId::Cgroup(7)).unwrap();
         of_a.now.swapped = 8_000_000;
-        of_a.set_ages("damon", Vec::new());
+        of_a.set_ages("damon", Vec::new(), 0.0);
         state.held = vec![
             ("auto".to_owned(), (None, Brake::Swap)),
             ("auto".to_owned(), (Some(TargetId::Cgroup(7)), Brake::Floor)),
