@@ -471,6 +471,8 @@ mod tests {
         std::os::unix::fs::symlink(&run, &link).unwrap();
         assert!(Journal::open(Kernel::default(), &link).is_err());
         assert!(recover(&Kernel::default(), &link).is_err());
+        std::os::unix::fs::symlink(dir.path().join("a"), dir.path().join("above")).unwrap();
+        assert!(Journal::open(Kernel::default(), &dir.path().join("above/run")).is_err());
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&run, Some(65_534), None).unwrap();
             let error = Journal::open(Kernel::default(), &run).unwrap_err().to_string();

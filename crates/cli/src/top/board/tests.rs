@@ -57,6 +57,7 @@ fn detail(row: &WorkloadRow) -> Detail {
         asked_file_bytes: None,
         anon_bytes: 1_048_576.0,
         file_bytes: 0.0,
+        by: "process_madvise".to_owned(),
         took_s: 0.1,
         reason: "it rests\u{1b}[2J".to_owned(),
         stopped: Some("dry run".to_owned()),
