@@ -106,7 +106,7 @@ stop "$running"; stop "$one"; stop "$two"
 # A log that nobody reads: a pipe that is full.
 mkfifo full
 exec {full}<>full
-dd if=/dev/zero bs=4096 count=64 oflag=nonblock >&"$full" 2>/dev/null
+dd if=/dev/zero bs=4096 count=64 oflag=nonblock 1>&"$full" 2>/dev/null
 start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>&"$full"
 running=$started
 in_group one "$PATTERN" all.toml --seconds 300
