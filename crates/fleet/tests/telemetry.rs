@@ -199,6 +199,14 @@ fn newer_schemas_and_files_of_others_are_refused() {
 }
 
 #[test]
+fn a_time_that_cannot_be_true_is_counted_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), foreign(&[60, 120, 1_000_000_000_000_000_000]), None);
+    let of = replayed(dir.path());
+    assert_eq!((of.tallies[0].rows, of.trouble.senseless), (2, 1));
+}
+
+#[test]
 fn rows_that_cannot_be_true_and_clocks_set_back_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut columns = foreign(&[60, 120, 60, 180, 240]);
