@@ -64,7 +64,7 @@ full() { [ "$(held eager)" -gt $((150 * mib)) ] && [ "$(held hinted)" -gt $((60 
 check "programs hold what they hold" wait_for 40 full
 
 # What another killed lowtide left is taken back by the agent, too.
-mkdir -p /run/lowtide && mkdir -p /run/lowtide/undo
+mkdir -p /run/lowtide/undo
 printf '%s\n' '{"owner":{"pid":4194303,"command":"a dead one"}}' \
   "{\"taken\":{\"id\":0,\"undo\":{\"write\":{\"path\":\"$knob\",\"old\":\"$old\"}}}}" >/run/lowtide/undo/4194303.journal
 echo $((old + 1)) >"$knob"

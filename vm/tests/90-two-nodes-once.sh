@@ -7,7 +7,7 @@
 cd "$tmp" || exit 1
 mib=1048576
 before=$(kernel_state)
-names=("a scheme keeps a program within its fast memory" "what a process has on each node is told"
+names=("a scheme keeps a program within its fast memory" "what a process has on each node is reported"
   "a program is on the slow node" "what is used is moved to the fast node")
 if [ "$(cat /sys/devices/system/node/has_memory)" != "0-1" ]; then
   for name in "${names[@]}"; do skip "$name" "two NUMA nodes"; done

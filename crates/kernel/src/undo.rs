@@ -195,16 +195,8 @@ impl Journal {
         let command = std::env::args().collect::<Vec<_>>().join(" ");
         let journal =
             Self(Arc::new(Inner { kernel, file: Mutex::new(file), path, next: 0.into(), owed: Mutex::default() }));
-        journal.append(&Line::Owner { pid, command })?;
+        journal.0.append(&Line::Owner { pid, command })?;
         Ok(journal)
-    }
-
-    fn append(&self, line: &Line) -> Result<()> {
-        let text = serde_json::to_string(line).map_err(|e| Error::new("write", &self.0.path, e))?;
-        // What is left of a line that could not be written as a whole must not become a part of the next.
-        let text = format!("\n{text}\n");
-        let mut file: MutexGuard<'_, File> = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(text.as_bytes()).map_err(|e| Error::new("write", &self.0.path, e))
     }
 
     /// Takes DAMON for this process, among lowtides: the kernel does not know whose kdamonds are, and between a check
@@ -221,7 +213,7 @@ impl Journal {
     pub fn lease<C: KernelChange>(&self, change: &C) -> Result<Lease> {
         let undo = Undo::of(change).map_err(|e| Error::new("write", &self.0.path, e))?;
         let id = self.0.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.append(&Line::Taken { id, undo: undo.clone() })?;
+        self.0.append(&Line::Taken { id, undo: undo.clone() })?;
         Ok(Lease { journal: self.clone(), id, undo: Some(undo) })
     }
 
@@ -233,16 +225,7 @@ impl Journal {
     /// Tries again to take back what could not be taken back when it was to be: how many changes are left. To be called while
     /// there is hope, such as once a turn.
     pub fn retry(&self) -> usize {
-        let mut owed = self.0.owed.lock().unwrap_or_else(PoisonError::into_inner);
-        owed.retain(|(id, undo)| {
-            let taken_back = undo.apply(&self.0.kernel).is_ok();
-            if taken_back {
-                // Where this cannot be written, it is taken back once more after the end.
-                let _ = self.append(&Line::Given { id: *id });
-            }
-            !taken_back
-        });
-        owed.len()
+        self.0.retry()
     }
 
     /// Writes `value` to a kernel file and takes it back later.
@@ -254,12 +237,34 @@ impl Journal {
     }
 }
 
+impl Inner {
+    fn append(&self, line: &Line) -> Result<()> {
+        let text = serde_json::to_string(line).map_err(|e| Error::new("write", &self.path, e))?;
+        // What is left of a line that could not be written as a whole must not become a part of the next.
+        let text = format!("\n{text}\n");
+        let mut file: MutexGuard<'_, File> = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(text.as_bytes()).map_err(|e| Error::new("write", &self.path, e))
+    }
+
+    /// See [`Journal::retry`].
+    fn retry(&self) -> usize {
+        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        owed.retain(|(id, undo)| {
+            let taken_back = undo.apply(&self.kernel).is_ok();
+            if taken_back {
+                // Where this cannot be written, it is taken back once more after the end.
+                let _ = self.append(&Line::Given { id: *id });
+            }
+            !taken_back
+        });
+        owed.len()
+    }
+}
+
 impl Drop for Inner {
     /// All leases hold a clone of the journal, so the last one gone means nothing is left to give back but what could not be.
     fn drop(&mut self) {
-        let owed = self.owed.get_mut().unwrap_or_else(PoisonError::into_inner);
-        owed.retain(|(_, undo)| undo.apply(&self.kernel).is_err());
-        if owed.is_empty() {
+        if self.retry() == 0 {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -274,7 +279,7 @@ impl Lease {
     /// Writes down more of what is taken back, now that it is known: whatever has its name later is not it.
     pub(crate) fn identify<C: KernelChange>(&mut self, change: &C) -> Result<()> {
         let undo = Undo::of(change).map_err(|e| Error::new("write", &self.journal.0.path, e))?;
-        self.journal.append(&Line::Taken { id: self.id, undo: undo.clone() })?;
+        self.journal.0.append(&Line::Taken { id: self.id, undo: undo.clone() })?;
         self.undo = Some(undo);
         Ok(())
     }
@@ -283,14 +288,14 @@ impl Lease {
     pub(crate) fn withdraw(mut self) {
         self.undo = None;
         // Where this cannot be written, what has no identity is not taken for its own.
-        let _ = self.journal.append(&Line::Given { id: self.id });
+        let _ = self.journal.0.append(&Line::Given { id: self.id });
     }
 
     fn undo_now(&mut self) -> Result<()> {
         let Some(undo) = &self.undo else { return Ok(()) };
         undo.apply(&self.journal.0.kernel)?;
         self.undo = None;
-        self.journal.append(&Line::Given { id: self.id })
+        self.journal.0.append(&Line::Given { id: self.id })
     }
 }
 
@@ -298,7 +303,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Err(error) = self.undo_now() {
             let Some(undo) = self.undo.take() else { return };
-            let _ = self.journal.append(&Line::Owed { id: self.id });
+            let _ = self.journal.0.append(&Line::Owed { id: self.id });
             self.journal.0.owed.lock().unwrap_or_else(PoisonError::into_inner).push((self.id, undo));
             // Drop cannot return it, and what is left in the kernel must not go unsaid.
             crate::message!("lowtide: a change to the kernel could not be taken back yet: {error}");
@@ -319,12 +324,18 @@ mod tests {
         (Kernel::at(root), "/sys/knob".into())
     }
 
+    /// A knob, and a journal beside it in a folder.
+    fn opened(root: &Path) -> (Kernel, PathBuf, PathBuf, Journal) {
+        let (kernel, path) = knob(root);
+        let run = root.join("run");
+        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        (kernel, path, run, journal)
+    }
+
     #[test]
     fn a_lease_is_given_back_on_drop_and_the_journal_goes() {
         let dir = tempfile::tempdir().unwrap();
-        let (kernel, path) = knob(dir.path());
-        let run = dir.path().join("run");
-        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let (kernel, path, run, journal) = opened(dir.path());
         let lease = journal.write(&path, "new").unwrap();
         assert_eq!(kernel.read_text(&path).unwrap(), "new\n");
         drop(lease);
@@ -346,9 +357,7 @@ mod tests {
     #[test]
     fn what_a_killed_process_left_is_taken_back_in_reverse() {
         let dir = tempfile::tempdir().unwrap();
-        let (kernel, path) = knob(dir.path());
-        let run = dir.path().join("run");
-        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let (kernel, path, run, journal) = opened(dir.path());
         let first = journal.write(&path, "one").unwrap();
         let second = journal.write(&path, "two").unwrap();
         let beside = recover(&kernel, &run).unwrap();
@@ -365,12 +374,11 @@ mod tests {
         assert!(!run.join("99999.journal").exists());
     }
 
-    /// A change that can be taken back where a file says so.
-    fn stuck(root: &Path) -> (Kernel, PathBuf, impl Fn(bool)) {
-        let (kernel, path) = knob(root);
+    /// What keeps the knob from being written, and no longer.
+    fn stick(root: &Path) -> impl Fn(bool) {
         let place = root.to_path_buf();
         // A folder cannot be written to as a file, not even by root.
-        let stick = move |stuck: bool| {
+        move |stuck: bool| {
             let (knob, aside) = (place.join("sys/knob"), place.join("sys/aside"));
             if stuck {
                 std::fs::rename(&knob, aside).unwrap();
@@ -379,16 +387,14 @@ mod tests {
                 std::fs::remove_dir(&knob).unwrap();
                 std::fs::rename(aside, knob).unwrap();
             }
-        };
-        (kernel, path, stick)
+        }
     }
 
     #[test]
     fn what_could_not_be_taken_back_is_tried_again_and_reported_until_it_is() {
         let dir = tempfile::tempdir().unwrap();
-        let (kernel, path, stick) = stuck(dir.path());
-        let run = dir.path().join("run");
-        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let (kernel, path, run, journal) = opened(dir.path());
+        let stick = stick(dir.path());
         let lease = journal.write(&path, "new").unwrap();
         stick(true);
         drop(lease);
@@ -407,9 +413,8 @@ mod tests {
     #[test]
     fn what_a_process_could_not_take_back_until_its_end_is_left_to_recover() {
         let dir = tempfile::tempdir().unwrap();
-        let (kernel, path, stick) = stuck(dir.path());
-        let run = dir.path().join("run");
-        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let (kernel, path, run, journal) = opened(dir.path());
+        let stick = stick(dir.path());
         let lease = journal.write(&path, "new").unwrap();
         stick(true);
         assert!(lease.give_back().is_err());
@@ -423,9 +428,7 @@ mod tests {
     #[test]
     fn a_line_that_was_cut_short_swallows_no_other() {
         let dir = tempfile::tempdir().unwrap();
-        let (kernel, path) = knob(dir.path());
-        let run = dir.path().join("run");
-        let journal = Journal::open(kernel.clone(), &run).unwrap();
+        let (_, path, _, journal) = opened(dir.path());
         // As where a disk was full for a moment.
         journal.0.file.lock().unwrap().write_all(b"{\"taken\":{\"id\":7,\"und\xff").unwrap();
         let lease = journal.write(&path, "new").unwrap();
