@@ -78,8 +78,12 @@ impl PatternArea {
     pub fn new(spec: &AreaSpec, dir: &Path) -> anyhow::Result<Self> {
         let map = |what| AreaMapping::new(spec.size.0, what).with_context(|| format!("mapping area {:?}", spec.name));
         let (store, file) = match spec.backing {
-            Backing::Anon | Backing::Huge => {
-                let map = map(if spec.backing == Backing::Huge { Mapped::Huge } else { Mapped::Small })?;
+            Backing::Anon | Backing::Huge | Backing::System => {
+                let map = map(match spec.backing {
+                    Backing::Huge => Mapped::Huge,
+                    Backing::System => Mapped::Either,
+                    _ => Mapped::Small,
+                })?;
                 map.name(&format!("lowtide-{}", spec.name));
                 (Store::Mapped { map, first: First::Store }, None)
             }

@@ -40,6 +40,8 @@ pub enum Backing {
     Anon,
     /// Private memory in 2 MiB pages.
     Huge,
+    /// Private memory in pages that the system chooses.
+    System,
     /// A file, mapped shared.
     File,
     /// A file that is read and written by system calls.

@@ -69,6 +69,8 @@ pub enum Mapped<'a> {
     Small,
     /// Private memory, in huge pages where the kernel has them.
     Huge,
+    /// Private memory, in pages that the system's huge page policy chooses.
+    Either,
     /// A file's bytes, shared.
     File(&'a File),
 }
@@ -88,13 +90,17 @@ impl AreaMapping {
         // SAFETY: start - reserved <= 2 MiB, so the range lies within the reservation, which nothing uses yet.
         unsafe {
             match what {
-                Mapped::Small | Mapped::Huge => mmap_anonymous(at, len, access, MapFlags::PRIVATE | MapFlags::FIXED)?,
                 Mapped::File(file) => mmap(at, len, access, MapFlags::SHARED | MapFlags::FIXED, file, 0)?,
+                _ => mmap_anonymous(at, len, access, MapFlags::PRIVATE | MapFlags::FIXED)?,
             };
         }
         // Read-ahead is not turned off by MADV_RANDOM: the kernel then ignores the accesses to such a mapping when it
         // chooses what to reclaim, which would make it a special case of memory use rather than a plain one.
-        let advice = if matches!(what, Mapped::Huge) { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        let advice = match what {
+            Mapped::Huge => Advice::LinuxHugepage,
+            Mapped::Either => return Ok(mapping),
+            Mapped::Small | Mapped::File(_) => Advice::LinuxNoHugepage,
+        };
         // SAFETY: the range is this mapping, and huge page advice changes no contents.
         let advised = unsafe { madvise(at, len, advice) };
         if matches!(what, Mapped::Huge) {
