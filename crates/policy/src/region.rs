@@ -19,6 +19,8 @@ pub struct Candidate {
     pub resident: f64,
     /// Bytes of them that were idle for all of that time. Less than `resident`: where they are is not known.
     pub idle: f64,
+    /// Bytes of them in huge pages, as far as that is known.
+    pub huge: f64,
 }
 
 /// The result of one order.

@@ -228,6 +228,10 @@ impl State {
     fn wanted(&self, candidate: &Candidate) -> f64 {
         let age = Span(std::time::Duration::from_secs_f64(candidate.age_s.max(0.0)));
         let len = candidate.end - candidate.start;
+        // What is in huge pages needs none.
+        if self.scheme.action == Action::Collapse && candidate.resident - candidate.huge < float(self.blocks.bytes) {
+            return 0.0;
+        }
         if self.scheme.fits(len, candidate.access_rate, age) {
             return candidate.resident;
         }

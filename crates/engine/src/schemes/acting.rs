@@ -284,6 +284,7 @@ fn candidate(region: &RegionRow) -> Candidate {
         age_s: f64::from(region.age_s),
         resident: bytes,
         idle: bytes,
+        huge: 0.0,
     }
 }
 
@@ -300,6 +301,7 @@ pub fn candidates(scan: &ReferencedScan, age_s: f64, keep: impl Fn(&MappingUse) 
             age_s,
             resident,
             idle: (resident - used).max(0.0),
+            huge: float(mapping.huge),
         }
     };
     kept.map(candidate).collect()

@@ -204,8 +204,16 @@ mod tests {
     #[test]
     fn a_block_that_is_back_at_once_is_in_use_and_one_that_is_empty_is_gone() {
         let block = 128 << 10;
-        let candidate =
-            Candidate { pid: 1, start: 0, end: 16 * block, access_rate: 0.0, age_s: 5.0, resident: 1e6, idle: 1e6 };
+        let candidate = Candidate {
+            pid: 1,
+            start: 0,
+            end: 16 * block,
+            access_rate: 0.0,
+            age_s: 5.0,
+            resident: 1e6,
+            idle: 1e6,
+            huge: 0.0,
+        };
         let rank = |left: u32| {
             let mut blocks = Blocks::new(block, true, 1);
             let tried = blocks.choose(&candidate, 1, 0.0, 5.0);

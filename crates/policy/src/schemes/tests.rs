@@ -40,6 +40,7 @@ impl Process {
             age_s,
             resident,
             idle,
+            huge: 0.0,
         }
     }
 
@@ -195,6 +196,7 @@ fn colder_and_older_regions_go_first() {
         age_s,
         resident: 1048576.0,
         idle: 1048576.0,
+        huge: 0.0,
     };
     let candidates = vec![region(1, 0.1, 5.0), region(2, 0.0, 50.0), region(3, 0.0, 5.0)];
     let orders = operator.orders(&RegionObservation { now_s: 1.0, candidates, ..RegionObservation::default() });
@@ -203,11 +205,11 @@ fn colder_and_older_regions_go_first() {
 }
 
 #[test]
-fn huge_pages_are_made_once_of_what_is_in_use() {
+fn huge_pages_are_made_once_of_what_is_in_use_and_is_not_in_some() {
     let mut operator = Operator::new(&builtin::named("ethp-tuned").unwrap(), SchemeLimits::default(), 1);
     let mut made = 0;
     for second in 1..=8 {
-        let region = |access_rate: f64, start: u64| Candidate {
+        let region = |access_rate: f64, start: u64, huge: f64| Candidate {
             pid: 1,
             start,
             end: start + (64 << 20),
@@ -215,8 +217,9 @@ fn huge_pages_are_made_once_of_what_is_in_use() {
             age_s: 2.0,
             resident: 67_108_864.0,
             idle: (1.0 - access_rate) * 67_108_864.0,
+            huge,
         };
-        let candidates = vec![region(0.9, 1 << 30), region(0.1, 1 << 31)];
+        let candidates = vec![region(0.9, 1 << 30, 0.0), region(0.1, 1 << 31, 0.0), region(0.9, 3 << 30, 66_060_288.0)];
         let frame = RegionObservation { now_s: f64::from(second), candidates, ..RegionObservation::default() };
         for order in operator.orders(&frame) {
             assert!(order.action == Action::Collapse && order.ranges.iter().all(|range| range.0 < 1 << 31));

@@ -121,6 +121,7 @@ pub(super) fn candidates(load: &Load, now_s: f64, monitors: &Monitors, random: &
                     age_s,
                     resident,
                     idle: resident,
+                    huge: 0.0,
                 });
             }
             at = end;
