@@ -94,6 +94,8 @@ pub struct ReclaimOutcome {
 pub enum ActionKind {
     /// Cold memory was reclaimed.
     Reclaim,
+    /// Huge pages of it that hold mostly zeros were split.
+    Split,
     /// Its memory was paged out, as it is in the background.
     PageOut,
     /// Its memory was fetched, as it is in the foreground again.
@@ -111,6 +113,7 @@ impl ActionKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Reclaim => "reclaim",
+            Self::Split => "split",
             Self::PageOut => "stow",
             Self::Fetch => "fetch",
             Self::Protect => "protect",

@@ -1,13 +1,16 @@
-//! Huge pages of a process that hold nothing: parts of them that are all zeros would not be there with small pages.
+//! Huge pages that hold nothing: parts of them that are all zeros would not be there with small pages.
 
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use lowtide_model::PAGE;
 use lowtide_model::random::Random;
+use lowtide_model::units::{float, integer};
 
-use crate::monitor::mapping_use::MappingUse;
+use crate::monitor::mapping_use::{MappingUse, parse_mappings};
 use crate::pagemap::{FrameFile, PageMap, flag};
 use crate::root::{Error, Kernel, Result};
+use crate::undo::{Journal, Lease};
 
 /// Pages that are read, at most. Reading marks the huge page that a page is part of as used, so it is seldom done,
 /// and to few.
@@ -18,6 +21,31 @@ const TRIES: usize = 256;
 
 /// Bytes of a huge page on x86-64 and arm64 with pages of 4 KiB.
 pub const HUGE: u64 = 2 << 20;
+
+/// Whether the kernel splits huge pages at all (Documentation/admin-guide/mm/transhuge.rst; Linux 6.12).
+const SPLITS: &str = "/sys/kernel/mm/transparent_hugepage/shrink_underused";
+/// Small pages of a huge one that hold only zeros, at most: emptier ones are split where memory is reclaimed, and none are
+/// made. Linux allows all but one.
+const MOST_EMPTY: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/max_ptes_none";
+
+/// Has the kernel split huge pages of which more than this share holds only zeros, where it reclaims memory, and make none that would
+/// be. The zeros are freed. This is for all of the machine, until the leases end.
+///
+/// # Errors
+/// If the kernel cannot (before Linux 6.12), or may not be asked.
+pub fn split_emptier(journal: &Journal, share: f64) -> Result<[Lease; 2]> {
+    let pages = integer((share * float(HUGE / PAGE)).floor()).min(HUGE / PAGE - 1);
+    Ok([journal.write(Path::new(SPLITS), "1")?, journal.write(Path::new(MOST_EMPTY), &pages.to_string())?])
+}
+
+/// The mappings of a process that are huge at least in part.
+///
+/// # Errors
+/// If they may not be read.
+pub fn mappings(kernel: &Kernel, pid: u32) -> Result<Vec<MappingUse>> {
+    let text = kernel.read_text(format!("/proc/{pid}/smaps"))?;
+    Ok(parse_mappings(&text).into_iter().filter(|mapping| mapping.huge >= HUGE).collect())
+}
 
 /// The share of a process' memory in huge pages that holds nothing but zeros, by a sample drawn with `seed`; `None` if it
 /// has no huge pages. A page of a mapping of which only a part is huge counts as far as it is huge.
@@ -78,7 +106,24 @@ pub fn zero_share(kernel: &Kernel, pid: u32, mappings: &[MappingUse], seed: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::mapping_use::parse_mappings;
+
+    #[test]
+    fn the_kernel_is_told_in_small_pages_and_has_its_own_values_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(at(MOST_EMPTY).parent().unwrap()).unwrap();
+        std::fs::write(at(MOST_EMPTY), "511\n").unwrap();
+        let journal = Journal::open(Kernel::at(dir.path()), &dir.path().join("undo")).unwrap();
+        // Before Linux 6.12: nothing is changed.
+        assert!(split_emptier(&journal, 0.5).unwrap_err().is_gone());
+        assert_eq!(std::fs::read_to_string(at(MOST_EMPTY)).unwrap(), "511\n");
+        std::fs::write(at(SPLITS), "0\n").unwrap();
+        let leases = split_emptier(&journal, 0.5).unwrap();
+        let both = || [SPLITS, MOST_EMPTY].map(|path| std::fs::read_to_string(at(path)).unwrap());
+        assert_eq!(both(), ["1", "256"]);
+        drop(leases);
+        assert_eq!(both(), ["0", "511"]);
+    }
 
     #[test]
     fn a_process_without_huge_pages_has_no_share() {

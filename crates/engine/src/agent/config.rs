@@ -8,7 +8,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
 use lowtide_model::WINDOWS_S;
 use lowtide_model::scheme::Scheme;
-use lowtide_model::units::Span;
+use lowtide_model::units::{Share, Span};
 use lowtide_policy::machine::WorkloadPolicy;
 use lowtide_policy::policies::{Policies, Spec};
 use lowtide_policy::schemes::settings::Regions;
@@ -50,8 +50,18 @@ pub struct Config {
     pub workload: Vec<WorkloadRule>,
     /// The policy for workloads in the background; none if not given.
     pub lifecycle: Option<LifeCycle>,
+    /// What is done about huge pages that are mostly empty; nothing if not given.
+    pub huge_pages: Option<HugePages>,
     /// Telemetry for the fleet; none if not given.
     pub telemetry: Option<TelemetrySettings>,
+}
+
+/// What is done about huge pages that are mostly empty.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HugePages {
+    /// Those of which more than this share holds only zeros are split.
+    pub most_empty: Share,
 }
 
 /// The policy for workloads in the background.
@@ -91,6 +101,7 @@ impl Default for Config {
             policy: Policies::new(),
             workload: Vec::new(),
             lifecycle: None,
+            huge_pages: None,
             telemetry: None,
         }
     }
@@ -137,6 +148,9 @@ impl Config {
                 return Err(format!("listen = \"{listen}\": hints are heard there; give another path"));
             }
             self.serve.check(listen)?;
+        }
+        if let Some(HugePages { most_empty }) = self.huge_pages.filter(|of| !(0.0..1.0).contains(&of.most_empty.0)) {
+            return Err(format!("huge_pages: most_empty = {most_empty}: a share from 0% to less than 100%"));
         }
         if let Some(telemetry) = &self.telemetry {
             telemetry.check().map_err(|why| format!("telemetry: {why}"))?;
@@ -333,6 +347,7 @@ mod tests {
             (&format!("{workload}metric = {{ command = [] }}"), "workload 1: metric: command is empty"),
             (&format!("{workload}by = 'process'"), "workload 1: by = \"process\" is for the guard"),
             ("[lifecycle]\nidle_after = '0s'", "lifecycle: idle_after"),
+            (&format!("{workload}[huge_pages]\nmost_empty = '100%'"), "huge_pages: most_empty = 100%: a share"),
             ("[lifecycle]\npolicy = 'auto'", "lifecycle: policy \"auto\" is of another kind"),
         ] {
             let error = load(text).unwrap_err();

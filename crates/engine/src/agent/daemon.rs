@@ -15,6 +15,7 @@ use sd_notify::NotifyState;
 use super::background::Background;
 use super::config::Config;
 use super::grants::{Granting, SILENCE};
+use super::huge::Splitter;
 use super::metric::Metrics;
 use super::reclaim::CgroupReclaim;
 use super::sampling::Sampling;
@@ -57,6 +58,7 @@ pub struct Agent {
     background: Background,
     reclaim: CgroupReclaim,
     granting: Granting,
+    splitter: Option<Splitter>,
     socket: Option<Socket>,
     metrics: Metrics,
     sinks: Sinks,
@@ -91,6 +93,7 @@ impl Agent {
             background: Background::new(kernel),
             reclaim: CgroupReclaim::new(kernel, config.stop_file.clone(), dry_run),
             granting: Granting::new(kernel, dry_run),
+            splitter: None,
             socket: None,
             metrics: Metrics::default(),
             sinks: Sinks::new(view, config.telemetry.clone()),
@@ -209,6 +212,7 @@ impl Agent {
         self.reclaim.begin();
         self.background_turn(&mut observation, processes);
         self.workload_turns(observation);
+        self.split_huge_pages(now_s);
         let groups = self.groups.iter().map(|(name, group)| (name.as_str(), group));
         let groups = groups.chain(self.lifecycle.as_ref().map(|group| (LIFECYCLE, group)));
         let held: Vec<HeldBrake> =

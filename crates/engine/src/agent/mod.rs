@@ -2,7 +2,7 @@
 //!
 //! [`daemon`] is its configuration of the loop: [`sampling`] and the table of [workloads](crate::workloads) make observations,
 //! policies decide, [`actuator`] carries out what they ask for ([`reclaim`] by cgroup, [`address`] by ranges, [`background`] for
-//! what is in the background, [`grants`] for the guard), and [`sinks`] make it known. [`saved`] is what it leaves to the agent
+//! what is in the background, [`huge`] for huge pages, [`grants`] for the guard), and [`sinks`] make it known. [`saved`] is what it leaves to the agent
 //! that comes after it; [`serve`] is its page.
 
 mod actuator;
@@ -12,6 +12,7 @@ pub mod config;
 pub mod daemon;
 mod grants;
 mod hints;
+mod huge;
 mod in_use;
 pub(crate) mod metric;
 mod reclaim;

@@ -15,6 +15,8 @@ use crate::root::{Kernel, Result, keyed, value_of};
 pub struct Vitals {
     /// Bytes in memory. Shared memory counts as anonymous: it is on the same lists.
     pub resident: PerKind<u64>,
+    /// Of the anonymous memory, bytes in huge pages.
+    pub huge: u64,
     /// Bytes paged out, and not in memory as well.
     pub swapped: u64,
     /// Bytes paged out that zswap holds.
@@ -125,6 +127,7 @@ fn parse(text: &str) -> Vitals {
             "anon" | "total_rss" => anon = number,
             "file" | "total_cache" => file = number,
             "shmem" | "total_shmem" => shared = number,
+            "anon_thp" | "total_rss_huge" => vitals.huge = number,
             "total_swap" => vitals.swapped = number,
             "zswap" => vitals.zswap = number,
             "zswapped" => vitals.zswapped = number,
@@ -151,7 +154,7 @@ mod tests {
         let put = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         put(
             "memory.stat",
-            "anon 100\nfile 50\nshmem 20\nswapcached 10\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\npgsteal 9\npgsteal_proactive 6\n",
+            "anon 100\nanon_thp 8\nfile 50\nshmem 20\nswapcached 10\nworkingset_refault_anon 3\nworkingset_refault_file 4\nzswap 5\npgsteal 9\npgsteal_proactive 6\n",
         );
         put("memory.swap.current", "80\n");
         put("memory.low", "max\n");
@@ -162,7 +165,7 @@ mod tests {
         assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30].into(), 70, [3, 4].into()));
         assert_eq!((vitals.floor, vitals.memory_some_s, vitals.zswap), (u64::MAX, Some(1.5), 5));
         assert_eq!((vitals.memory_full_s, vitals.io_some_s), (None, None));
-        assert_eq!((vitals.stolen, vitals.stolen_on_demand), (9, Some(6)));
+        assert_eq!((vitals.stolen, vitals.stolen_on_demand, vitals.huge), (9, Some(6), 8));
         std::fs::remove_file(dir.path().join("memory.stat")).unwrap();
         assert!(cgroup.vitals(&Kernel::at(dir.path())).unwrap_err().is_gone());
     }

@@ -3,6 +3,7 @@
 use lowtide_model::target::TargetId;
 use lowtide_policy::machine::{Brake, Observation, Reclaimed, WorkloadPolicy, WorkloadState, turn};
 use lowtide_policy::policies::Spec;
+use lowtide_policy::schemes::SchemeLimits;
 
 use super::super::actuator::AgentActuator;
 use super::super::config::build;
@@ -75,6 +76,17 @@ impl Agent {
             group.turn(&name, &frame, self.actuator(observation.now_s));
             left = others;
             self.groups.insert(name, group);
+        }
+    }
+
+    /// Has huge pages split that hold mostly zeros, of the workload that is due.
+    pub(super) fn split_huge_pages(&mut self, now_s: f64) {
+        let Some(splitter) = &mut self.splitter else { return };
+        let Some(id) = splitter.due(&self.workloads.all, now_s) else { return };
+        let swap = self.workloads.swap_free().is_some_and(|free| free >= SchemeLimits::default().swap_free);
+        let Some(workload) = self.workloads.all.get_mut(&id) else { return };
+        if let Some(outcome) = splitter.step(workload, &mut self.reclaim, (now_s, swap)) {
+            self.sinks.publish(now_s, &Event::Acted(&outcome.event(workload)));
         }
     }
 

@@ -5,6 +5,7 @@ use sd_notify::NotifyState;
 
 use super::super::config::Config;
 use super::super::grants;
+use super::super::huge::Splitter;
 use super::super::reclaim::CgroupReclaim;
 use super::super::socket::Socket;
 use super::Agent;
@@ -39,10 +40,24 @@ impl Agent {
         }
         let idle_after = self.config.lifecycle.as_ref().and_then(|lifecycle| lifecycle.idle_after);
         self.background.idle_after_s = idle_after.map(|time| time.0.as_secs_f64());
+        self.make_splitter();
         if self.groups.values().any(Group::is_guard) {
             grants::stay_in_memory();
         }
         Ok(())
+    }
+
+    /// What splits huge pages. Where this kernel does not, that is reported and all else works.
+    fn make_splitter(&mut self) {
+        let before = self.splitter.take().filter(|splitter| Some(splitter.settings) == self.config.huge_pages);
+        let Some(settings) = self.config.huge_pages else { return };
+        match before.map_or_else(|| Splitter::new(&self.kernel, settings, self.dry_run), Ok) {
+            Ok(splitter) => self.splitter = Some(splitter),
+            Err(error) => {
+                let text = format!("huge pages are not split (Linux 6.12 can): {error}");
+                self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
+            }
+        }
     }
 
     /// Opens the socket for hints, where hints are wanted. Fails if it cannot be made there.

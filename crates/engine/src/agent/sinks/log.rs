@@ -61,6 +61,9 @@ fn figures(action: &ActionEvent<'_>) -> Vec<(&'static str, String)> {
             figures.extend(both(["anon_bytes", "file_bytes"], action.bytes));
             figures.extend([took_s, ("by", action.by.to_owned())]);
         }
+        ActionKind::Split => {
+            figures = vec![("cgroup", name), ("bytes", bytes(action.bytes.anon)), took_s];
+        }
         ActionKind::Protect | ActionKind::Pause | ActionKind::Release => {
             figures = vec![("cgroup", name)];
             figures.extend(workload.into_iter().flat_map(|of| {
