@@ -17,6 +17,9 @@ use crate::simulated::{memory, setup};
 /// A mix thrashes if it takes so many times as long as its programs one after the other in the same memory.
 const THRASHING: f64 = 1.1;
 
+/// Seconds between two turns of a guard while tasks stall.
+const TURN_S: f64 = 0.25;
+
 #[derive(Debug, clap::Args)]
 pub struct MixesArgs {
     /// Mixes of two to four programs
@@ -25,12 +28,15 @@ pub struct MixesArgs {
     /// Simulated hours of healthy machines
     #[arg(long, default_value = "100")]
     hours: u32,
+    /// Print each mix that the guard changes: its seed, programs, time against one after the other, and the change
+    #[arg(long)]
+    each: bool,
 }
 
 pub fn run(args: &MixesArgs) -> anyhow::Result<()> {
     let rows: Vec<Vec<String>> = [("pause", Means::Pause), ("protect", Means::Protect)]
         .into_iter()
-        .map(|(name, means)| compared(name, means, args.mixes))
+        .map(|(name, means)| compared(name, means, args))
         .collect();
     let head = "means | mixes | thrashing | better | best | median | worst | worst of all | granted | \
         least progress | killed";
@@ -62,7 +68,7 @@ fn machine(seed: u64, loads: Vec<Load>, share: f64, on_disk: bool) -> Setup {
     let stored = if on_disk { 0.0 } else { (1.0 - share).max(0.0) / 3.0 };
     let swap = Swap { capacity: 1 << 24, used: 0, zram: !on_disk, in_s: if on_disk { 100e-6 } else { 10e-6 } };
     let total = asked * (share + stored) / 0.98;
-    Setup { cpus: 2.0, turn_s: 1.0, ..setup(seed, loads, memory(total, swap), 0.25) }
+    Setup { cpus: 2.0, turn_s: TURN_S, ..setup(seed, loads, memory(total, swap), 0.25) }
 }
 
 /// Two to four programs that lack a fifth to a half of their memory.
@@ -122,16 +128,23 @@ fn finish(setup: Setup, means: Option<Means>) -> MixEnd {
     MixEnd { makespan_s: ends.fold(0.0, f64::max), granted, least, killed: machine.outcome().killed() }
 }
 
-fn compared(name: &str, means: Means, mixes: u64) -> Vec<String> {
+fn compared(name: &str, means: Means, args: &MixesArgs) -> Vec<String> {
     let (mut thrashing, mut all) = (Vec::new(), Vec::new());
     let (mut granted, mut killed, mut least) = (0, 0, f64::INFINITY);
-    for seed in 0..mixes {
+    for seed in 0..args.mixes {
         let setup = mix(seed);
-        let alone_s = one_by_one(&setup);
+        let (alone_s, programs) = (one_by_one(&setup), setup.loads.len());
         let (nothing, guarded) = (finish(setup.clone(), None), finish(setup, Some(means)));
         let change = guarded.makespan_s / nothing.makespan_s - 1.0;
         if nothing.makespan_s > THRASHING * alone_s {
             thrashing.push(change);
+        }
+        if args.each && change.abs() > 1e-3 {
+            let times = nothing.makespan_s / alone_s;
+            println!(
+                "{name} mix {seed}: {programs} programs, {times:.2} times as long, guarded {:+.1} %",
+                100.0 * change
+            );
         }
         all.push(change);
         granted += u64::from(guarded.granted);

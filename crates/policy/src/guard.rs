@@ -80,7 +80,7 @@ impl Default for GuardSettings {
             faults_high: 10.0,
             faults_low: 1.0,
             lost: Share(0.1),
-            hold: Span(Duration::from_secs(1)),
+            hold: Span(Duration::from_millis(300)),
             share: Share(0.85),
             cycle: Span(Duration::from_secs(50)),
         }
@@ -110,7 +110,12 @@ pub struct Guard {
     /// When the last round ended, and how often one began soon after another: what was believed to fit did not.
     ended_s: f64,
     strikes: u32,
+    /// Rounds in succession that gained nothing, and until when none begins after the last.
+    refuted: (u32, f64),
 }
+
+/// After a round that gained nothing, none begins for so long, seconds; twice as long each time, six times.
+const REFUTED_S: f64 = 5.0;
 
 /// Thrashing that begins again so soon after it was over was not over.
 const AGAIN_S: f64 = 60.0;
@@ -119,7 +124,14 @@ impl Guard {
     /// A guard with these settings.
     pub fn new(settings: GuardSettings) -> Self {
         let detector = Detector::new(settings.clone());
-        Self { settings, detector, round: None, ended_s: f64::NEG_INFINITY, strikes: 0 }
+        Self {
+            settings,
+            detector,
+            round: None,
+            ended_s: f64::NEG_INFINITY,
+            strikes: 0,
+            refuted: (0, f64::NEG_INFINITY),
+        }
     }
 
     /// The workload that has all that it needs now, if one is protected or others are paused.
@@ -129,6 +141,11 @@ impl Guard {
 
     fn begin(&mut self, progress: &[Progress], frame: &Observation) -> Vec<WorkloadAction> {
         let Some(why) = self.detector.begins(progress, frame) else { return Vec::new() };
+        let (times, until_s) = self.refuted;
+        // A clock that was set back must not make it wait longer.
+        if (until_s - REFUTED_S * f64::from(1 << times)..until_s).contains(&frame.now_s) {
+            return Vec::new();
+        }
         let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.detector.thrashes(of)).collect();
         // A clock that was set back must not make it believe that it was long ago.
         self.strikes =
@@ -143,7 +160,18 @@ impl Guard {
     fn go_on(&mut self, progress: &[Progress], frame: &Observation) -> Vec<WorkloadAction> {
         let Some(round) = &mut self.round else { return Vec::new() };
         round.observe(progress, frame.now_s);
-        let over = round.over(frame.now_s).or_else(|| self.detector.ends(round.holder(), progress, frame));
+        let gains = round.gains(progress, frame.now_s);
+        match gains {
+            Some(true) => self.refuted.0 = 0,
+            Some(false) => {
+                let times = (self.refuted.0 + 1).min(6);
+                self.refuted = (times, frame.now_s + REFUTED_S * f64::from(1 << times));
+            }
+            None => {}
+        }
+        let refuted = (gains == Some(false)).then(|| "no more was done than before".to_owned());
+        let over =
+            refuted.or_else(|| round.over(frame.now_s)).or_else(|| self.detector.ends(round.holder(), progress, frame));
         if let Some(why) = over {
             let actions = round.end(&why);
             (self.round, self.ended_s) = (None, frame.now_s);

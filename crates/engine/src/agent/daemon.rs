@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 
+use super::alert::Alert;
 use super::background::Background;
 use super::config::Config;
 use super::grants::{Granting, SILENCE};
@@ -38,8 +39,6 @@ mod settings;
 
 /// Measuring and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
 const MOST_CPU: f64 = 0.01;
-/// Peers that are answered before anything else is done again.
-const PEERS: usize = 4;
 /// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn observes everything.
 const SOON_S: f64 = 0.5;
 
@@ -59,10 +58,13 @@ pub struct Agent {
     reclaim: CgroupReclaim,
     granting: Granting,
     splitter: Option<Splitter>,
+    /// Wakes it when tasks stall, where it guards.
+    alert: Option<Alert>,
     socket: Option<Socket>,
     metrics: Metrics,
     sinks: Sinks,
-    /// When the next turn is due, seconds.
+    /// When the last turn was, what it took of a CPU, and when the next is due, seconds.
+    last: (f64, f64),
     next_s: f64,
     cpu_at_start_s: f64,
     was_stopped: bool,
@@ -94,9 +96,11 @@ impl Agent {
             reclaim: CgroupReclaim::new(kernel, config.stop_file.clone(), dry_run),
             granting: Granting::new(kernel, dry_run),
             splitter: None,
+            alert: None,
             socket: None,
             metrics: Metrics::default(),
             sinks: Sinks::new(view, config.telemetry.clone()),
+            last: (f64::NEG_INFINITY, 0.0),
             next_s: kernel.boot_s(),
             cpu_at_start_s: sys::own_cpu_s(),
             dry_run,
@@ -118,28 +122,21 @@ impl Agent {
         (self.config.listen.as_ref(), &self.config.serve, self.sinks.view.clone())
     }
 
-    /// Takes hints, a few at a time: a peer that sends without end must not hold up the agent. True if one was taken.
+    /// Takes the hints that have come. True if there was one.
     fn take_hints(&mut self, now_s: f64) -> bool {
-        let Some(socket) = &self.socket else { return false };
+        let Some(socket) = &mut self.socket else { return false };
         let (kernel, workloads, background) = (&self.kernel, &self.workloads, &mut self.background);
         let sinks = &mut self.sinks;
         let mut taken = false;
-        for _ in 0..PEERS {
-            let answered = socket.answer(|uid, hint| {
-                let answer = hints::take(kernel, workloads, background, (uid, hint));
-                taken |= answer == Answer::Taken;
-                sinks.log(now_s, "hint", &hints::figures(uid, hint, &answer));
-                answer
-            });
-            match answered {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    sinks.publish(now_s, &Event::Error(&format!("hints cannot be taken any more: {error}")));
-                    self.socket = None;
-                    break;
-                }
-            }
+        let answered = socket.answer(|uid, hint| {
+            let answer = hints::take(kernel, workloads, background, (uid, hint));
+            taken |= answer == Answer::Taken;
+            sinks.log(now_s, "hint", &hints::figures(uid, hint, &answer));
+            answer
+        });
+        if let Err(error) = answered {
+            sinks.publish(now_s, &Event::Error(&format!("hints cannot be taken any more: {error}")));
+            self.socket = None;
         }
         taken
     }
@@ -152,6 +149,14 @@ impl Agent {
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let kernel = self.kernel.clone();
         scheduler::run(&kernel, signals, self).map(drop)
+    }
+
+    /// Has the next turn come sooner while tasks stall, or wait for their turn.
+    fn hurry(&mut self, now_s: f64) {
+        let Some(alert) = &mut self.alert else { return };
+        if let Some(due_s) = alert.due_s(now_s, self.last) {
+            self.next_s = self.next_s.min(due_s);
+        }
     }
 
     /// Whether it guards against thrashing only.
@@ -270,11 +275,16 @@ impl LoopTask for Agent {
     }
 
     fn wakers(&self) -> Vec<PollFd<'_>> {
-        self.socket.iter().map(|socket| PollFd::new(&socket.listener, PollFlags::IN)).collect()
+        let stalls = self.alert.iter().filter_map(Alert::waker);
+        stalls.chain(self.socket.iter().flat_map(Socket::wakers)).collect()
     }
 
-    fn woken(&mut self, _: &[PollFlags]) {
+    fn woken(&mut self, events: &[PollFlags]) {
         self.granting.beat();
+        let stalls = self.alert.as_mut().filter(|alert| alert.waker().is_some());
+        if let (Some(alert), Some(event)) = (stalls, events.first()) {
+            alert.woken(*event);
+        }
     }
 
     fn signal(&mut self, signal: &Received) -> anyhow::Result<Option<Reason>> {
@@ -300,12 +310,15 @@ impl LoopTask for Agent {
         let before_s = self.measuring_cpu_s();
         let fresh = self.sampling.read(now_s, &mut self.workloads);
         self.search_step(now_s);
+        self.hurry(now_s);
         let (due, every_s) = (now_s >= self.next_s, self.config.every.0.as_secs_f64());
         if due && !fresh && self.only_guards() && self.granting.is_empty() && self.workloads.is_quiet(now_s) {
             self.next_s = now_s + every_s;
         } else if fresh || due {
             self.run_policies(now_s, signals);
-            self.next_s = now_s + pause_s(every_s, self.measuring_cpu_s() - before_s);
+            self.last = (now_s, self.measuring_cpu_s() - before_s);
+            self.next_s = now_s + pause_s(every_s, self.last.1);
+            self.hurry(now_s);
         } else {
             if hinted {
                 self.next_s = self.next_s.min(now_s + SOON_S);

@@ -2,11 +2,13 @@
 //!
 //! [`daemon`] is its configuration of the loop: [`sampling`] and the table of [workloads](crate::workloads) make observations,
 //! policies decide, [`actuator`] carries out what they ask for ([`reclaim`] by cgroup, [`address`] by ranges, [`background`] for
-//! what is in the background, [`huge`] for huge pages, [`grants`] for the guard), and [`sinks`] make it known. [`saved`] is what it leaves to the agent
+//! what is in the background, [`huge`] for huge pages, [`grants`] for the guard,
+//! which [`alert`] wakes), and [`sinks`] make it known. [`saved`] is what it leaves to the agent
 //! that comes after it; [`serve`] is its page.
 
 mod actuator;
 pub mod address;
+mod alert;
 mod background;
 pub mod config;
 pub mod daemon;

@@ -8,13 +8,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
 /// A hint is no longer than this.
 const LONGEST: usize = 8192;
-/// A peer that neither sends nor reads is not waited for longer.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// A peer that has not sent its hint by then is let go when another comes.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Peers of one user that may be sending.
+const PEERS: usize = 16;
 
 /// A hint, as a peer sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,65 +78,98 @@ pub(super) fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFi
     Ok((listener, SocketFile(path.to_path_buf())))
 }
 
+/// A peer that has not sent all of its hint yet.
+#[derive(Debug)]
+struct Peer {
+    stream: UnixStream,
+    uid: u32,
+    text: Vec<u8>,
+    since: Instant,
+}
+
 /// The socket for hints.
 #[derive(Debug)]
 pub struct Socket {
-    /// Where peers connect.
-    pub listener: UnixListener,
+    listener: UnixListener,
     pub(super) file: SocketFile,
+    /// Peers that are sending: none of them is waited for.
+    peers: Vec<Peer>,
 }
 
 impl Socket {
     /// Opens it. Everybody may connect; whose hints are taken is decided by who they are.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (listener, file) = bind(path, 0o666)?;
-        Ok(Self { listener, file })
+        Ok(Self { listener, file, peers: Vec::new() })
     }
 
-    /// Answers one peer, if one is there; `decide` gets its user. False if none is there. Fails if peers cannot be accepted.
-    pub fn answer(&self, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<bool> {
-        match self.listener.accept() {
-            Ok((stream, _)) => {
+    /// Descriptors that are ready when there is something to answer.
+    pub fn wakers(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let peers = self.peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN));
+        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(peers)
+    }
+
+    /// Accepts who is there, and answers those that have sent their hint; `decide` gets the user. Fails if peers cannot be
+    /// accepted.
+    pub fn answer(&mut self, mut decide: impl FnMut(u32, &Hint) -> Answer) -> io::Result<()> {
+        for _ in 0..PEERS {
+            match self.listener.accept() {
                 // That a peer disconnects is no error.
-                let _ = converse(&stream, decide);
-                Ok(true)
+                Ok((stream, _)) => drop(self.admit(stream)),
+                Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted].contains(&error.kind()) => {
+                    break;
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted].contains(&error.kind()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
         }
+        self.peers.retain_mut(|peer| match read_some(peer) {
+            Ok(false) => peer.since.elapsed() < PATIENCE,
+            Ok(true) => {
+                drop(reply(peer, &mut decide));
+                false
+            }
+            Err(_) => false,
+        });
+        Ok(())
+    }
+
+    /// Takes a peer; of a user who has too many, the one that is silent for longest goes.
+    fn admit(&mut self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let uid = rustix::net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+        let of = |peer: &Peer| peer.uid == uid;
+        if self.peers.iter().filter(|peer| of(peer)).count() >= PEERS {
+            // In the order in which they came.
+            if let Some(oldest) = self.peers.iter().position(of) {
+                self.peers.remove(oldest);
+            }
+        }
+        self.peers.push(Peer { stream, uid, text: Vec::new(), since: Instant::now() });
+        Ok(())
     }
 }
 
-fn converse(mut stream: &UnixStream, decide: impl FnOnce(u32, &Hint) -> Answer) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
-    let text = read_all(stream)?;
-    let answer = match serde_json::from_slice::<Hint>(&text) {
-        Ok(hint) => decide(uid, &hint),
+/// Reads what a peer has sent by now; whether that is all, or too much.
+fn read_some(peer: &mut Peer) -> io::Result<bool> {
+    let mut some = [0; 1024];
+    while peer.text.len() < LONGEST {
+        match peer.stream.read(&mut some) {
+            Ok(0) => return Ok(true),
+            Ok(got) => peer.text.extend(&some[..got]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Answers a peer. An answer is short, so that it needs nobody to read it.
+fn reply(peer: &mut Peer, decide: &mut impl FnMut(u32, &Hint) -> Answer) -> io::Result<()> {
+    let answer = match serde_json::from_slice::<Hint>(&peer.text) {
+        Ok(hint) => decide(peer.uid, &hint),
         Err(error) => Answer::Refused(crate::failure::code::USAGE, format!("this is no hint: {error}")),
     };
-    stream.write_all(&serde_json::to_vec(&answer)?)
-}
-
-/// Reads until the peer is done, has sent too much, or is out of time: a slow one must not hold up others.
-fn read_all(mut stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + PATIENCE;
-    let mut text = Vec::new();
-    let mut some = [0; 1024];
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || text.len() >= LONGEST {
-            return Ok(text);
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut some)? {
-            0 => return Ok(text),
-            got => text.extend(&some[..got]),
-        }
-    }
+    peer.stream.write_all(&serde_json::to_vec(&answer)?)
 }
 
 /// Gives a hint to the agent that listens there. Fails if none listens, or it does not answer.
@@ -159,57 +195,66 @@ mod tests {
     }
 
     /// Says something to the socket while it listens; what came back.
-    fn say(socket: &Socket, text: &[u8]) -> Vec<u8> {
+    fn say(socket: &mut Socket, text: &[u8]) -> Vec<u8> {
+        let path = socket.file.0.clone();
         std::thread::scope(|scope| {
             let peer = scope.spawn(|| {
-                let mut stream = UnixStream::connect(&socket.file.0).unwrap();
+                let mut stream = UnixStream::connect(path).unwrap();
                 let _ = stream.write_all(text);
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let mut answer = Vec::new();
                 let _ = stream.read_to_end(&mut answer);
                 answer
             });
-            while !socket.answer(|_, _| Answer::Taken).unwrap() {}
+            while !peer.is_finished() {
+                socket.answer(|_, _| Answer::Taken).unwrap();
+            }
             peer.join().unwrap()
         })
     }
 
     #[test]
     fn a_hint_comes_with_its_user() {
-        let (_dir, socket) = socket();
+        let (_dir, mut socket) = socket();
         let hint = Hint { background: true, target: HintTarget::Cgroup("/a".to_owned()) };
+        let path = socket.file.0.clone();
         let uid = rustix::process::geteuid().as_raw();
         let answer = std::thread::scope(|scope| {
-            let peer = scope.spawn(|| give(&socket.file.0, &hint).unwrap());
-            while !socket
-                .answer(|peer, taken| {
+            let peer = scope.spawn(|| give(&path, &hint).unwrap());
+            while !peer.is_finished() {
+                let refuse = |peer, taken: &Hint| {
                     assert_eq!((peer, taken), (uid, &hint));
                     Answer::Refused(4, "no".to_owned())
-                })
-                .unwrap()
-            {}
+                };
+                socket.answer(refuse).unwrap();
+            }
             peer.join().unwrap()
         });
         assert_eq!(answer, Answer::Refused(4, "no".to_owned()));
-        let path = socket.file.0.clone();
         drop(socket);
         assert!(!path.exists());
     }
 
     #[test]
-    fn garbage_and_silence_are_survived() {
-        let (_dir, socket) = socket();
-        assert_eq!(say(&socket, b"{\"background\":true,\"pid\":7}"), b"\"heard\"");
+    fn garbage_is_survived_and_silence_holds_up_nobody() {
+        let (_dir, mut socket) = socket();
+        assert_eq!(say(&mut socket, b"{\"background\":true,\"pid\":7}"), b"\"heard\"");
         for text in [&b"{}"[..], b"\xff\0", b"{\"background\":true}", &vec![b'['; 100_000]] {
-            let answer = String::from_utf8(say(&socket, text)).unwrap();
+            let answer = String::from_utf8(say(&mut socket, text)).unwrap();
             assert!(answer.is_empty() || answer.contains("no hint"), "{answer}");
         }
-        // A silent peer holds up others for a short time only.
-        let silent = UnixStream::connect(&socket.file.0).unwrap();
-        let start = std::time::Instant::now();
-        assert!(socket.answer(|_, _| Answer::Taken).unwrap());
-        assert!(start.elapsed() < 20 * PATIENCE);
+        let silent: Vec<UnixStream> = (0..150)
+            .map(|_| {
+                let peer = UnixStream::connect(&socket.file.0).unwrap();
+                socket.answer(|_, _| Answer::Taken).unwrap();
+                peer
+            })
+            .collect();
+        assert_eq!(socket.peers.len(), PEERS, "no more are held");
+        assert_eq!(say(&mut socket, b"{\"background\":true,\"pid\":7}"), b"\"heard\"");
         drop(silent);
+        socket.answer(|_, _| Answer::Taken).unwrap();
+        assert!(socket.peers.is_empty());
     }
 
     proptest! {

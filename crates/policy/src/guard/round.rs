@@ -23,6 +23,12 @@ const CALM_S: f64 = 5.0;
 /// After so many cycles, it is another's turn to be the favourite: some never end.
 const FAVOURED: u32 = 10;
 
+/// A round is on trial for so long, seconds, once the memory of whoever runs has come: if they do no more than all did before, it ends.
+const TRIAL_S: f64 = 2.0;
+
+/// Of what the members have, no more is protected.
+const MOST_PROTECTED: f64 = 0.95;
+
 /// Thrashing is over once no workload has lost time for so long, seconds.
 const OVER_S: f64 = 10.0;
 
@@ -51,6 +57,11 @@ impl Member {
     }
 }
 
+/// Work that is done, in CPUs' worth: what is not lost, of as many as there are CPUs for.
+fn work<'a>(of: impl Iterator<Item = &'a Progress>, cpus: f64) -> f64 {
+    of.map(|of| 1.0 - of.lost).sum::<f64>().min(cpus)
+}
+
 /// From the beginning of thrashing to its end.
 #[derive(Debug, Clone)]
 pub struct Round {
@@ -74,6 +85,9 @@ pub struct Round {
     beside: BTreeSet<TargetId>,
     turn_s: f64,
     turn_ends_s: f64,
+    /// Work that all did before, in CPUs' worth; and when it is compared with what is done since. `None` = it was.
+    trial: Option<(f64, f64)>,
+    cpus: f64,
     /// Since when no workload has lost time.
     calm_s: Option<f64>,
 }
@@ -98,6 +112,8 @@ impl Round {
             beside: BTreeSet::new(),
             turn_s: now_s,
             turn_ends_s: now_s,
+            trial: None,
+            cpus: frame.cpus.unwrap_or(f64::INFINITY),
             calm_s: None,
         };
         thrashing.iter().for_each(|of| round.join(of, now_s));
@@ -106,6 +122,9 @@ impl Round {
         }
         round.favourite = round.closest(None)?;
         round.holder = round.favourite;
+        let before = work(thrashing.iter().copied(), round.cpus);
+        let fetch_s = round.swap_s * round.members.get(&round.holder).map_or(0.0, Member::lacks) / PAGE_BYTES;
+        round.trial = Some((before, now_s + fetch_s + TRIAL_S));
         Some(round)
     }
 
@@ -180,6 +199,15 @@ impl Round {
         }
         let calm = progress.iter().filter(|of| self.members.contains_key(&of.id)).all(|of| of.lost < CALM);
         self.calm_s = calm.then(|| self.calm_s.filter(|since_s| *since_s <= now_s).unwrap_or(now_s));
+    }
+
+    /// Whether the trial is over, and has shown that it gains something, or that it does not; `None` before and after.
+    pub fn gains(&mut self, progress: &[Progress], now_s: f64) -> Option<bool> {
+        let (before, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
+        self.trial = None;
+        let runs = |of: &&Progress| self.members.contains_key(&of.id) && (self.protects || self.runs(of.id));
+        // A turn that took long, or a clock that jumped, says nothing.
+        Some(now_s >= until_s + TRIAL_S || work(progress.iter().filter(runs), self.cpus) >= before)
     }
 
     /// Why there is nothing to be shared any more; `None` while there is.
@@ -281,10 +309,15 @@ impl Round {
     fn grant(&self, why: &str) -> Vec<WorkloadAction> {
         let reason = || why.to_owned();
         let mut actions = Vec::new();
+        // No more is protected than they have among them now: what others took since must not be missing to all the rest.
+        let wanted = |of: &Member| of.need.min(self.room);
+        let all: f64 = self.members.iter().filter(|(id, _)| self.runs(**id)).map(|(_, of)| wanted(of)).sum();
+        let have: f64 = MOST_PROTECTED * self.members.values().map(|of| of.resident).sum::<f64>();
+        let share = if all > have { have / all } else { 1.0 };
         for (id, of) in &self.members {
             actions.push(if self.protects {
                 if self.runs(*id) {
-                    let bytes = of.need.min(self.room);
+                    let bytes = share * wanted(of);
                     WorkloadAction::Protect { target: *id, bytes, lasts_s: LEASE_S, reason: reason() }
                 } else {
                     WorkloadAction::Release { target: *id, reason: reason() }

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use sd_notify::NotifyState;
 
+use super::super::alert::Alert;
 use super::super::config::Config;
 use super::super::grants;
 use super::super::huge::Splitter;
@@ -41,9 +42,11 @@ impl Agent {
         let idle_after = self.config.lifecycle.as_ref().and_then(|lifecycle| lifecycle.idle_after);
         self.background.idle_after_s = idle_after.map(|time| time.0.as_secs_f64());
         self.make_splitter();
-        if self.groups.values().any(Group::is_guard) {
+        let guards = self.groups.values().any(Group::is_guard);
+        if guards {
             grants::stay_in_memory();
         }
+        self.make_alert(guards);
         Ok(())
     }
 
@@ -55,6 +58,22 @@ impl Agent {
             Ok(splitter) => self.splitter = Some(splitter),
             Err(error) => {
                 let text = format!("huge pages are not split (Linux 6.12 can): {error}");
+                self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
+            }
+        }
+    }
+
+    /// What wakes a guard. Where the kernel reports no stalls, turns come as often as always.
+    fn make_alert(&mut self, guards: bool) {
+        if !guards || self.alert.is_some() {
+            self.alert = self.alert.take().filter(|_| guards);
+            return;
+        }
+        match Alert::new(&self.kernel) {
+            Ok(alert) => self.alert = Some(alert),
+            Err(error) => {
+                let text =
+                    format!("thrashing is detected {} later: no stall wakes the guard: {error}", self.config.every);
                 self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
             }
         }

@@ -28,7 +28,7 @@ fn short_of_memory(programs: Vec<Load>, shortage: f64, on_disk: bool) -> Setup {
         (memory.swap.zram, memory.swap.in_s) = (false, 100e-6);
     }
     let ends_s = 40.0 * programs.iter().map(|of| of.work_s).sum::<f64>();
-    Setup { cpus: 2.0, step_s: 0.25, ..setup(memory, programs, ends_s) }
+    Setup { cpus: 2.0, step_s: 0.25, turn_s: 0.25, ..setup(memory, programs, ends_s) }
 }
 
 /// When each was done, and what each had run for after every minute.
