@@ -18,6 +18,14 @@ if need root "a full disk"; then
   umount small
 fi
 
+if need root "a folder of another user"; then
+  mkdir foreign && chown 12345 foreign
+  "$LOWTIDE" run --monitor none --out foreign -- true 2>err
+  equals "root makes no record in a folder of another user" $? 4
+  contains "and is told whose it is" "$(cat err)" "belongs to user 12345"
+  equals "nothing is in it" "$(ls -A foreign)" ""
+fi
+
 if need "command python3" "violent changes of the address space"; then
   "$LOWTIDE" run --out violent -- python3 "$repository/workloads/violent.py" 8 2>err
   equals "a program that changes its address space violently ends well" $? 0

@@ -55,6 +55,14 @@ refused half.data "cut short"
 printf 'timestamp,memory.stat.anon\n' >empty.csv
 refused empty.csv "without a row"
 
+# Rows that take more memory than is allowed.
+{ echo timestamp,memory.stat.anon && seq 1000 | sed 's/$/,1/'; } >rows.csv
+"$LOWTIDE" import rows.csv --out rows --max-input 64K 2>err
+equals "a recording that takes too much memory is refused" $? 1
+contains "and the message names the option" "$(cat err)" "--max-input SIZE reads more"
+check "which has it read" "$LOWTIDE" import rows.csv --out rows
+contains "a record is read in part" "$("$LOWTIDE" report rows --max-input 64K 2>&1)" "read in part"
+
 # damo from PyPI, in a folder of its own that is kept between runs. Its version is the one whose options are known.
 venv=${CARGO_TARGET_DIR:-$repository/target}/test-venv
 if ! [ -x "$venv/bin/damo" ]; then

@@ -4,6 +4,8 @@ use clap::Parser;
 
 use crate::cmd;
 use crate::output::StyleArgs;
+use lowtide_model::units::Size;
+use lowtide_record::limit;
 
 /// Finds out how much memory a workload really needs
 #[derive(Debug, Parser)]
@@ -13,6 +15,9 @@ pub struct Cli {
     command: Command,
     #[command(flatten)]
     style: StyleArgs,
+    /// Memory that a table of a record, or a recording of another tool, may take when it is read
+    #[arg(long, global = true, value_name = "SIZE", default_value_t = Size(limit::USUAL), hide = true)]
+    max_input: Size,
 }
 
 /// The commands; each is described where its arguments are.
@@ -49,6 +54,7 @@ impl Cli {
     /// As the command.
     pub fn run(self) -> anyhow::Result<i32> {
         self.style.set();
+        limit::set(self.max_input.0);
         match self.command {
             Command::Run(args) => cmd::run::run(&args),
             Command::Record(args) => cmd::record::run(&args),

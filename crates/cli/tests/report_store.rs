@@ -317,6 +317,29 @@ fn many_may_finish_at_once() {
 }
 
 #[test]
+fn what_links_in_a_record_lead_to_is_neither_written_nor_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (record, precious) = (dir.path().join("record"), dir.path().join("precious"));
+    drop(Writer::create(&record, &Meta::default()).unwrap());
+    fs::write(&precious, "mine").unwrap();
+    let lock = record.join("recording.lock");
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink(&precious, &lock).unwrap();
+    assert!(matches!(finish(&record), Err(StoreError::NotWritable { .. })));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+    fs::remove_file(&lock).unwrap();
+    // Rows of another record, in a folder that only its owner may read.
+    let other = dir.path().join("other");
+    drop(Writer::create(&other, &Meta::default()).unwrap());
+    fs::write(other.join("parts/usage-1.parquet"), "secret").unwrap();
+    fs::remove_dir(record.join("parts")).unwrap();
+    std::os::unix::fs::symlink(other.join("parts"), record.join("parts")).unwrap();
+    let finished = finish(&record).unwrap();
+    assert!(finished.now && finished.warnings.is_empty(), "{finished:?}");
+    assert!(other.join("parts/usage-1.parquet").exists());
+}
+
+#[test]
 fn refusals_say_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("notes.txt"), "mine").unwrap();

@@ -85,7 +85,7 @@ pub fn exit_code(error: &anyhow::Error) -> i32 {
     }
     match error.downcast_ref::<StoreError>() {
         Some(StoreError::NotARecord { .. }) => code::GONE,
-        Some(StoreError::NotWritable { .. }) => code::PERMISSION,
+        Some(StoreError::NotWritable { .. } | StoreError::Foreign { .. }) => code::PERMISSION,
         Some(StoreError::Live(_)) => code::BUSY,
         _ => code::OTHER,
     }

@@ -18,8 +18,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::agent::serve::http::{self, Reply, problem, reply};
-use crate::agent::serve::listen::Listener;
+use crate::agent::serve::listen::{Listener, on_this_machine};
 use crate::event::{Event, Sink};
+use crate::failure::{Failure, code};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -243,13 +244,19 @@ pub(crate) fn scrape(shared: &(impl Collector + Clone)) -> Reply {
     }
 }
 
-/// Serves the figures at `/metrics` until the process ends. Fails if the address cannot be listened on.
+/// Serves the figures at `/metrics` until the process ends. Fails if the address cannot be listened on, or others than this
+/// machine could come there.
 pub fn start(address: SocketAddr, shared: impl Collector + Clone) -> anyhow::Result<SocketAddr> {
+    if !address.ip().is_loopback() {
+        let why = "others could read it there; give 127.0.0.1, or use the agent, which has a token and TLS ([serve])";
+        return Err(Failure::new(code::USAGE, format!("--listen {address}: {why}")).into());
+    }
     let listener = TcpListener::bind(address).with_context(|| format!("--listen {address}"))?;
     listener.set_nonblocking(true)?;
     let bound = listener.local_addr()?;
+    let gate = on_this_machine(&bound);
     http::spawn(Listener::Tcp(listener), None, move |request| {
-        http::refuse_writes(request).unwrap_or_else(|| match request.uri().path() {
+        http::guarded(&gate, false, request, |request| match request.uri().path() {
             "/metrics" => scrape(&shared),
             _ => problem(StatusCode::NOT_FOUND, "there is nothing of that name"),
         })

@@ -19,7 +19,7 @@ pub enum Scope {
     /// CPU of ended children of this process count too.
     Tree {
         /// The first processes; for a program that lowtide started, lowtide itself (it is the reaper of orphans).
-        roots: Vec<u32>,
+        roots: Vec<ProcessId>,
         /// The first processes are not part of the tree: they are this process.
         own_children: bool,
     },
@@ -124,12 +124,14 @@ impl Accountant {
                 let stats: Vec<proc::Stat> =
                     proc::pids(&self.kernel)?.iter().filter_map(|pid| proc::stat(&self.kernel, *pid).ok()).collect();
                 // Those of the tree before stay in it when their parent ends and init adopts them.
-                let mut seeds = roots.clone();
-                seeds.extend(stats.iter().map(|stat| stat.id).filter(|id| self.known.contains(id)).map(|id| id.pid));
+                // Another process that has the pid of one of them by now is not of the tree.
+                let is_of_tree = |id: &ProcessId| roots.contains(id) || self.known.contains(id);
+                let seeds: Vec<u32> = stats.iter().map(|stat| stat.id).filter(is_of_tree).map(|id| id.pid).collect();
                 let parents: Vec<(u32, u32)> = stats.iter().map(|stat| (stat.id.pid, stat.ppid)).collect();
                 let mut tree = proc::descendants(&parents, &seeds);
                 tree.retain(|pid| {
-                    stats.iter().any(|stat| stat.id.pid == *pid) && !(*own_children && roots.contains(pid))
+                    stats.iter().any(|stat| stat.id.pid == *pid)
+                        && !(*own_children && roots.iter().any(|root| root.pid == *pid))
                 });
                 self.known =
                     stats.iter().map(|stat| stat.id).filter(|id| tree.binary_search(&id.pid).is_ok()).collect();
@@ -368,5 +370,33 @@ impl Accountant {
                 (field.set)(usage, Some((now - first).max(0.0)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_has_the_pid_of_the_target_by_now_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |pid: u32, parent: u32, start_ticks: u64| {
+            let folder = dir.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let fields = format!("{pid} (x) S {parent} {}{start_ticks} 4096 1", "0 ".repeat(17));
+            std::fs::write(folder.join("stat"), fields).unwrap();
+        };
+        run(7, 1, 100);
+        run(8, 7, 110);
+        let root = ProcessId { pid: 7, start_ticks: 100 };
+        let scope = Scope::Tree { roots: vec![root], own_children: false };
+        let mut accountant = Accountant::new(&Kernel::at(dir.path()), scope, Vec::new());
+        assert_eq!(accountant.pids().unwrap(), [7, 8]);
+        // The first one ends, and its pid is given to a stranger; its child goes on.
+        run(7, 1, 200);
+        run(8, 1, 110);
+        assert_eq!(accountant.pids().unwrap(), [8]);
+        std::fs::remove_dir_all(dir.path().join("proc/8")).unwrap();
+        assert_eq!(accountant.pids().unwrap(), [0; 0]);
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(at(MOST_EMPTY)).unwrap(), "511\n");
         std::fs::write(at(SPLITS), "0\n").unwrap();
         let leases = split_emptier(&journal, 0.5).unwrap();
-        let both = || [SPLITS, MOST_EMPTY].map(|path| std::fs::read_to_string(at(path)).unwrap());
+        let both = || [SPLITS, MOST_EMPTY].map(|path| std::fs::read_to_string(at(path)).unwrap().trim().to_owned());
         assert_eq!(both(), ["1", "256"]);
         drop(leases);
         assert_eq!(both(), ["0", "511"]);

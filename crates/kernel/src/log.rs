@@ -25,8 +25,15 @@ struct Background {
 
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
+/// Text without what would steer a terminal: names and files of others may hold anything.
+fn printable(text: &str) -> String {
+    let steers = |letter: char| letter.is_control() && !['\n', '\t'].contains(&letter);
+    text.chars().map(|letter| if steers(letter) { char::REPLACEMENT_CHARACTER } else { letter }).collect()
+}
+
 /// Writes text to stderr. One that cannot be written is no reason to end.
 pub fn write(text: &str) {
+    let text = &printable(text);
     let Some(background) = BACKGROUND.get() else {
         let _ = std::io::stderr().write_all(text.as_bytes());
         return;
@@ -68,5 +75,15 @@ pub fn flush(at_most: Duration) {
     let (done, is_done) = sync_channel(1);
     if background.orders.try_send(Order::Flush(done)).is_ok() {
         let _ = is_done.recv_timeout(at_most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_steers_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2J\tb\n\u{9b}"), "a\u{fffd}[2J\tb\n\u{fffd}");
     }
 }

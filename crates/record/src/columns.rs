@@ -142,7 +142,11 @@ storage! {
     Backing PageKind: Text, |kind| ByteArray::from(kind.name()), |bytes| PageKind::named(&text(bytes)).unwrap_or_default();
 }
 
+/// Bytes of a text, at most: a path. A file could give every row the same long one, at no cost to itself.
+const LONGEST: usize = 4096;
+
 /// The text of these bytes; what is no UTF-8 is replaced.
 fn text(bytes: &ByteArray) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes.data())
+    let bytes = bytes.data();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)])
 }

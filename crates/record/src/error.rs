@@ -19,6 +19,17 @@ pub enum StoreError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The folder is another user's, and this process is root's.
+    #[error(
+        "{}: belongs to user {uid}, who could have files of root overwritten; \
+         choose a folder with --out that does not exist yet, or one of root's", dir.display()
+    )]
+    Foreign {
+        /// The folder.
+        dir: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
     /// The disk is full.
     #[error("{}: no space left on the device; free some, what was written so far stays readable", .0.display())]
     NoSpace(PathBuf),

@@ -9,7 +9,7 @@ use lowtide_model::summary::Summary;
 use super::error::{Result, StoreError};
 use super::file::{replace, write_main};
 use super::lock::{Lock, Try};
-use super::read::Record;
+use super::read::{Record, is_folder};
 use super::table::{Table, merge_all};
 use super::{LOCK, PARTS, PARTS_DONE, SUMMARY};
 
@@ -51,7 +51,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
         return Ok(Finished { summary: record.summary(), now: false, warnings: record.warnings() });
     }
     let parts = dir.join(PARTS);
-    if parts.exists() {
+    if is_folder(&parts) {
         merge_all(&record)?;
     }
     let summary = record.summary();
@@ -60,7 +60,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
     replace(&path, &json, true)?;
     let done = dir.join(PARTS_DONE);
     remove(&done)?;
-    if parts.exists() {
+    if is_folder(&parts) {
         sync(dir)?;
         fs::rename(&parts, &done).map_err(|error| StoreError::write(&parts, error))?;
         remove(&done)?;
@@ -74,7 +74,7 @@ pub fn finish(dir: &Path) -> Result<Finished> {
 }
 
 fn is_finished(dir: &Path) -> bool {
-    !dir.join(PARTS).exists() && !dir.join(PARTS_DONE).exists() && dir.join(SUMMARY).exists()
+    !is_folder(&dir.join(PARTS)) && !is_folder(&dir.join(PARTS_DONE)) && dir.join(SUMMARY).exists()
 }
 
 /// Removes the lock file; another process may have done so already.

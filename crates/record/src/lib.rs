@@ -28,6 +28,7 @@ mod columns;
 mod error;
 pub mod file;
 mod finish;
+pub mod limit;
 mod lock;
 mod nodes;
 mod read;
@@ -47,7 +48,7 @@ pub use lowtide_model::cohort::AgeRow;
 pub use read::{Batches, Record};
 pub use regions::RegionRow;
 pub use table::Table;
-pub use write::Writer;
+pub use write::{Writer, check_owner};
 
 /// Rows while recording.
 const PARTS: &str = "parts";

@@ -2,10 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::LOCK;
@@ -39,7 +40,8 @@ impl Lock {
     /// Locks a new record for recording.
     pub(super) fn record(dir: &Path) -> Result<Self> {
         let path = dir.join(LOCK);
-        let file = File::create(&path).map_err(|error| StoreError::write(&path, error))?;
+        let file = options().write(true).create_new(true).open(&path);
+        let file = file.map_err(|error| StoreError::write(&path, error))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|error| StoreError::write(&path, error.into()))?;
         Ok(Self { file })
@@ -48,7 +50,7 @@ impl Lock {
     /// Takes the lock to finish a record. Waits for another process that finishes it: that takes seconds.
     pub(super) fn finish(dir: &Path) -> Result<Try> {
         let path = dir.join(LOCK);
-        let Ok(mut file) = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) else {
+        let Ok(mut file) = options().read(true).write(true).create(true).truncate(false).open(&path) else {
             return Ok(Try::Unlockable);
         };
         if !acquire(&mut file, FlockOperation::NonBlockingLockExclusive, FlockOperation::LockExclusive)
@@ -69,11 +71,18 @@ impl Lock {
     /// Takes a shared lock to read: while it is held no process finishes the record.
     pub(super) fn read(dir: &Path) -> Result<Try> {
         let path = dir.join(LOCK);
-        let Ok(mut file) = File::open(&path) else { return Ok(Try::Unlockable) };
+        let Ok(mut file) = options().read(true).open(&path) else { return Ok(Try::Unlockable) };
         let got = acquire(&mut file, FlockOperation::NonBlockingLockShared, FlockOperation::LockShared)
             .map_err(|error| StoreError::read(&path, error.into()))?;
         Ok(if got { Try::Held(Self { file }) } else { Try::Recording })
     }
+}
+
+/// How a lock file is opened: a record may be in the folder of another user, who could have put a link there.
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    options
 }
 
 /// Tries for the lock; waits where it will be free within seconds. False: a recorder has it.

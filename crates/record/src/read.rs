@@ -19,6 +19,7 @@ use lowtide_model::usage::Usage;
 use super::RegionRow;
 use super::error::{Result, StoreError};
 use super::file::Reader;
+use super::limit;
 use super::lock::{Lock, Try};
 use super::table::Table;
 use super::{META, PARTS};
@@ -111,7 +112,23 @@ impl Record {
     /// All rows of a table.
     #[must_use]
     pub fn rows<T: Table>(&self) -> Vec<T> {
-        self.read().flatten().collect()
+        let mut rows = Vec::new();
+        for batch in self.read() {
+            rows.extend(batch);
+            if !self.fits::<T>(T::NAME, rows.len()) {
+                break;
+            }
+        }
+        rows
+    }
+
+    /// Whether so many rows may be held; if not, that is a warning of the record.
+    fn fits<T>(&self, name: &str, rows: usize) -> bool {
+        let too_many = limit::exceeded::<T>(rows);
+        if let Some(why) = &too_many {
+            self.warnings.borrow_mut().push(format!("{name}: read in part: {why}"));
+        }
+        too_many.is_none()
     }
 
     /// The rows of a table, some thousand at a time, in the order in which they were written.
@@ -160,8 +177,14 @@ impl Record {
     /// The episodes of the sampled pages, with stretches joined that were cut.
     #[must_use]
     pub fn lives(&self) -> Vec<Episode> {
-        let mut lives = Lives::default();
-        self.read().flatten().for_each(|row| lives.push(row));
+        let (mut lives, mut rows) = (Lives::default(), 0);
+        for batch in self.read() {
+            rows += batch.len();
+            batch.into_iter().for_each(|row| lives.push(row));
+            if !self.fits::<Episode>("cohort", rows) {
+                break;
+            }
+        }
         lives.rows()
     }
 
@@ -176,7 +199,7 @@ impl Record {
     pub fn ages_of_map(&self) -> Vec<AgeRow> {
         let mut ages = Vec::new();
         let mut snapshot: Vec<RegionRow> = Vec::new();
-        let mut take = |snapshot: &mut Vec<RegionRow>| {
+        let take = |snapshot: &mut Vec<RegionRow>, ages: &mut Vec<AgeRow>| {
             if let Some(t_s) = snapshot.first().map(|row| row.t_s) {
                 let each = snapshot.drain(..).map(|row| (row.region(), row.mapping.starts_with('/')));
                 ages.extend(histogram(t_s, each));
@@ -184,18 +207,23 @@ impl Record {
         };
         for row in self.regions().flatten() {
             if snapshot.first().is_some_and(|first| first.t_s.to_bits() != row.t_s.to_bits()) {
-                take(&mut snapshot);
+                take(&mut snapshot, &mut ages);
             }
             snapshot.push(row);
+            if !self.fits::<RegionRow>("a snapshot of regions", snapshot.len())
+                || !self.fits::<AgeRow>("idle ages of regions", ages.len())
+            {
+                return ages;
+            }
         }
-        take(&mut snapshot);
+        take(&mut snapshot, &mut ages);
         ages
     }
 
     /// The files that hold a table: the parts where there are any (they are complete), else the main file.
     fn files<T: Table>(&self) -> VecDeque<PathBuf> {
         let parts = self.dir.join(PARTS);
-        if !parts.is_dir() {
+        if !is_folder(&parts) {
             let main = self.dir.join(format!("{}.parquet", T::NAME));
             return main.exists().then_some(main).into_iter().collect();
         }
@@ -216,6 +244,11 @@ impl Record {
         let name = path.strip_prefix(&self.dir).unwrap_or(path);
         self.warnings.borrow_mut().push(format!("{}: skipped what could not be read: {why}", name.display()));
     }
+}
+
+/// Whether it is a folder, and no link to one: that could be a folder of somebody else.
+pub(super) fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
 }
 
 /// The number of a part of that table.

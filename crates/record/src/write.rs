@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lowtide_model::meta::Meta;
@@ -38,6 +39,20 @@ pub(super) fn flush<T: Table>(rows: &mut Vec<T>, part: &Path, dropped: &mut u64)
     written
 }
 
+/// Refuses a folder of another user to root: its owner can put links into it at any time. One that does not exist yet is right.
+///
+/// # Errors
+/// [`StoreError::Foreign`].
+pub fn check_owner(dir: &Path) -> Result<()> {
+    let own = rustix::process::geteuid();
+    match fs::metadata(dir) {
+        Ok(meta) if own.is_root() && meta.uid() != own.as_raw() => {
+            Err(StoreError::Foreign { dir: dir.to_path_buf(), uid: meta.uid() })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A record being made. Rows are buffered until [`Writer::flush`]; dropping it without [`Writer::close`] leaves what
 /// was flushed, as after a crash.
 pub struct Writer {
@@ -52,8 +67,9 @@ impl Writer {
     /// Begins a record in `dir`, which must be empty or not exist.
     ///
     /// # Errors
-    /// If it is not empty, cannot be written, or there is no space.
+    /// If it is not empty, another user's, cannot be written, or there is no space.
     pub fn create(dir: &Path, meta: &Meta) -> Result<Self> {
+        check_owner(dir)?;
         fs::create_dir_all(dir).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
                 StoreError::NotWritable { path: dir.to_path_buf(), source: error }

@@ -19,6 +19,7 @@ use crate::session;
 use crate::verify::{self, Asked, Verdicts};
 use lowtide_engine::failure::{self, Failure, code};
 use lowtide_record::Record;
+use lowtide_record::atomic::{self, Care};
 use lowtide_report::bottom_line::{limit, sentences};
 use lowtide_report::text::wrap;
 use lowtide_report::{PageOpening, forest};
@@ -216,7 +217,7 @@ fn verify(args: &BudgetArgs, one: &RecordBudget, question: Question) -> anyhow::
     let title = format!("How much memory {} needs", one.command());
     let chapters = [verdicts.chapter(unlimited(&all))];
     let opening = PageOpening { command: "budget", title, ran: question.to_string(), answer: verdicts.sentence() };
-    std::fs::write(&page, forest::page(opening, &chapters)?)?;
+    atomic::write(&page, Care::default(), forest::page(opening, &chapters)?.as_bytes())?;
     lowtide_kernel::message!("report: {}", page.display());
     Ok(Some(verdicts))
 }

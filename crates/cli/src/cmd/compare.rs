@@ -22,6 +22,8 @@ use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 use lowtide_model::interval::Change;
 use lowtide_model::units::{float, human_seconds};
+use lowtide_record::atomic::{self, Care};
+use lowtide_record::check_owner;
 use lowtide_report::PageOpening;
 use lowtide_report::forest::{self, Chapter, Mark};
 use lowtide_report::text::Grid;
@@ -112,7 +114,7 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<i32> {
         return Ok(130);
     }
     let comparison = Comparison::new(&plan, &outcomes.all, args.published);
-    std::fs::write(folder.join("report.html"), comparison.page()?)?;
+    atomic::write(&folder.join("report.html"), Care::default(), comparison.page()?.as_bytes())?;
     comparison.print(if args.json { CompareFormat::Json } else { args.format })?;
     output::note(format_args!("\nreport: {}", folder.join("report.html").display()));
     Ok(if outcomes.all.iter().any(|run| run.failure.is_some()) { code::OTHER } else { 0 })
@@ -142,8 +144,9 @@ fn keep_plan(folder: &Path, plan: &Plan) -> anyhow::Result<()> {
             Err(Failure::new(code::USAGE, message).into())
         }
         Err(_) => {
+            check_owner(folder)?;
             std::fs::create_dir_all(folder)?;
-            Ok(std::fs::write(path, serde_json::to_string_pretty(plan)?)?)
+            Ok(atomic::write(&path, Care::default(), &serde_json::to_vec_pretty(plan)?)?)
         }
     }
 }

@@ -156,7 +156,7 @@ pub(super) fn target(kernel: &Kernel, args: &TargetArgs) -> anyhow::Result<(Stri
             e if e.is_gone() => Failure::new(code::GONE, format!("--pid {pid}: no such process; see `ps -e`")),
             e => Failure::new(code::OTHER, format!("--pid {pid}: {e}")),
         })?;
-        let scope = Scope::Tree { roots: vec![pid], own_children: false };
+        let scope = Scope::Tree { roots: vec![stat.id], own_children: false };
         let tree = Accountant::new(kernel, scope.clone(), Vec::new()).pids()?;
         // A cgroup that holds nothing else is more complete than the sum over processes.
         let own = Cgroup::of(kernel, pid)?.filter(|cgroup| {

@@ -11,6 +11,7 @@ use lowtide_engine::scheduler::{self, LoopTask, Reason};
 use lowtide_engine::source::{self, Map, SourceChoice, SourceSettings};
 use lowtide_kernel::account::{Accountant, Scope};
 use lowtide_kernel::cgroup::Cgroup;
+use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{self, Ended, Reaped, Signal as Received, Signals};
 use lowtide_kernel::undo::{Journal, Lease};
@@ -195,7 +196,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     set_limits(args, &kernel, cgroup)?;
     let swap =
         acts.prepare(&mut options, &kernel, &journal, SchemeReach { system: false, cgroup: cgroup.is_some() })?;
-    let scope = Scope::Tree { roots: vec![std::process::id()], own_children: true };
+    let scope = Scope::Tree { roots: vec![proc::stat(&kernel, std::process::id())?.id], own_children: true };
     let accountant = Accountant::new(&kernel, scope, cgroup.into_iter().cloned().collect());
     let mut meta = recording::meta(&kernel, args.command.clone(), &options, cgroup.map_or(&[], std::slice::from_ref));
     meta.limit_bytes = args.limit.map(|size| size.0);

@@ -8,6 +8,7 @@ use lowtide_model::units::float;
 use lowtide_model::usage::Usage;
 
 use super::{Recording, RecordingError, bounds};
+use crate::limit;
 
 /// Whether a file that begins so is one.
 pub(super) fn knows(head: &[u8]) -> bool {
@@ -108,6 +109,8 @@ pub(super) fn read(from: impl Read) -> Result<Recording, RecordingError> {
         recording.ages.push((time - start, ages));
         recording.usage.push(usage);
         bounds::within(recording.usage.len(), bounds::SNAPSHOTS, "rows")?;
+        // It is held twice while it is written as a record.
+        limit::exceeded::<Usage>(2 * recording.usage.len()).map_or(Ok(()), |why| Err(RecordingError::Broken(why)))?;
         bounds::within(count, bounds::REGIONS, "bins")?;
     }
     recording.started_unix_s = first.ok_or_else(|| RecordingError::Broken("a CSV of WMO without a row".to_owned()))?;
@@ -186,7 +189,7 @@ mod tests {
         assert!(complaint(format!("{head}{}", ",".repeat(2 << 20))).contains("bytes in a line"));
         let quoted = read(format!("{head}\n\"1,2\n3,4\n").as_bytes()).unwrap();
         assert_eq!(quoted.usage.len(), 1, "a quote does not swallow what follows");
-        assert!(complaint(format!("{head}\n{}", "1,\n".repeat((1 << 20) + 1))).contains("1048576 rows"));
+        assert!(complaint(format!("{head}\n{}", "1,\n".repeat((1 << 20) + 1))).contains("take more than 1G of memory"));
     }
 
     proptest! {

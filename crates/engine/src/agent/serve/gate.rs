@@ -8,7 +8,7 @@ const SHORTEST: usize = 16;
 
 /// A secret that a peer must know.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Token(Vec<u8>);
+pub(crate) struct Token(Vec<u8>);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -36,7 +36,7 @@ impl Token {
 
 /// What is asked of peers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     /// Host names that a request may be for; `None` = any.
     pub hosts: Option<Vec<String>>,
     /// What a peer must know to read figures.

@@ -65,7 +65,10 @@ pub fn start(listen: &Listen, serve: &Serve, view: LiveView) -> anyhow::Result<S
     let (gate, tls) = serve.terms(listen).map_err(anyhow::Error::msg)?;
     let (listener, name, file) =
         listen::open(listen, tls.is_some()).with_context(|| format!("listen = \"{listen}\""))?;
-    spawn(listener, tls.map(TlsAcceptor::from), move |request| guarded(&gate, &view, request))?;
+    spawn(listener, tls.map(TlsAcceptor::from), move |request| {
+        let is_public = FILES.iter().any(|(path, ..)| *path == request.uri().path());
+        guarded(&gate, is_public, request, |request| route(&view, request))
+    })?;
     Ok(Server { name, _file: file })
 }
 
@@ -131,7 +134,8 @@ async fn converse(
     reply: Arc<impl Fn(&Request<Incoming>) -> Reply + Send + Sync + 'static>,
 ) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD);
+    // One request a connection: an idle peer would hold a place that others wait for.
+    http.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD).keep_alive(false);
     let service = service_fn(|request| std::future::ready(Ok::<_, std::convert::Infallible>(reply(&request))));
     let mut peer = pin!(http.serve_connection(TokioIo::new(stream), service));
     // That a peer goes away, or sends what is no HTTP, is no error of the server.
@@ -141,14 +145,17 @@ async fn converse(
     }
 }
 
-/// Answers permitted requests, and adds the security headers for browsers.
-fn guarded(gate: &Gate, view: &LiveView, request: &Request<Incoming>) -> Reply {
+/// Answers permitted requests that only read, and adds the security headers for browsers. `is_public`: the request is for
+/// what holds no figures.
+pub(crate) fn guarded(
+    gate: &Gate,
+    is_public: bool,
+    request: &Request<Incoming>,
+    route: impl FnOnce(&Request<Incoming>) -> Reply,
+) -> Reply {
     let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    let is_public = FILES.iter().any(|(path, ..)| *path == request.uri().path());
-    let mut reply = match gate.refuses(host(request), authorization, is_public) {
-        None => route(view, request),
-        Some((status, why)) => problem(status, why),
-    };
+    let refused = gate.refuses(host(request), authorization, is_public).map(|(status, why)| problem(status, why));
+    let mut reply = refused.or_else(|| refuse_writes(request)).unwrap_or_else(|| route(request));
     if reply.status() == StatusCode::UNAUTHORIZED {
         reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
@@ -173,9 +180,6 @@ fn host(request: &Request<Incoming>) -> Option<&str> {
 }
 
 fn route(view: &LiveView, request: &Request<Incoming>) -> Reply {
-    if let Some(refused) = refuse_writes(request) {
-        return refused;
-    }
     let path = request.uri().path();
     if let Some((_, kind, text)) = FILES.iter().find(|(file, ..)| *file == path) {
         return reply(StatusCode::OK, kind, *text);
@@ -192,7 +196,7 @@ fn route(view: &LiveView, request: &Request<Incoming>) -> Reply {
 }
 
 /// Everything is read-only.
-pub(crate) fn refuse_writes(request: &Request<Incoming>) -> Option<Reply> {
+fn refuse_writes(request: &Request<Incoming>) -> Option<Reply> {
     (![Method::GET, Method::HEAD].contains(request.method())).then(|| {
         let mut refused = problem(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET,HEAD"));

@@ -97,6 +97,11 @@ impl Serve {
     }
 }
 
+/// What is asked of peers on an address of this machine: only its own names are answered.
+pub(crate) fn on_this_machine(address: &SocketAddr) -> Gate {
+    Gate { hosts: Some(names(address)), token: None }
+}
+
 /// Names of this machine in requests to it.
 fn names(address: &SocketAddr) -> Vec<String> {
     let own = match address {
