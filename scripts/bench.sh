@@ -9,7 +9,7 @@
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
-#   scripts/bench.sh [guest] wmo|phone|long|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
+#   scripts/bench.sh [guest] wmo|phone|long|huge|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
 #   scripts/bench.sh mutants [K/N]                       mutants of model, policy and engine that the tests catch; one of N (60) of them
@@ -193,7 +193,7 @@ trial_in_guest() {
       fi
       options=(--no-flusher)
       ;;
-    long) puts+=(--put workloads/patterns:/lowtide/workloads/patterns) settings+=(PATTERN=/usr/local/bin/pattern) ;;
+    long | huge) puts+=(--put workloads/patterns:/lowtide/workloads/patterns) settings+=(PATTERN=/usr/local/bin/pattern) ;;
     # Not enough for all apps.
     phone) memory=${MEMORY:-1G} ;;
     # The TLB flusher makes hot memory visible to DAMON; here it would only use time.
@@ -308,12 +308,12 @@ case ${1-} in
     [ $# -ge 2 ] || fail "guest: which of accuracy, cost and peers?"
     shift
     case $1 in
-      wmo | phone | long | agent-cost | thrash) trial_in_guest "$@" ;;
+      wmo | phone | long | huge | agent-cost | thrash) trial_in_guest "$@" ;;
       fidelity) fidelity_in_guest "${@:2}" ;;
       *) guest "$@" ;;
     esac
     ;;
-  wmo | phone | long | agent-cost | thrash | budgets | pasted) trial_here "$@" ;;
+  wmo | phone | long | huge | agent-cost | thrash | budgets | pasted) trial_here "$@" ;;
   counted)
     if [ "$(id -u)" -ne 0 ]; then skip counted root; exit; fi
     LOWTIDE=$target/release/lowtide LOWTIDE_BENCH=$bench bench/trials/recount.py "${@:2}"
