@@ -6,10 +6,10 @@ use lowtide_kernel::pressure::{Trigger, Woken};
 use lowtide_kernel::root::{Kernel, Result};
 use rustix::event::{PollFd, PollFlags};
 
-/// The guard is woken when some task stalled for so long within this window, the shortest that Linux takes: a tenth of the time,
-/// which is what a workload loses at least that thrashes.
+/// The guard is woken as soon as some task has stalled for so long within this window, the shortest that Linux takes from a process
+/// without `CAP_SYS_RESOURCE`; and again for each window.
 const STALL: Duration = Duration::from_millis(50);
-const WINDOW: Duration = Duration::from_millis(500);
+const WINDOW: Duration = Duration::from_secs(2);
 /// Time between two turns then, seconds: more where they take more than this share of a CPU. And how long after the last stall.
 const EVERY_S: f64 = 0.25;
 const MOST_CPU: f64 = 0.05;
