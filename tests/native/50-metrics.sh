@@ -23,6 +23,10 @@ contains "working sets by type and window" "$(cat text)" "lowtide_workingset_byt
 between "64 MiB in use of 512" \
   "$(sed -n 's/^lowtide_workingset_bytes{.*type="anon",window="1s"} //p' text)" 62000000 80000000
 equals "and nothing else is" "$(curl -sS --output none --write-out '%{http_code}' "${url%metrics}")" 404
+equals "requests for another host are refused" "$(curl -sS --output none --header 'Host: evil.example' --write-out '%{http_code}' "$url")" 403
+"$LOWTIDE" record --pid "$target" --listen 0.0.0.0:0 --out beyond 2>err2
+equals "an address that other machines reach is wrong usage" $? 2
+contains "and the message has what is right" "$(cat err2)" "give 127.0.0.1"
 
 # Unpacked beside the build, not installed: the package would start a service.
 folder=${CARGO_TARGET_DIR:-$repository/target}/test-prometheus
