@@ -22,7 +22,7 @@ if need root "a folder of another user"; then
   mkdir foreign && chown 12345 foreign
   "$LOWTIDE" run --monitor none --out foreign -- true 2>err
   equals "root makes no record in a folder of another user" $? 4
-  contains "and is told whose it is" "$(cat err)" "belongs to user 12345"
+  contains "and the message names its owner" "$(cat err)" "belongs to user 12345"
   equals "nothing is in it" "$(ls -A foreign)" ""
 fi
 

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_told_in_small_pages_and_has_its_own_values_back() {
+    fn the_share_is_written_in_small_pages_and_the_old_values_come_back() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(at(MOST_EMPTY).parent().unwrap()).unwrap();

@@ -114,8 +114,10 @@ pub struct Guard {
     refuted: (u32, f64),
 }
 
-/// After a round that gained nothing, none begins for so long, seconds; twice as long each time, six times.
-const REFUTED_S: f64 = 5.0;
+/// Seconds for which no round begins after so many, six at most, that gained nothing: twice as long each time.
+fn refuted_s(times: u32) -> f64 {
+    5.0 * f64::from(1 << times)
+}
 
 /// Thrashing that begins again so soon after it was over was not over.
 const AGAIN_S: f64 = 60.0;
@@ -143,7 +145,7 @@ impl Guard {
         let Some(why) = self.detector.begins(progress, frame) else { return Vec::new() };
         let (times, until_s) = self.refuted;
         // A clock that was set back must not make it wait longer.
-        if (until_s - REFUTED_S * f64::from(1 << times)..until_s).contains(&frame.now_s) {
+        if (until_s - refuted_s(times)..until_s).contains(&frame.now_s) {
             return Vec::new();
         }
         let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.detector.thrashes(of)).collect();
@@ -165,7 +167,7 @@ impl Guard {
             Some(true) => self.refuted.0 = 0,
             Some(false) => {
                 let times = (self.refuted.0 + 1).min(6);
-                self.refuted = (times, frame.now_s + REFUTED_S * f64::from(1 << times));
+                self.refuted = (times, frame.now_s + refuted_s(times));
             }
             None => {}
         }

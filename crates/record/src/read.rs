@@ -113,13 +113,20 @@ impl Record {
     #[must_use]
     pub fn rows<T: Table>(&self) -> Vec<T> {
         let mut rows = Vec::new();
+        self.hold(|batch| rows.extend(batch));
+        rows
+    }
+
+    /// Gives the rows of a table to who holds all of them, as far as they may be held.
+    fn hold<T: Table>(&self, mut take: impl FnMut(Vec<T>)) {
+        let mut rows = 0;
         for batch in self.read() {
-            rows.extend(batch);
-            if !self.fits::<T>(T::NAME, rows.len()) {
+            rows += batch.len();
+            take(batch);
+            if !self.fits::<T>(T::NAME, rows) {
                 break;
             }
         }
-        rows
     }
 
     /// Whether so many rows may be held; if not, that is a warning of the record.
@@ -177,14 +184,8 @@ impl Record {
     /// The episodes of the sampled pages, with stretches joined that were cut.
     #[must_use]
     pub fn lives(&self) -> Vec<Episode> {
-        let (mut lives, mut rows) = (Lives::default(), 0);
-        for batch in self.read() {
-            rows += batch.len();
-            batch.into_iter().for_each(|row| lives.push(row));
-            if !self.fits::<Episode>("cohort", rows) {
-                break;
-            }
-        }
+        let mut lives = Lives::default();
+        self.hold(|batch| batch.into_iter().for_each(|row| lives.push(row)));
         lives.rows()
     }
 
@@ -208,11 +209,12 @@ impl Record {
         for row in self.regions().flatten() {
             if snapshot.first().is_some_and(|first| first.t_s.to_bits() != row.t_s.to_bits()) {
                 take(&mut snapshot, &mut ages);
+                if !self.fits::<AgeRow>("idle ages of regions", ages.len()) {
+                    return ages;
+                }
             }
             snapshot.push(row);
-            if !self.fits::<RegionRow>("a snapshot of regions", snapshot.len())
-                || !self.fits::<AgeRow>("idle ages of regions", ages.len())
-            {
+            if !self.fits::<RegionRow>("a snapshot of regions", snapshot.len()) {
                 return ages;
             }
         }

@@ -81,7 +81,7 @@ impl PatternArea {
             Backing::Anon | Backing::Huge | Backing::System => {
                 let map = map(match spec.backing {
                     Backing::Huge => Mapped::Huge,
-                    Backing::System => Mapped::Either,
+                    Backing::System => Mapped::System,
                     _ => Mapped::Small,
                 })?;
                 map.name(&format!("lowtide-{}", spec.name));

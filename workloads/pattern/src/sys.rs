@@ -70,7 +70,7 @@ pub enum Mapped<'a> {
     /// Private memory, in huge pages where the kernel has them.
     Huge,
     /// Private memory, in pages that the system's huge page policy chooses.
-    Either,
+    System,
     /// A file's bytes, shared.
     File(&'a File),
 }
@@ -98,7 +98,7 @@ impl AreaMapping {
         // chooses what to reclaim, which would make it a special case of memory use rather than a plain one.
         let advice = match what {
             Mapped::Huge => Advice::LinuxHugepage,
-            Mapped::Either => return Ok(mapping),
+            Mapped::System => return Ok(mapping),
             Mapped::Small | Mapped::File(_) => Advice::LinuxNoHugepage,
         };
         // SAFETY: the range is this mapping, and huge page advice changes no contents.

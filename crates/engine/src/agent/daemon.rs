@@ -151,7 +151,7 @@ impl Agent {
         scheduler::run(&kernel, signals, self).map(drop)
     }
 
-    /// Has the next turn come sooner while tasks stall, or wait for their turn.
+    /// Has the next turn come sooner while tasks stall.
     fn hurry(&mut self, now_s: f64) {
         let Some(alert) = &mut self.alert else { return };
         if let Some(due_s) = alert.due_s(now_s, self.last) {

@@ -123,7 +123,7 @@ impl Round {
         round.favourite = round.closest(None)?;
         round.holder = round.favourite;
         let before = work(thrashing.iter().copied(), round.cpus);
-        let fetch_s = round.swap_s * round.members.get(&round.holder).map_or(0.0, Member::lacks) / PAGE_BYTES;
+        let fetch_s = round.fetch_s(round.members.get(&round.holder));
         round.trial = Some((before, now_s + fetch_s + TRIAL_S));
         Some(round)
     }
@@ -201,6 +201,11 @@ impl Round {
         self.calm_s = calm.then(|| self.calm_s.filter(|since_s| *since_s <= now_s).unwrap_or(now_s));
     }
 
+    /// Seconds that fetching takes what these lack.
+    fn fetch_s<'a>(&self, of: impl IntoIterator<Item = &'a Member>) -> f64 {
+        self.swap_s * of.into_iter().map(Member::lacks).sum::<f64>() / PAGE_BYTES
+    }
+
     /// Whether the trial is over, and has shown that it gains something, or that it does not; `None` before and after.
     pub fn gains(&mut self, progress: &[Progress], now_s: f64) -> Option<bool> {
         let (before, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
@@ -261,7 +266,7 @@ impl Round {
         self.fill();
         let others = self.members.len().saturating_sub(1 + self.beside.len());
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
-        let fetch_s = self.swap_s * run.map(|(_, of)| of.lacks()).sum::<f64>() / PAGE_BYTES;
+        let fetch_s = self.fetch_s(run.map(|(_, of)| of));
         let lasts_s = if self.holder == self.favourite {
             self.cycles += 1;
             self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
