@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lowtide_kernel::account::{Accountant, Accounts, Depth};
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::pressure::{Trigger, Woken};
+use lowtide_kernel::pressure::Trigger;
 use lowtide_kernel::proc;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys;
@@ -199,15 +199,16 @@ impl Recorder {
 
     /// Descriptors that wake the recorder: a stall of the target.
     pub fn wakers(&self) -> Vec<PollFd<'_>> {
-        self.stalls.trigger.iter().map(|trigger| PollFd::new(trigger, Trigger::EVENTS)).collect()
+        self.stalls.trigger.iter().filter_map(Trigger::waker).collect()
     }
 
     /// The events of these descriptors.
     pub fn woken(&mut self, events: &[PollFlags]) {
-        match events.first().and_then(|event| Trigger::woken(*event)) {
-            Some(Woken::Stalled) => (self.stalls.count, self.stalls.new) = (self.stalls.count + 1, true),
-            Some(Woken::Gone) => self.stalls.trigger = None,
-            None => {}
+        let stalls = &mut self.stalls;
+        if let (Some(trigger), Some(event)) = (&mut stalls.trigger, events.first())
+            && trigger.woken(*event)
+        {
+            (stalls.count, stalls.new) = (stalls.count + 1, true);
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec, poll};
 
+use crate::sys::own_cpu_s;
 use crate::system::{monotonic_ns, since_boot_s};
 
 /// A clock that moves only when a caller waits on it.
@@ -47,6 +48,13 @@ impl Clock {
         match self {
             Self::Running => since_boot_s(),
             Self::Test(clock) => Duration::from_nanos(clock.now_ns()).as_secs_f64(),
+        }
+    }
+
+    pub(crate) fn own_cpu_s(&self) -> f64 {
+        match self {
+            Self::Running => own_cpu_s(),
+            Self::Test(_) => 0.0,
         }
     }
 

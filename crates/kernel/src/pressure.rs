@@ -3,12 +3,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 use lowtide_model::units::float;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::root::{Error, Kernel, Result};
 
@@ -36,26 +35,14 @@ pub fn read(kernel: &Kernel, path: &str) -> Result<StallTotals> {
     parse(&kernel.read_text(path)?).ok_or_else(|| Error::unexpected(path, "no 'some' line"))
 }
 
-/// A trigger: its file becomes ready for [`Trigger::EVENTS`] when tasks were stalled for long enough within the window. The
-/// kernel keeps it as long as the file is open.
+/// A trigger: wakes when tasks were stalled for long enough within the window, until its cgroup is gone. The kernel keeps it as
+/// long as its file is open.
 #[derive(Debug)]
 pub struct Trigger {
-    file: File,
-}
-
-/// What a ready trigger means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
-    /// Tasks stalled.
-    Stalled,
-    /// The cgroup is gone, and the trigger with it.
-    Gone,
+    file: Option<File>,
 }
 
 impl Trigger {
-    /// What to poll for.
-    pub const EVENTS: PollFlags = PollFlags::PRI;
-
     /// Asks to be woken when some task was stalled for `stall` within `window`, at most once a window. Without
     /// `CAP_SYS_RESOURCE` the kernel wants a window that is a multiple of 2 s.
     pub fn open(kernel: &Kernel, path: &str, stall: Duration, window: Duration) -> Result<Self> {
@@ -64,22 +51,20 @@ impl Trigger {
         let mut file = open.open(kernel.path(path)).map_err(|e| Error::new("open", path, e))?;
         let text = format!("some {} {}\0", stall.as_micros(), window.as_micros());
         file.write_all(text.as_bytes()).map_err(|e| Error::new("set a trigger on", path, e))?;
-        Ok(Self { file })
+        Ok(Self { file: Some(file) })
     }
 
-    /// What it means that these flags came back.
-    pub fn woken(flags: PollFlags) -> Option<Woken> {
+    /// What to poll; `None` once the cgroup is gone.
+    pub fn waker(&self) -> Option<PollFd<'_>> {
+        self.file.as_ref().map(|file| PollFd::new(file, PollFlags::PRI))
+    }
+
+    /// Whether these flags, returned for [`Trigger::waker`], mean that tasks stalled.
+    pub fn woken(&mut self, flags: PollFlags) -> bool {
         if flags.contains(PollFlags::ERR) {
-            Some(Woken::Gone)
-        } else {
-            flags.contains(PollFlags::PRI).then_some(Woken::Stalled)
+            self.file = None;
         }
-    }
-}
-
-impl AsFd for Trigger {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.file.is_some() && flags.contains(PollFlags::PRI)
     }
 }
 
@@ -99,12 +84,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("memory.pressure"), "").unwrap();
         let kernel = Kernel::at(dir.path());
-        Trigger::open(&kernel, "/memory.pressure", Duration::from_millis(100), Duration::from_secs(2)).unwrap();
+        let mut trigger =
+            Trigger::open(&kernel, "/memory.pressure", Duration::from_millis(100), Duration::from_secs(2)).unwrap();
         let text = std::fs::read_to_string(dir.path().join("memory.pressure")).unwrap();
         assert_eq!(text, "some 100000 2000000\0");
         assert!(Trigger::open(&kernel, "/none", Duration::ZERO, Duration::ZERO).unwrap_err().is_gone());
-        assert_eq!(Trigger::woken(PollFlags::ERR | PollFlags::PRI), Some(Woken::Gone));
-        assert_eq!((Trigger::woken(PollFlags::PRI), Trigger::woken(PollFlags::IN)), (Some(Woken::Stalled), None));
+        assert_eq!((trigger.woken(PollFlags::PRI), trigger.woken(PollFlags::IN)), (true, false));
+        assert!(trigger.waker().is_some());
+        assert!(!trigger.woken(PollFlags::ERR | PollFlags::PRI) && trigger.waker().is_none(), "its cgroup is gone");
     }
 
     proptest! {

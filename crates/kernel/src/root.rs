@@ -90,6 +90,11 @@ impl Kernel {
         self.clock.boot_s()
     }
 
+    /// User plus system CPU seconds of this process; none pass by a test's clock.
+    pub fn own_cpu_s(&self) -> f64 {
+        self.clock.own_cpu_s()
+    }
+
     /// Seconds since that time.
     pub fn seconds_since(&self, monotonic_ns: u64) -> f64 {
         Duration::from_nanos(self.monotonic_ns().saturating_sub(monotonic_ns)).as_secs_f64()

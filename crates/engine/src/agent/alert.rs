@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lowtide_kernel::pressure::{Trigger, Woken};
+use lowtide_kernel::pressure::Trigger;
 use lowtide_kernel::root::{Kernel, Result};
 use rustix::event::{PollFd, PollFlags};
 
@@ -18,7 +18,7 @@ const LASTS_S: f64 = 3.0;
 /// Whether tasks stall, as the kernel reports it.
 #[derive(Debug)]
 pub(super) struct Alert {
-    trigger: Option<Trigger>,
+    trigger: Trigger,
     /// The trigger was woken since the last turn.
     woken: bool,
     until_s: f64,
@@ -28,21 +28,17 @@ impl Alert {
     /// Waits for stalls of the machine. Fails where the kernel reports none.
     pub fn new(kernel: &Kernel) -> Result<Self> {
         let trigger = Trigger::open(kernel, "/proc/pressure/memory", STALL, WINDOW)?;
-        Ok(Self { trigger: Some(trigger), woken: false, until_s: f64::NEG_INFINITY })
+        Ok(Self { trigger, woken: false, until_s: f64::NEG_INFINITY })
     }
 
     /// The descriptor to poll.
     pub fn waker(&self) -> Option<PollFd<'_>> {
-        self.trigger.as_ref().map(|trigger| PollFd::new(trigger, Trigger::EVENTS))
+        self.trigger.waker()
     }
 
     /// The event of that descriptor.
     pub fn woken(&mut self, event: PollFlags) {
-        match Trigger::woken(event) {
-            Some(Woken::Stalled) => self.woken = true,
-            Some(Woken::Gone) => self.trigger = None,
-            None => {}
-        }
+        self.woken |= self.trigger.woken(event);
     }
 
     /// When the next turn is due at the latest, after one that took so many CPU seconds; `None` while nothing stalls.

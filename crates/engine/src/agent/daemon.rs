@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys::{self, Signal as Received, Signals};
+use lowtide_kernel::sys::{Signal as Received, Signals};
 use lowtide_model::target::TargetId;
 use lowtide_policy::machine::{Observation, WorkloadState};
 use rustix::event::{PollFd, PollFlags};
@@ -102,7 +102,7 @@ impl Agent {
             sinks: Sinks::new(view, config.telemetry.clone()),
             last: (f64::NEG_INFINITY, 0.0),
             next_s: kernel.boot_s(),
-            cpu_at_start_s: sys::own_cpu_s(),
+            cpu_at_start_s: kernel.own_cpu_s(),
             dry_run,
             was_stopped: false,
             saver: Saver::default(),
@@ -168,7 +168,7 @@ impl Agent {
 
     /// CPU seconds of measuring and deciding so far.
     fn measuring_cpu_s(&mut self) -> f64 {
-        sys::own_cpu_s() - self.reclaim.cpu_s + self.sampling.kernel_cpu_s()
+        self.kernel.own_cpu_s() - self.reclaim.cpu_s + self.sampling.kernel_cpu_s()
     }
 
     /// Observes the workloads.
@@ -241,7 +241,7 @@ impl Agent {
         let named = |target: &WorkloadState| Some((self.background.name(target.id)?, target.clone()));
         let processes: Vec<(String, WorkloadState)> = processes.iter().filter_map(named).collect();
         // Both of one time, so that neither ever falls.
-        let (cpu_s, evicting_s) = (sys::own_cpu_s() - self.cpu_at_start_s, self.reclaim.cpu_s);
+        let (cpu_s, evicting_s) = (self.kernel.own_cpu_s() - self.cpu_at_start_s, self.reclaim.cpu_s);
         let observed = Observed {
             observation,
             workloads: &self.workloads.all,
