@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec, poll};
 
-use crate::sys::own_cpu_s;
+use crate::sys::{own_cpu_s, thread_cpu_s};
 use crate::system::{monotonic_ns, since_boot_s};
 
 /// A clock that moves only when a caller waits on it.
@@ -54,6 +54,13 @@ impl Clock {
     pub(crate) fn own_cpu_s(&self) -> f64 {
         match self {
             Self::Running => own_cpu_s(),
+            Self::Test(_) => 0.0,
+        }
+    }
+
+    pub(crate) fn thread_cpu_s(&self) -> f64 {
+        match self {
+            Self::Running => thread_cpu_s(),
             Self::Test(_) => 0.0,
         }
     }

@@ -59,7 +59,8 @@ impl Trigger {
         self.file.as_ref().map(|file| PollFd::new(file, PollFlags::PRI))
     }
 
-    /// Whether these flags, returned for [`Trigger::waker`], mean that tasks stalled.
+    /// Whether these flags, returned for [`Trigger::waker`], mean that tasks stalled. Closes the file if they mean that the cgroup
+    /// is gone.
     pub fn woken(&mut self, flags: PollFlags) -> bool {
         if flags.contains(PollFlags::ERR) {
             self.file = None;

@@ -95,6 +95,11 @@ impl Kernel {
         self.clock.own_cpu_s()
     }
 
+    /// CPU seconds of the calling thread; none pass by a test's clock.
+    pub fn thread_cpu_s(&self) -> f64 {
+        self.clock.thread_cpu_s()
+    }
+
     /// Seconds since that time.
     pub fn seconds_since(&self, monotonic_ns: u64) -> f64 {
         Duration::from_nanos(self.monotonic_ns().saturating_sub(monotonic_ns)).as_secs_f64()

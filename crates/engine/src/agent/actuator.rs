@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lowtide_kernel::{sys, zram};
+use lowtide_kernel::zram;
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
@@ -86,7 +86,7 @@ impl AgentActuator<'_> {
         let workload = self.workloads.all.get(&id);
         let name = workload.map(|workload| workload.path.clone()).or_else(|| self.background.name(id));
         let of = workload.map(|workload| (&workload.cgroup, workload.process));
-        let (start, cpu_s) = (Instant::now(), sys::thread_cpu_s());
+        let (start, cpu_s) = (Instant::now(), self.reclaim.kernel.thread_cpu_s());
         let (reclaim, workloads) = (&*self.reclaim, &*self.workloads);
         let reach = Reach { may: &|path| !workloads.is_excluded(path), go_on: &|| reclaim.may_go_on_processes() };
         let done = match page_out {
@@ -94,7 +94,7 @@ impl AgentActuator<'_> {
             Some(request) => self.background.page_out((id, request), of, &reach),
             None => self.background.fetch(id, of, &reach),
         };
-        self.reclaim.cpu_s += sys::thread_cpu_s() - cpu_s;
+        self.reclaim.cpu_s += self.reclaim.kernel.thread_cpu_s() - cpu_s;
         if kind == ActionKind::Fetch {
             self.background.forget(id);
         }

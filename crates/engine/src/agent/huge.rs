@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use lowtide_kernel::cgroup::Version;
 use lowtide_kernel::huge::{mappings, split_emptier};
 use lowtide_kernel::root::{Kernel, Result};
-use lowtide_kernel::sys;
 use lowtide_kernel::undo::{self, Journal, Lease};
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
@@ -104,14 +103,14 @@ impl Splitter {
         (now_s, swap): (f64, bool),
     ) -> Option<SplitOutcome> {
         let watched = self.watched.get_mut(&workload.id())?;
-        let cpu_s = sys::thread_cpu_s();
+        let cpu_s = self.kernel.thread_cpu_s();
         let pids = workload.cgroup.pids(&self.kernel).unwrap_or_default();
         // A process that ended meanwhile has none.
         let all = pids
             .iter()
             .flat_map(|pid| mappings(&self.kernel, *pid).unwrap_or_default().into_iter().map(|of| (*pid, of)));
         let share = watched.zeros.sample(&self.kernel, now_s, &all.collect::<Vec<_>>()).unwrap_or(0.0);
-        watched.due_s = now_s + watched.wait_s.max((sys::thread_cpu_s() - cpu_s) / PRICE);
+        watched.due_s = now_s + watched.wait_s.max((self.kernel.thread_cpu_s() - cpu_s) / PRICE);
         let bytes = float(workload.now.huge);
         let zero = share * bytes;
         workload.huge = Some(Huge { bytes, zero });

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use lowtide_kernel::cgroup::Vitals;
 use lowtide_kernel::reclaim::{BATCH, CgroupReclaimer};
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::sys;
 use lowtide_model::PAGE;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::units::{float, integer};
@@ -75,13 +74,13 @@ impl CgroupReclaim {
             outcome.stopped = Some("dry run".to_owned());
             return outcome;
         }
-        let (start, cpu_s, stored) = (Instant::now(), sys::thread_cpu_s(), zram());
+        let (start, cpu_s, stored) = (Instant::now(), self.kernel.thread_cpu_s(), zram());
         // Files first: to drop them needs no room in swap.
         let bytes = &mut outcome.reclaimed.bytes;
         let mut kinds = [Kind::File, Kind::Anon].into_iter();
         outcome.stopped = kinds.try_for_each(|kind| self.reclaim_kind(workload, (kind, wanted), start, bytes)).err();
         outcome.by = self.reclaimer.interface();
-        outcome.reclaimed.cpu_s = sys::thread_cpu_s() - cpu_s;
+        outcome.reclaimed.cpu_s = self.kernel.thread_cpu_s() - cpu_s;
         self.cpu_s += outcome.reclaimed.cpu_s;
         outcome.took_s = start.elapsed().as_secs_f64();
         if let (Some(before), Some(after)) = (stored, zram()) {

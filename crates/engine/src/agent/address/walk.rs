@@ -8,8 +8,8 @@ use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::monitor::Target;
 use lowtide_kernel::monitor::mapping_use::MappingUse;
 use lowtide_kernel::monitor::smaps::{ReferencedScan, SmapsMonitor};
+use lowtide_kernel::proc;
 use lowtide_kernel::root::{Kernel, Result};
-use lowtide_kernel::{proc, sys};
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::scheme::{Action, Bounds, Filter, FilterType, Quota, Scheme};
@@ -117,7 +117,7 @@ impl Walk {
 
     /// One step of a round; the ages that it has shown so far.
     pub fn sample(&mut self, kernel: &Kernel, now_s: f64, price: f64) -> Result<Option<Vec<AgeBin>>> {
-        let before_s = sys::thread_cpu_s();
+        let before_s = kernel.thread_cpu_s();
         let target = self.target(kernel)?;
         if self.monitor.is_between_rounds() {
             if target.pids.is_empty() {
@@ -132,7 +132,7 @@ impl Walk {
             let nearest = AGE_EDGES_S[1..].iter().copied().min_by(|a, b| off(a).total_cmp(&off(b)));
             self.scans.extend(nearest.map(|window| (window, scan)));
         }
-        self.round.0 += sys::thread_cpu_s() - before_s;
+        self.round.0 += kernel.thread_cpu_s() - before_s;
         if self.monitor.is_between_rounds() {
             self.rest_s = f64::max(now_s, self.round.1 + self.round.0 / price);
         }

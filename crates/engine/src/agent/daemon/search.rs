@@ -1,6 +1,6 @@
 //! Requests that take several steps, as their memory is searched for by its addresses.
 
-use lowtide_kernel::{sys, zram};
+use lowtide_kernel::zram;
 use lowtide_policy::machine::Reclaim;
 
 use super::super::address::StepContext;
@@ -15,7 +15,7 @@ impl Agent {
             return;
         }
         let stored = || zram::in_use(&self.kernel).map(|of| (of.original, of.used));
-        let (before, cpu_s) = (stored(), sys::thread_cpu_s());
+        let (before, cpu_s) = (stored(), self.kernel.thread_cpu_s());
         let (pressure, swap_free) = (self.workloads.pressure, self.workloads.swap_free());
         let context =
             StepContext { now_s, pressure, swap_free, stop_file: &self.config.stop_file, dry_run: self.dry_run };
@@ -31,7 +31,7 @@ impl Agent {
                 self.sinks.publish(now_s, &Event::Advised(workload, scheme, *bytes));
             }
         }
-        self.reclaim.cpu_s += sys::thread_cpu_s() - cpu_s;
+        self.reclaim.cpu_s += self.kernel.thread_cpu_s() - cpu_s;
         let stored = before.zip(stored()).filter(|_| steps.len() == 1);
         for (reclaimed, ended) in steps {
             if let Some(workload) = self.workloads.all.get_mut(&reclaimed.target) {
