@@ -73,8 +73,8 @@ check "a filter is heeded" acted files --scheme files.toml -- "$PATTERN" "$patte
 equals "anonymous memory stays where it is spared" "$(json files/summary.json '.memory.swap.peak_bytes')" 0
 
 if have "command setpriv"; then
-  mkdir other && chmod 777 . other
-  setpriv --reuid=65534 --regid=65534 --clear-groups "$LOWTIDE" run --scheme lines --out other/r -- touch other/ran 2>err
+  install -d -o 65534 other && chmod 755 .
+  setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_RUNTIME_DIR="$PWD/other" "$LOWTIDE" run --scheme lines --out other/r -- touch other/ran 2>err
   equals "without the right to advise others, schemes are not possible" $? 3
   contains "which is said" "$(<err)" "CAP_SYS_NICE"
   check "before anything is started" test ! -e other/ran
