@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# A program of minutes that uses an eighth of its memory, over and over and as fast as it can: what the agent and schemes evict of
-# it, and by how much it does less. Run by `lowtide compare`.
+# A program of minutes that uses an eighth of its memory, over and over, as fast as it can or at a pace: what the agent and schemes
+# evict of it, and by how much it does less. Run by `lowtide compare`.
 #
-# Environment: ROUNDS (1), CONFIGS (orig,prcl,auto), SECONDS_EACH (180), SWAP (1G), PATTERN, LOWTIDE.
+# Environment: ROUNDS (1), CONFIGS (orig,prcl,auto), SECONDS_EACH (180), PASSES ("max": over what it uses, a second),
+# SWAP (1G), PATTERN, LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
-sed 's/^passes_per_second = .*/passes_per_second = "max"/' "$patterns/fixed.toml" >"$tmp/eighth.toml"
+sed "s/^passes_per_second = .*/passes_per_second = ${PASSES:-\"max\"}/" "$patterns/fixed.toml" >"$tmp/eighth.toml"
 cat >"$tmp/suite.toml" <<END
 name = "long"
 [[program]]
