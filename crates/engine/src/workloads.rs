@@ -228,7 +228,13 @@ impl Workloads {
 
     /// Other rules from now on. Workloads that they still select keep their state.
     pub fn set_rules(&mut self, rules: Rules) {
-        (self.rules, self.searched_s) = (rules, None);
+        self.rules = rules;
+        self.search_again();
+    }
+
+    /// Searches at the next observation, however short a time ago the last search was.
+    pub fn search_again(&mut self) {
+        self.searched_s = None;
     }
 
     /// Notes something, once.

@@ -154,8 +154,13 @@ impl Agent {
     /// Has the next turn come sooner while tasks stall.
     fn hurry(&mut self, now_s: f64) {
         let Some(alert) = &mut self.alert else { return };
+        let before = alert.is_on(now_s);
         if let Some(due_s) = alert.due_s(now_s, self.last) {
             self.next_s = self.next_s.min(due_s);
+            if !before {
+                // What stalls may be new.
+                self.workloads.search_again();
+            }
         }
     }
 
@@ -270,7 +275,8 @@ impl LoopTask for Agent {
 
     fn next_due_s(&self) -> f64 {
         let now_s = self.now_s();
-        let due_s = f64::min(self.next_s, self.sampling.next_due_s().max(now_s));
+        let check_s = self.alert.as_ref().and_then(Alert::check_due_s).unwrap_or(f64::INFINITY);
+        let due_s = self.next_s.min(check_s).min(self.sampling.next_due_s().max(now_s));
         if self.granting.is_empty() { due_s } else { due_s.min(now_s + 0.3 * SILENCE.as_secs_f64()) }
     }
 
