@@ -80,7 +80,7 @@ impl Default for GuardSettings {
             faults_high: 10.0,
             faults_low: 1.0,
             lost: Share(0.1),
-            hold: Span(Duration::from_millis(300)),
+            hold: Span(Duration::from_millis(250)),
             share: Share(0.85),
             cycle: Span(Duration::from_secs(50)),
         }

@@ -15,6 +15,8 @@ pub struct Progress {
     pub id: TargetId,
     /// Bytes in memory.
     pub resident: f64,
+    /// The same at the observation before.
+    pub before: f64,
     /// Bytes that it asked for and that are somewhere: in memory or paged out.
     pub demand: f64,
     /// Bytes in memory that it was observed to use lately; all of them where that is not known.
@@ -36,6 +38,11 @@ pub const CALM: f64 = 0.02;
 /// wait, which costs their time for certain.
 const GAIN: [f64; 2] = [0.1, 0.3];
 
+/// Workloads that together have so much more in memory than at the observation before, as a share, while none has less by this
+/// share, do not take it from each other: one of them has just begun, or another has ended.
+const MORE: f64 = 0.005;
+const LESS: f64 = 0.01;
+
 /// Observations that are further apart than this are not held together: the machine slept, or its clock jumped.
 const APART_S: f64 = 30.0;
 
@@ -47,8 +54,8 @@ pub struct Detector {
     /// Since when the signs of a beginning hold, and those of an end.
     begins_s: Option<f64>,
     ends_s: Option<f64>,
-    /// Of each, smoothed: share of the time that it stalled, share that what was refaulted explains.
-    rates: BTreeMap<TargetId, [f64; 2]>,
+    /// Of each, smoothed: share of the time that it stalled, share that what was refaulted explains. And bytes in memory.
+    rates: BTreeMap<TargetId, ([f64; 2], f64)>,
 }
 
 impl Detector {
@@ -74,14 +81,16 @@ impl Detector {
         // Refaults come in bursts: a workload that waits for earlier ones causes no new ones.
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
         let smoothed = |target: &WorkloadState| {
-            let rates = self.rates.entry(target.id).or_default();
+            let resident = target.resident.total();
+            let (rates, last) = self.rates.entry(target.id).or_insert(([0.0; 2], resident));
+            let before = std::mem::replace(last, resident);
             let explained =
                 target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
             let stalled = target.stalled.unwrap_or(explained).min(1.0);
             for (rate, now) in rates.iter_mut().zip([stalled, explained]) {
                 *rate += new * (now - *rate);
             }
-            progress_of(target, *rates, target.refaults.total() / elapsed_s)
+            Progress { before, ..progress_of(target, *rates, target.refaults.total() / elapsed_s) }
         };
         Some(frame.targets.iter().map(smoothed).collect())
     }
@@ -110,7 +119,7 @@ impl Detector {
     /// Progress in CPUs' worth: what all make now, against what those make that fit.
     fn would_gain(&self, progress: &[Progress], frame: &Observation) -> Option<String> {
         let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.thrashes(of)).collect();
-        if thrashing.len() < 2 {
+        if thrashing.len() < 2 || fill_free_memory(&thrashing) {
             return None;
         }
         let cpus = frame.cpus.unwrap_or(f64::INFINITY);
@@ -158,6 +167,12 @@ impl Detector {
     }
 }
 
+/// Whether there still is free memory that they fill.
+fn fill_free_memory(of: &[&Progress]) -> bool {
+    let (now, before) = of.iter().fold((0.0, 0.0), |(now, before), of| (now + of.resident, before + of.before));
+    now > (1.0 + MORE) * before && of.iter().all(|of| of.resident >= (1.0 - LESS) * of.before)
+}
+
 /// A stall is taken for one that refaults explain up to so many times their price.
 const LONGER: f64 = 10.0;
 
@@ -172,6 +187,7 @@ fn progress_of(target: &WorkloadState, [stalled, explained]: [f64; 2], faults: f
     Progress {
         id: target.id,
         resident,
+        before: resident,
         demand: resident + target.swapped,
         used: if target.ages.is_empty() { resident } else { known.min(resident) },
         floor: target.floor,

@@ -98,6 +98,22 @@ fn what_would_gain_nothing_is_left_alone() {
 }
 
 #[test]
+fn workloads_that_fill_free_memory_do_not_thrash() {
+    let mut guard = Guard::new(GuardSettings::default());
+    let filling = |second: u32| {
+        let more = 5.0 * f64::from(second);
+        [(60.0 + more, 100.0 - more, 40_000.0, 0.8), (60.0 + more, 120.0 - more, 40_000.0, 0.8)]
+    };
+    assert!((0..8).all(|second| guard.decide(&frame(f64::from(second), &filling(second))).is_empty()));
+    // Nothing is free any more: what one gets, the other loses.
+    let robbing = |second: u32| {
+        let more = if second.is_multiple_of(2) { 10.0 } else { 0.0 };
+        [(95.0 + more, 65.0 - more, 40_000.0, 0.8), (105.0 - more, 75.0 + more, 40_000.0, 0.8)]
+    };
+    assert!((8..12).any(|second| !guard.decide(&frame(f64::from(second), &robbing(second))).is_empty()));
+}
+
+#[test]
 fn as_published_it_goes_by_idle_cpus_and_faults() {
     let settings = GuardSettings { detect: Detect::Published, ..GuardSettings::default() };
     let mut guard = Guard::new(settings.clone());
