@@ -80,7 +80,8 @@ largest() {
 check "${names[1]}" wait_for 20 largest
 kill -STOP "$running"
 released() { gone "$running" && frozen 0; }
-check "${names[2]}" wait_for 40 released
+# It is ended after five seconds.
+check "${names[2]}" wait_for 15 released
 # One that is stopped still would keep the test waiting.
 kill -9 "$running" 2>/dev/null
 wait "$running" 2>/dev/null

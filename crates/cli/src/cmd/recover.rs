@@ -20,7 +20,7 @@ pub struct RecoverArgs {
     /// Records to finish
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Wait until standard input is closed, or silent for 20 s, then take back what the process with this number,
+    /// Wait until standard input is closed, or silent for 5 s, then take back what the process with this number,
     /// this one's parent, left: a watchdog
     #[arg(long, hide = true, value_name = "PID")]
     when_closed: Option<u32>,

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use lowtide_kernel::cgroup::Version;
 use lowtide_kernel::zram;
 use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
@@ -34,6 +35,7 @@ impl Actuator<WorkloadAction> for AgentActuator<'_> {
         // Who waited runs again before the next one waits.
         actions.sort_by_key(|action| !matches!(action, WorkloadAction::Release { .. }));
         for action in actions {
+            self.granting.beat();
             match &action {
                 WorkloadAction::Reclaim(wanted) => self.reclaim(wanted),
                 WorkloadAction::PageOut { target, bytes, again, reason } => {
@@ -61,8 +63,10 @@ impl AgentActuator<'_> {
         }
         let kernel = self.reclaim.kernel.clone();
         let Some(workload) = self.workloads.all.get_mut(&wanted.target) else { return };
-        // Nothing reclaims from one process of a cgroup; what is paused is what the kernel takes first.
-        if workload.process.is_some() {
+        // Nothing reclaims from one process of a cgroup, nor from a cgroup of version 1; what is paused is what the kernel takes
+        // first.
+        let paused = self.granting.of(wanted.target).1;
+        if workload.process.is_some() || (paused && workload.cgroup.version == Version::V1) {
             return;
         }
         let outcome = self.reclaim.reclaim(workload, wanted, || zram::in_use(&kernel).map(|of| (of.original, of.used)));

@@ -19,9 +19,9 @@ use super::sinks::log;
 use crate::event::ActionKind;
 use crate::workloads::Workload;
 
-/// An agent that is silent for so long hangs, for its watchdog. A turn takes seconds, and no workload may stay frozen for one
-/// that never ends.
-pub const SILENCE: Duration = Duration::from_secs(20);
+/// An agent that is silent for so long hangs, for its watchdog: as long as a lease lasts. It signals before each wait and each
+/// action, which take a second or two.
+pub const SILENCE: Duration = Duration::from_secs(5);
 
 /// What is protected, over what is needed. A cgroup that uses a page more than is protected loses pages at every scan, at
 /// least 32 each time (mm/vmscan.c: SWAP_CLUSTER_MAX), and its use grows when it comes back: by page tables, and by the 64 pages
