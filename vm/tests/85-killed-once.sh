@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# guest: --no-flusher
+# lowtide, killed at any instant: a run with a scheme and swap, the agent, the guard. $KILLS of each (5). What was granted is
+# taken back within five seconds by the watchdog; where that is killed too, by `recover`, which takes back all else.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh" || exit 1
+# shellcheck disable=SC2154  # set by lib.sh
+cd "$tmp" || exit 1
+kills=${KILLS:-5}
+modprobe zram 2>/dev/null
+# A disk that takes 100 us for a page, in which nobody computes.
+modprobe null_blk gb=1 bs=4096 irqmode=2 completion_nsec=100000 memory_backed=1 &&
+  mkswap /dev/nullb0 >/dev/null && swapon /dev/nullb0 || { skip "lowtide is killed" "null_blk"; exit; }
+root=/sys/fs/cgroup/lowtide-test-$$
+mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
+echo 100M >"$root/memory.max"
+name=${root##*/}
+cat >all.toml <<EOF
+name = "all"
+[[area]]
+name = "heap"
+size = "80M"
+[[phase]]
+seconds = 100000
+[[phase.access]]
+area = "heap"
+hot = { offset = "0", size = "80M" }
+passes_per_second = 20
+EOF
+cat >idle.toml <<EOF
+name = "idle"
+[[area]]
+name = "heap"
+size = "32M"
+[[phase]]
+seconds = 6
+[[phase.access]]
+area = "heap"
+hot = { offset = "0", size = "1M" }
+passes_per_second = 10
+EOF
+cat >agent.toml <<EOF
+every = "1s"
+ages = ["1s", "5s"]
+state_file = "$tmp/state"
+stop_file = "$tmp/stop"
+[huge_pages]
+most_empty = "50%"
+[policy.eager.age]
+anon = "1s"
+every = "1s"
+[[workload]]
+cgroup = "$name/idle"
+policy = "eager"
+EOF
+
+# All that lowtide may change here.
+settings() {
+  kernel_state
+  grep -H . /sys/fs/cgroup/memory.* "$root"/memory.{min,low,high,max,swap.max} "$root"/cgroup.freeze \
+    "$root"/*/memory.{min,low,high,max,swap.max} "$root"/*/cgroup.freeze /sys/kernel/mm/lru_gen/{enabled,min_ttl_ms} \
+    /sys/kernel/mm/transparent_hugepage/{enabled,defrag,shrink_underused} /sys/kernel/mm/transparent_hugepage/khugepaged/* \
+    /proc/sys/vm/{swappiness,page-cluster} 2>/dev/null | grep -vE 'memory\.(stat|current|peak|pressure|events|numa_stat|swap.current)|pages_collapsed|full_scans'
+  ls -d /sys/fs/cgroup/lowtide* /sys/block/zram*
+}
+instant() { awk -v seed="$1" -v most="$2" 'BEGIN { srand(seed); print 0.02 + most * rand() }'; }
+# killed ALSO: kills $running and, if ALSO is 1, its children (its watchdog).
+at_work=0
+killed() {
+  local children=()
+  gone "$running" || at_work=$((at_work + 1))
+  [ "$1" -eq 0 ] || read -ra children 2>/dev/null <"/proc/$running/task/$running/children"
+  kill -9 "$running" ${children[@]+"${children[@]}"} 2>/dev/null
+  wait "$running" 2>/dev/null
+}
+released() { ! grep -qvx 0 "$root"/*/cgroup.freeze && ! grep -qvx 0 "$root"/memory.min "$root"/*/memory.min; }
+
+in_group one "$PATTERN" all.toml; one=$started
+in_group two "$PATTERN" all.toml; two=$started
+in_group idle sleep 100000; idle=$started
+wait_for 20 sh -c '[ "$(cat "$1/one/memory.current")" -gt 30000000 ]' sh "$root"
+before=$(settings)
+
+granted=0 late=0 left=0 unlike=0
+for ((number = 0; number < kills; number++)); do
+  start "$LOWTIDE" guard --cgroup "$name/*" --means "$([ $((number % 4)) -lt 2 ] && echo pause || echo protect)" 2>>log
+  running=$started
+  # Half of them as soon as there is a grant, the others at any instant.
+  [ $((number % 3)) -eq 0 ] || wait_for 12 sh -c '! ( ! grep -qvx 0 "$1"/*/cgroup.freeze && ! grep -qvx 0 "$1"/*/memory.min )' sh "$root"
+  sleep "$(instant $((number + 1)) 1)"
+  released || granted=$((granted + 1))
+  killed $((number % 2))
+  if [ $((number % 2)) -eq 0 ]; then
+    wait_for 5 released || late=$((late + 1))
+  fi
+  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
+  [ "$(settings)" = "$before" ] || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+done
+between "guards were killed while something was granted" "$granted" $((kills / 3)) "$kills"
+equals "of $kills killed guards, none left anything for more than five seconds" "$late" 0
+equals "recover takes back what is left where the watchdog is killed, too" "$left $unlike" "0 0"
+kill -0 "$one" && kill -0 "$two"
+equals "and the programs run" $? 0
+stop "$one"; stop "$two"
+rmdir "$root/one" "$root/two"
+echo max >"$root/memory.max"
+stop "$idle"
+in_group idle "$PATTERN" all.toml; idle=$started
+before=$(settings)
+
+left=0 unlike=0 at_work=0
+for ((number = 0; number < kills; number++)); do
+  start "$LOWTIDE" agent --config agent.toml 2>>log
+  running=$started
+  sleep "$(instant $((number + 1000)) 4)"
+  killed $((number % 2))
+  # The watchdog may be at it.
+  [ $((number % 2)) -eq 1 ] || sleep 1
+  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
+  [ "$(settings)" = "$before" ] || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+done
+equals "of $kills agents that were killed at work, none left anything after recover" "$at_work $left $unlike" "$kills 0 0"
+stop "$idle"
+
+left=0 unlike=0 at_work=0 changed=0
+before=$(settings)
+for ((number = 0; number < kills; number++)); do
+  start "$LOWTIDE" run --out "run-$number" --scheme prcl --max-overhead 100% --swap zram:64M -- "$PATTERN" idle.toml >/dev/null 2>>log
+  running=$started
+  sleep "$(instant $((number + 2000)) 5)"
+  # The program goes on, without lowtide, to its end.
+  read -ra program 2>/dev/null <"/proc/$running/task/$running/children"
+  [ "$(settings)" = "$before" ] || changed=$((changed + 1))
+  killed 0
+  for pid in ${program[@]+"${program[@]}"}; do wait_for 30 gone "$pid"; done
+  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
+  [ "$(settings)" = "$before" ] || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+  rm -rf "run-$number"
+done
+between "runs were killed while the kernel was changed" "$changed" $((kills / 2)) "$kills"
+equals "of $kills killed runs, none left anything after recover" "$left $unlike" "0 0"
+[ "$anything_failed" -eq 0 ] || sed 's/^/# /' recovered log | tail -60
+rmdir "$root/idle" "$root"
+swapoff /dev/nullb0 && modprobe -r null_blk
