@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # guest: --no-flusher
-# lowtide, killed at any instant: a run with a scheme and swap, the agent, the guard. $KILLS of each (5). What was granted is
+# lowtide, killed at any instant: a run with a scheme and swap, the agent, the guard. $KILLS of each (3). What was granted is
 # taken back within five seconds by the watchdog; where that is killed too, by `recover`, which takes back all else.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh" || exit 1
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
-kills=${KILLS:-5}
+kills=${KILLS:-3}
 modprobe zram 2>/dev/null
 # A disk that takes 100 us for a page, in which nobody computes.
 modprobe null_blk gb=1 bs=4096 irqmode=2 completion_nsec=100000 memory_backed=1 &&
