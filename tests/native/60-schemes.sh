@@ -52,19 +52,7 @@ between "and that it is less than that net" "$(ledger fixed net_bytes)" 1 "$save
 contains "and the page shows it" "$(<fixed/report.html)" "What each scheme did"
 check "what was done is in the record" test "$("$LOWTIDE" report fixed --format csv | grep -c ledger.schemes)" -gt 0
 
-cat >all.toml <<'E2'
-name = "all"
-description = "all of its memory is in use"
-[[area]]
-name = "heap"
-size = "128M"
-[[phase]]
-seconds = 30
-[[phase.access]]
-area = "heap"
-hot = { offset = "0", size = "128M" }
-passes_per_second = 5
-E2
+pattern_of all.toml 128M 128M 30 5
 check "a program that uses all of its memory is run" acted all --scheme lines -- "$PATTERN" all.toml --seconds 10
 between "and left alone" "$(json all/meta.json '.schemes[0].returned_bytes // 0')" 0 $((8 * mib))
 

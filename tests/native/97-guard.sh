@@ -32,18 +32,7 @@ trap 'ended=$?; "$LOWTIDE" recover >/dev/null; for pid in "${all_started[@]}"; d
 echo 1G >"/sys/block/zram$device/disksize" && mkswap "/dev/zram$device" >/dev/null && swapon "/dev/zram$device"
 mkdir "$root" "$root/one" "$root/two"
 echo 260M >"$root/memory.limit_in_bytes"
-cat >all.toml <<EOF
-name = "all"
-[[area]]
-name = "heap"
-size = "192M"
-[[phase]]
-seconds = 600
-[[phase.access]]
-area = "heap"
-hot = { offset = "0", size = "192M" }
-passes_per_second = "max"
-EOF
+pattern_of all.toml 192M 192M 600 '"max"'
 in_group() {
   local group=$root/$1
   shift

@@ -185,6 +185,27 @@ in_group() {
 # shellcheck disable=SC2154  # as above
 held() { cat "$root/$1/memory.current"; }
 
+# pattern_of FILE SIZE HOT SECONDS PASSES: a pattern of one area, of which the first HOT bytes are swept so often a second.
+pattern_of() {
+  cat >"$1" <<END
+name = "$(basename -- "$1" .toml)"
+[[area]]
+name = "heap"
+size = "$2"
+[[phase]]
+seconds = $4
+[[phase.access]]
+area = "heap"
+hot = { offset = "0", size = "$3" }
+passes_per_second = $5
+END
+}
+
+# null_swap: a disk for swap that takes 100 us for a page, in which nobody computes. Fails without CONFIG_BLK_DEV_NULL_BLK.
+null_swap() {
+  modprobe null_blk gb=1 bs=4096 irqmode=2 completion_nsec=100000 memory_backed=1 && mkswap /dev/nullb0 >/dev/null && swapon /dev/nullb0
+}
+
 # start COMMAND...: runs it in the background; its pid is in $started.
 start() {
   # Job control: a background process of a script would otherwise start with SIGINT ignored.

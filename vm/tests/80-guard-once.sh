@@ -6,25 +6,12 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 before=$(kernel_state)
-# A disk that takes 100 us for a page, in which nobody computes.
-modprobe null_blk gb=1 bs=4096 irqmode=2 completion_nsec=100000 memory_backed=1 &&
-  mkswap /dev/nullb0 >/dev/null && swapon /dev/nullb0 || { skip "two programs take turns" "null_blk"; exit; }
+null_swap || { skip "two programs take turns" "null_blk"; exit; }
 root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
 echo 100M >"$root/memory.max"
 name=${root##*/}
-cat >all.toml <<EOF
-name = "all"
-[[area]]
-name = "heap"
-size = "80M"
-[[phase]]
-seconds = 600
-[[phase.access]]
-area = "heap"
-hot = { offset = "0", size = "80M" }
-passes_per_second = 20
-EOF
+pattern_of all.toml 80M 80M 600 20
 
 guard() { start "$LOWTIDE" guard --cgroup "$name/*" "$@" 2>log; running=$started; }
 # at N FILE VALUE: whether that file has that value in so many of our groups.

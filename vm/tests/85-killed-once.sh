@@ -8,37 +8,13 @@
 cd "$tmp" || exit 1
 kills=${KILLS:-3}
 modprobe zram 2>/dev/null
-# A disk that takes 100 us for a page, in which nobody computes.
-modprobe null_blk gb=1 bs=4096 irqmode=2 completion_nsec=100000 memory_backed=1 &&
-  mkswap /dev/nullb0 >/dev/null && swapon /dev/nullb0 || { skip "lowtide is killed" "null_blk"; exit; }
+null_swap || { skip "lowtide is killed" "null_blk"; exit; }
 root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
 echo 100M >"$root/memory.max"
 name=${root##*/}
-cat >all.toml <<EOF
-name = "all"
-[[area]]
-name = "heap"
-size = "80M"
-[[phase]]
-seconds = 100000
-[[phase.access]]
-area = "heap"
-hot = { offset = "0", size = "80M" }
-passes_per_second = 20
-EOF
-cat >idle.toml <<EOF
-name = "idle"
-[[area]]
-name = "heap"
-size = "32M"
-[[phase]]
-seconds = 6
-[[phase.access]]
-area = "heap"
-hot = { offset = "0", size = "1M" }
-passes_per_second = 10
-EOF
+pattern_of all.toml 80M 80M 100000 20
+pattern_of idle.toml 32M 1M 6 10
 cat >agent.toml <<EOF
 every = "1s"
 ages = ["1s", "5s"]
@@ -65,38 +41,43 @@ settings() {
 }
 instant() { awk -v seed="$1" -v most="$2" 'BEGIN { srand(seed); print 0.02 + most * rand() }'; }
 # killed ALSO: kills $running and, if ALSO is 1, its children (its watchdog).
-at_work=0
 killed() {
   local children=()
-  gone "$running" || at_work=$((at_work + 1))
   [ "$1" -eq 0 ] || read -ra children 2>/dev/null <"/proc/$running/task/$running/children"
   kill -9 "$running" ${children[@]+"${children[@]}"} 2>/dev/null
   wait "$running" 2>/dev/null
 }
+# recovered: takes back what is left, and counts where that fails, or the kernel is not as it was before.
+recovered() {
+  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
+  is_as_before || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+}
+is_as_before() { [ "$(settings)" = "$before" ]; }
 released() { ! grep -qvx 0 "$root"/*/cgroup.freeze && ! grep -qvx 0 "$root"/memory.min "$root"/*/memory.min; }
+granted() { ! released; }
+filled() { [ "$(held one)" -gt 30000000 ]; }
 
 in_group one "$PATTERN" all.toml; one=$started
 in_group two "$PATTERN" all.toml; two=$started
 in_group idle sleep 100000; idle=$started
-wait_for 20 sh -c '[ "$(cat "$1/one/memory.current")" -gt 30000000 ]' sh "$root"
+wait_for 20 filled
 before=$(settings)
 
-granted=0 late=0 left=0 unlike=0
+at_work=0 late=0 left=0 unlike=0
 for ((number = 0; number < kills; number++)); do
   start "$LOWTIDE" guard --cgroup "$name/*" --means "$([ $((number % 4)) -lt 2 ] && echo pause || echo protect)" 2>>log
   running=$started
-  # Half of them as soon as there is a grant, the others at any instant.
-  [ $((number % 3)) -eq 0 ] || wait_for 12 sh -c '! ( ! grep -qvx 0 "$1"/*/cgroup.freeze && ! grep -qvx 0 "$1"/*/memory.min )' sh "$root"
+  # Two of three once there is a grant, the others at any instant.
+  [ $((number % 3)) -eq 0 ] || wait_for 12 granted
   sleep "$(instant $((number + 1)) 1)"
-  released || granted=$((granted + 1))
+  ! granted || at_work=$((at_work + 1))
   killed $((number % 2))
   if [ $((number % 2)) -eq 0 ]; then
     wait_for 5 released || late=$((late + 1))
   fi
-  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
-  [ "$(settings)" = "$before" ] || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+  recovered
 done
-between "guards were killed while something was granted" "$granted" $((kills / 3)) "$kills"
+between "guards were killed while something was granted" "$at_work" $((kills / 3)) "$kills"
 equals "of $kills killed guards, none left anything for more than five seconds" "$late" 0
 equals "recover takes back what is left where the watchdog is killed, too" "$left $unlike" "0 0"
 kill -0 "$one" && kill -0 "$two"
@@ -108,21 +89,21 @@ stop "$idle"
 in_group idle "$PATTERN" all.toml; idle=$started
 before=$(settings)
 
-left=0 unlike=0 at_work=0
+at_work=0 left=0 unlike=0
 for ((number = 0; number < kills; number++)); do
   start "$LOWTIDE" agent --config agent.toml 2>>log
   running=$started
   sleep "$(instant $((number + 1000)) 4)"
+  gone "$running" || at_work=$((at_work + 1))
   killed $((number % 2))
   # The watchdog may be at it.
   [ $((number % 2)) -eq 1 ] || sleep 1
-  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
-  [ "$(settings)" = "$before" ] || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+  recovered
 done
 equals "of $kills agents that were killed at work, none left anything after recover" "$at_work $left $unlike" "$kills 0 0"
 stop "$idle"
 
-left=0 unlike=0 at_work=0 changed=0
+at_work=0 left=0 unlike=0
 before=$(settings)
 for ((number = 0; number < kills; number++)); do
   start "$LOWTIDE" run --out "run-$number" --scheme prcl --max-overhead 100% --swap zram:64M -- "$PATTERN" idle.toml >/dev/null 2>>log
@@ -130,14 +111,13 @@ for ((number = 0; number < kills; number++)); do
   sleep "$(instant $((number + 2000)) 5)"
   # The program goes on, without lowtide, to its end.
   read -ra program 2>/dev/null <"/proc/$running/task/$running/children"
-  [ "$(settings)" = "$before" ] || changed=$((changed + 1))
+  is_as_before || at_work=$((at_work + 1))
   killed 0
   for pid in ${program[@]+"${program[@]}"}; do wait_for 30 gone "$pid"; done
-  "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
-  [ "$(settings)" = "$before" ] || { unlike=$((unlike + 1)); diff <(echo "$before") <(settings) | sed 's/^/# /' | head; }
+  recovered
   rm -rf "run-$number"
 done
-between "runs were killed while the kernel was changed" "$changed" $((kills / 2)) "$kills"
+between "runs were killed while the kernel was changed" "$at_work" $((kills / 2)) "$kills"
 equals "of $kills killed runs, none left anything after recover" "$left $unlike" "0 0"
 [ "$anything_failed" -eq 0 ] || sed 's/^/# /' recovered log | tail -60
 rmdir "$root/idle" "$root"

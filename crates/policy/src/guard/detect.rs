@@ -90,7 +90,7 @@ impl Detector {
             for (rate, now) in rates.iter_mut().zip([stalled, explained]) {
                 *rate += new * (now - *rate);
             }
-            Progress { before, ..progress_of(target, *rates, target.refaults.total() / elapsed_s) }
+            progress_of(target, *rates, before, target.refaults.total() / elapsed_s)
         };
         Some(frame.targets.iter().map(smoothed).collect())
     }
@@ -181,13 +181,13 @@ pub fn room(of: &[&Progress]) -> f64 {
     0.95 * of.iter().map(|of| of.resident).sum::<f64>()
 }
 
-fn progress_of(target: &WorkloadState, [stalled, explained]: [f64; 2], faults: f64) -> Progress {
+fn progress_of(target: &WorkloadState, [stalled, explained]: [f64; 2], before: f64, faults: f64) -> Progress {
     let resident = target.resident.total();
     let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
     Progress {
         id: target.id,
         resident,
-        before: resident,
+        before,
         demand: resident + target.swapped,
         used: if target.ages.is_empty() { resident } else { known.min(resident) },
         floor: target.floor,
