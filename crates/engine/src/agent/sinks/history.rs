@@ -15,7 +15,7 @@ use crate::agent::serve::api::ActionTaken;
 /// So far back the curve and the ages reach, seconds.
 pub const SPAN_S: f64 = 3600.0;
 /// Bytes that the samples of all targets may take.
-const BUDGET: usize = 6 << 20;
+const BUDGET: usize = 2 << 20;
 /// Samples of one target: at least, whatever the budget, and at most.
 const SAMPLES: (usize, usize) = (12, 60);
 /// Actions on all targets that are kept, as long as that is enough of each.
@@ -169,15 +169,16 @@ impl Track {
         }
         let sample = self.pending(now_s);
         self.sums = Default::default();
-        self.samples.push_back(sample);
         while self.samples.front().is_some_and(|first| now_s - f64::from(first.t_s) > SPAN_S) {
             self.samples.pop_front();
         }
-        while self.samples.len() > room {
+        // Before it is added: a deque that is full doubles.
+        while self.samples.len() >= room {
             let pairs: Vec<HistorySample> = self.samples.make_contiguous().chunks(2).map(together).collect();
             self.samples = pairs.into();
             self.step_s *= 2.0;
         }
+        self.samples.push_back(sample);
     }
 
     /// The sample that is being made.

@@ -64,7 +64,11 @@ impl Published {
     }
 
     fn observe(&mut self, observed: &Observed<'_>, rss_bytes: u64) {
-        self.workloads.clone_from(observed.workloads);
+        // One at a time: the whole old and new table would both be held for a moment.
+        self.workloads.retain(|id, _| observed.workloads.contains_key(id));
+        for (id, workload) in observed.workloads {
+            self.workloads.insert(*id, workload.clone());
+        }
         observed.processes.clone_into(&mut self.processes);
         let cgroups = observed.workloads.values().map(|of| of.reading(observed.are_ages_new));
         let processes = observed.processes.iter().map(|(_, state)| TargetReading {
