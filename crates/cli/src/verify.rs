@@ -113,8 +113,8 @@ pub fn verify(
     let folder = record.record.join("trials");
     std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let kernel = Kernel::default();
-    let journal = recording::journal(&kernel)?;
     let signals = session::ending_signals()?;
+    let journal = recording::journal(&kernel)?;
     let runner = Runner { kernel: &kernel, journal: &journal, signals: &signals, folder, keep: false };
     match trials::run(&runner, record, budgets, asked) {
         Ok(all) => {
@@ -134,6 +134,8 @@ pub fn check(kernel: &Kernel) -> anyhow::Result<()> {
     if scope::serves(kernel) == Ok(true) {
         return Ok(());
     }
+    // Not interrupted while there is a cgroup; a signal that comes now waits for `verify`.
+    session::ending_signals()?;
     let journal = recording::journal(kernel)?;
     let fix = "run it as root, or where a cgroup was delegated to you";
     let refused = |exit: i32, why: String| Failure::new(exit, format!("--verify: no limit can be set: {why}; {fix}"));

@@ -55,12 +55,12 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<i32> {
 /// # Errors
 /// If another one is at work, or something of it cannot be opened.
 pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::Result<i32> {
+    let signals = session::ending_signals()?;
     let _lock = lock(&undo::folder())?;
     if !dry_run {
         recording::take_back(kernel, &undo::folder())?;
     }
     agent.listen()?;
-    let signals = session::ending_signals()?;
     lowtide_kernel::log::in_background()?;
     // After the signals: a thread that was started before would die of them.
     let (listen, serve, view) = agent.served();

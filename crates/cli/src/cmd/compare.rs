@@ -101,8 +101,8 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<i32> {
     keep_plan(&folder, &plan)?;
     let mut outcomes = Outcomes::open(&folder.join("runs.jsonl"))?;
     let kernel = Kernel::default();
-    let journal = recording::journal(&kernel)?;
     let signals = session::ending_signals()?;
+    let journal = recording::journal(&kernel)?;
     let swap = args.swap.as_ref().map(|swap| swap.begin(&kernel, &journal)).transpose()?;
     let runner =
         Runner { kernel: &kernel, journal: &journal, signals: &signals, folder: folder.clone(), keep: args.keep };

@@ -104,6 +104,8 @@ pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option
     let kernel = Kernel::default();
     let (name, accountant, note) = target(&kernel, &args.target)?;
     let mut options = args.common.options(&name, true)?;
+    // Before anything is made that has to be given back.
+    let signals = session::ending_signals()?;
     let journal = recording::journal(&kernel)?;
     source::check(options.source.choice, &kernel)?;
     let reach = SchemeReach { system: args.target.system, cgroup: accountant.has_own_cgroup() };
@@ -111,7 +113,6 @@ pub(super) fn record(args: &AttachArgs, listen: Option<SocketAddr>, acts: Option
     let verb = if acts.is_some() { "schemes apply" } else { "record" };
     let command = vec!["lowtide".to_owned(), verb.to_owned(), name];
     let meta = recording::meta(&kernel, command, &options, &accountant.cgroups);
-    let signals = session::ending_signals()?;
     // After the signals: a thread that was started before would die of them, and the program with it.
     let served = listen.map(|address| serve_at(address, &args.target)).transpose()?;
     let mut recorder = Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta })?;

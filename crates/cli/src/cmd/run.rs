@@ -183,6 +183,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     let mut options = args.common.options(&session::program_name(&args.command), false)?;
     let acts = Acts { schemes: acts::load_all(&args.scheme)?, ..args.acts.clone() };
     let kernel = Kernel::default();
+    // Before anything is made that has to be given back.
+    let wanted: Vec<i32> = launch::PASSED_ON.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();
+    let signals = Signals::block(&wanted)?;
     let journal = recording::journal(&kernel)?;
     source::check(options.source.choice, &kernel)?;
     let (own, missing) = match own_cgroup(&kernel, &journal, args.below.as_deref()) {
@@ -210,8 +213,6 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
             "no cgroup of its own: {why}; page cache, kernel memory and processes that come and go between two ticks are not measured"
         ));
     }
-    let wanted: Vec<i32> = launch::PASSED_ON.into_iter().chain([Signal::CHILD]).map(Signal::as_raw).collect();
-    let signals = Signals::block(&wanted)?;
     let procs = cgroup.map(|cgroup| kernel.path(cgroup.procs_file()));
     let (code, closed) = Run::start(recorder, args, procs.as_deref(), &signals)?.follow(&kernel, &signals)?;
     drop(swap);
@@ -235,6 +236,17 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
 /// Whether the kernel killed a process of the program for lack of memory, by its record.
 fn was_killed(dir: &Path) -> bool {
     Record::open(dir).is_ok_and(|record| budget::was_killed(&record.usage()))
+}
+
+/// Fails if a signal came that ends lowtide before there is a program to pass it on to.
+fn interrupted(signals: &Signals) -> anyhow::Result<()> {
+    while let Some(signal) = signals.next()? {
+        if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].iter().any(|end| end.as_raw() == signal.number) {
+            let message = format!("run: signal {} came before the program was started", signal.number);
+            return Err(Failure::new(128 + signal.number, message).into());
+        }
+    }
+    Ok(())
 }
 
 /// A cgroup for the program, or why there is none.
@@ -317,7 +329,7 @@ impl Run {
     fn start(recorder: Recorder, args: &RunArgs, procs: Option<&Path>, signals: &Signals) -> anyhow::Result<Self> {
         let started_s = recorder.now_s();
         let ends = args.duration.map(|time| (started_s + time.0.as_secs_f64(), Signal::TERM));
-        match launch::start(&args.command, procs, signals) {
+        match interrupted(signals).and_then(|()| launch::start(&args.command, procs, signals)) {
             Ok(pid) => Ok(Self {
                 recorder,
                 pid,

@@ -76,11 +76,12 @@ pub fn run(args: &LiveArgs) -> anyhow::Result<i32> {
     };
     let kernel = Kernel::default();
     let (name, accountant, text) = record::target(&kernel, target)?;
+    let wanted = [Signal::INT, Signal::TERM, Signal::HUP, Signal::WINCH].map(Signal::as_raw);
+    // Before anything is made that has to be given back.
+    let signals = Signals::block(&wanted)?;
     let journal = recording::journal(&kernel)?;
     source::check(options.source.choice, &kernel)?;
     let meta = recording::meta(&kernel, Vec::new(), &options, &accountant.cgroups);
-    let wanted = [Signal::INT, Signal::TERM, Signal::HUP, Signal::WINCH].map(Signal::as_raw);
-    let signals = Signals::block(&wanted)?;
     let mut recorder = Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta })?;
     if let Some(text) = text {
         recorder.note(text);
