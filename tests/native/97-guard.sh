@@ -39,7 +39,14 @@ in_group() {
   # shellcheck disable=SC2016  # expanded by the inner shell
   start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$group" "$@" >/dev/null
 }
-guard() { start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" "$@" 2>log; running=$started; }
+# Its file is gone once it runs, as after an upgrade.
+guard() {
+  cp "$LOWTIDE" upgraded
+  start ./upgraded guard --cgroup "${own#/}/lowtide-test-$$/*" "$@" 2>log
+  running=$started
+  wait_for 5 grep -q upgraded "/proc/$running/maps"
+  rm upgraded
+}
 frozen() { [ "$(grep -lx FROZEN "$freezer"/lowtide-guard-*/freezer.state 2>/dev/null | wc -l)" -eq "$1" ]; }
 cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 

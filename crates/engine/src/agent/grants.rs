@@ -36,8 +36,8 @@ struct Watchdog(Child);
 impl Watchdog {
     fn start() -> anyhow::Result<Self> {
         use std::os::unix::process::CommandExt;
-        let program = std::env::current_exe().context("the watchdog cannot be started")?;
-        let mut command = Command::new(program);
+        // Not by its path, which an upgrade replaces.
+        let mut command = Command::new("/proc/self/exe");
         let pid = std::process::id().to_string();
         command.args(["recover", "--when-closed", &pid]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().context("the watchdog cannot be started")?;
