@@ -92,15 +92,16 @@ impl KernelChange for Made {
 /// Removes a cgroup. The kernel may need a moment after the last process left before it agrees.
 fn remove(kernel: &Kernel, path: &Path, parent: &Path) -> Result<()> {
     while_busy(50, Duration::from_millis(20), || {
-        let Some(procs) = kernel.read_text(path.join("cgroup.procs")).unless_gone()? else { return Ok(()) };
+        let procs = kernel.read_text(path.join("cgroup.procs")).unless_gone()?.unwrap_or_default();
         for pid in procs.lines() {
             kernel.write(parent.join("cgroup.procs"), pid).unless_gone()?;
         }
         // The program may have made cgroups below; they go with it when they are empty, deepest first.
-        for child in kernel.list(path)?.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
+        let names = kernel.list(path).unless_gone()?.unwrap_or_default();
+        for child in names.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
             remove(kernel, &child, parent)?;
         }
-        kernel.remove_dir(path)
+        kernel.remove_dir(path).unless_gone().map(drop)
     })
 }
 

@@ -125,8 +125,8 @@ impl Zram {
         // between, lowtide leaves a device that is not set up and takes no memory.
         let number = kernel.read_number(format!("{CONTROL}/hot_add"))?;
         let device = u32::try_from(number).map_err(|e| Error::new("add", CONTROL, std::io::Error::other(e)))?;
-        let sequence = sequence(kernel, device);
-        let lease = match journal.lease(&Device { device, sequence }) {
+        let lease = sequence(kernel, device).and_then(|sequence| journal.lease(&Device { device, sequence }));
+        let lease = match lease {
             Ok(lease) => lease,
             Err(error) => {
                 remove(kernel, device)?;
@@ -196,9 +196,9 @@ pub(crate) struct Device {
     pub sequence: Option<u64>,
 }
 
-/// A device's `diskseq`; `None` if there is no such device.
-fn sequence(kernel: &Kernel, device: u32) -> Option<u64> {
-    kernel.read_number(format!("/sys/block/zram{device}/diskseq")).ok()
+/// A device's `diskseq`; `None` if there is no such device, or the kernel has none.
+fn sequence(kernel: &Kernel, device: u32) -> Result<Option<u64>> {
+    kernel.read_number(format!("/sys/block/zram{device}/diskseq")).unless_gone()
 }
 
 impl KernelChange for Device {
@@ -209,7 +209,7 @@ impl KernelChange for Device {
     }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
-        if self.sequence.is_some() && self.sequence != sequence(kernel, self.device) {
+        if self.sequence.is_some() && self.sequence != sequence(kernel, self.device)? {
             // It is gone, and what has its number by now is another.
             return Ok(());
         }
@@ -272,7 +272,7 @@ mod tests {
         let kernel = Kernel::at(dir.path());
         let diskseq = |number: &str| std::fs::write(dir.path().join("sys/block/zram7/diskseq"), number).unwrap();
         diskseq("41\n");
-        let device = Device { device: 7, sequence: super::sequence(&kernel, 7) };
+        let device = Device { device: 7, sequence: super::sequence(&kernel, 7).unwrap() };
         diskseq("42\n");
         device.take_back(&kernel).unwrap();
         assert_eq!(std::fs::read_to_string(&removed).unwrap(), "");
