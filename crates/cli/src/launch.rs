@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Context;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_kernel::sys::{self, Signals};
 use rustix::process::Signal;
@@ -27,11 +28,13 @@ pub const PASSED_ON: [Signal; 9] = [
 /// # Errors
 /// With the shell's exit codes: 127 where there is no such command, 126 where it cannot be executed.
 pub fn start(command: &[String], procs: Option<&Path>, signals: &Signals) -> anyhow::Result<u32> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).context("lowtide cannot take in the program's orphans")?;
     let (program, arguments) = command.split_first().ok_or_else(|| Failure::new(code::USAGE, "no command given"))?;
     let mut process = Command::new(program);
     process.args(arguments);
-    let procs = procs.map(|path| OpenOptions::new().write(true).open(path)).transpose()?;
+    let open = |path: &Path| OpenOptions::new().write(true).open(path).with_context(|| path.display().to_string());
+    let procs = procs.map(open).transpose()?;
     sys::prepare_child(&mut process, signals, procs);
     let child = process.spawn().map_err(|error| {
         let (code, why) = match error.kind() {

@@ -76,8 +76,8 @@ impl Writer {
             }
             _ => StoreError::write(dir, error),
         })?;
-        let mut entries = fs::read_dir(dir).map_err(|error| StoreError::read(dir, error))?;
-        if entries.next().is_some() {
+        let mut entries = fs::read_dir(dir).map_err(|error| StoreError::write(dir, error))?;
+        if entries.next().transpose().map_err(|error| StoreError::write(dir, error))?.is_some() {
             return Err(StoreError::NotEmpty(dir.to_path_buf()));
         }
         let lock = Lock::record(dir)?;
