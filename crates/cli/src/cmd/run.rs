@@ -170,6 +170,8 @@ struct Run {
     /// It was sent that signal.
     is_ending: bool,
     started_s: f64,
+    /// It could not be recorded to its end.
+    failed: bool,
 }
 
 /// Time from SIGTERM to SIGKILL, seconds.
@@ -282,7 +284,8 @@ impl LoopTask for Run {
     }
 
     fn next_due_s(&self) -> f64 {
-        let due_s = self.recorder.next_due_s();
+        // A program that is not recorded any more is waited for: signals say when it ends.
+        let due_s = if self.failed { self.now_s() + 60.0 } else { self.recorder.next_due_s() };
         self.ends.map_or(due_s, |(at_s, _)| due_s.min(at_s))
     }
 
@@ -318,8 +321,15 @@ impl LoopTask for Run {
         if self.end_in_time(self.now_s()) {
             return Ok(Some(DURATION));
         }
+        if self.failed {
+            return Ok(None);
+        }
         // No process now does not mean the end: one may be between fork and the cgroup.
-        self.recorder.turn()?;
+        if let Err(error) = self.recorder.turn() {
+            // The program goes on, in a cgroup that is given back once it has ended.
+            failure::report(&error.context("the program is not recorded any more"));
+            self.failed = true;
+        }
         Ok(None)
     }
 }
@@ -340,6 +350,7 @@ impl Run {
                 ends,
                 is_ending: false,
                 started_s,
+                failed: false,
             }),
             Err(error) => {
                 recording::discard(recorder);
@@ -353,7 +364,7 @@ impl Run {
         let reason = scheduler::run(kernel, signals, &mut self)?;
         let code = self.ended.map(|ended| ended.code());
         let end = End {
-            reason: reason.to_owned(),
+            reason: if self.failed { "failed" } else { reason }.to_owned(),
             exit_code: code,
             runtime_s: self.now_s() - self.started_s,
             app_max_rss_bytes: (self.max_rss_bytes > 0).then_some(self.max_rss_bytes),
