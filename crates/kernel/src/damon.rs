@@ -3,6 +3,7 @@
 mod schemes;
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -81,12 +82,25 @@ pub fn probe(kernel: &Kernel) -> Result<()> {
 }
 
 /// The kdamonds that are on, as the pids of their threads.
-pub fn running(kernel: &Kernel) -> Vec<u32> {
-    let count = kernel.read_number(format!("{ADMIN}/nr_kdamonds")).unwrap_or(0);
-    (0..count)
-        .filter_map(|k| kernel.read_text(format!("{ADMIN}/{k}/pid")).ok()?.trim().parse::<i64>().ok())
-        .filter_map(|pid| u32::try_from(pid).ok())
-        .collect()
+///
+/// # Errors
+/// If a file of DAMON's cannot be read: a kdamond of which nothing is known may be on.
+pub fn running(kernel: &Kernel) -> Result<Vec<u32>> {
+    let Some(count) = kernel.read_number(format!("{ADMIN}/nr_kdamonds")).unless_gone()? else { return Ok(Vec::new()) };
+    let pid = |k| patiently(|| kernel.read_text(format!("{ADMIN}/{k}/pid"))).unless_gone();
+    let pids = (0..count).map(pid).collect::<Result<Vec<Option<String>>>>()?;
+    // One that is off has the pid -1.
+    Ok(pids.into_iter().flatten().filter_map(|text| text.trim().parse().ok()).collect())
+}
+
+/// The inodes of the kdamonds' folders. Whoever writes `nr_kdamonds` makes all of them anew, so these say whose they are.
+fn folders(kernel: &Kernel) -> Result<Vec<u64>> {
+    let count = kernel.read_number(format!("{ADMIN}/nr_kdamonds"))?;
+    let inode = |k| {
+        let folder = format!("{ADMIN}/{k}");
+        std::fs::metadata(kernel.path(&folder)).map(|meta| meta.ino()).map_err(|e| Error::new("find", folder, e))
+    };
+    (0..count).map(inode).collect()
 }
 
 /// The exclusive modules that hold DAMON when they are on, and their switch.
@@ -116,7 +130,7 @@ impl Damon {
         let nr = format!("{ADMIN}/nr_kdamonds");
         let before = kernel.read_number(&nr)?;
         let lock = journal.lock_damon()?;
-        if let Some(pid) = running(kernel).first() {
+        if let Some(pid) = running(kernel)?.first() {
             return Err(Error::os(format!("take DAMON from kdamond {pid} in"), ADMIN, libc::EBUSY));
         }
         // These hold DAMON without a kdamond in sysfs; the kernel would say so only at `on`.
@@ -128,8 +142,12 @@ impl Damon {
         let contexts = (0..before)
             .map(|k| kernel.read_number(format!("{ADMIN}/{k}/contexts/nr_contexts")))
             .collect::<Result<Vec<u64>>>()?;
-        let lease = journal.lease(&Taken { kdamonds: before, contexts })?;
+        let mut taken = Taken { kdamonds: before, contexts, made: None };
+        let mut lease = journal.lease(&taken)?;
+        // Refused if another's was switched on in between.
         kernel.write(&nr, &count.to_string())?;
+        taken.made = Some(folders(kernel)?);
+        lease.identify(&taken)?;
         Ok(Self { kernel: kernel.clone(), _lease: lease, stat, _lock: lock })
     }
 
@@ -236,6 +254,8 @@ pub(crate) struct Taken {
     pub kdamonds: u64,
     /// Values of `nr_contexts` before, one per kdamond.
     pub contexts: Vec<u64>,
+    /// Inodes of the folders of its own kdamonds; `None` until they are made.
+    pub made: Option<Vec<u64>>,
 }
 
 impl KernelChange for Taken {
@@ -247,24 +267,31 @@ impl KernelChange for Taken {
     }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
-        restore(kernel, self.kdamonds, &self.contexts)
+        let nr = format!("{ADMIN}/nr_kdamonds");
+        if kernel.read_number(&nr).unless_gone()?.is_none() {
+            return Ok(());
+        }
+        match &self.made {
+            // They are gone, and those that are there by now are another's.
+            Some(made) if folders(kernel)? != *made => return Ok(()),
+            Some(made) => (0..made.len()).try_for_each(|k| switch_off(kernel, k))?,
+            // Ended before its own were made: one that is on is another's.
+            None if !running(kernel)?.is_empty() => return Ok(()),
+            None => {}
+        }
+        patiently(|| kernel.write(&nr, &self.kdamonds.to_string()))?;
+        for (k, count) in self.contexts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            patiently(|| kernel.write(format!("{ADMIN}/{k}/contexts/nr_contexts"), &count.to_string()))?;
+        }
+        Ok(())
     }
 }
 
-/// Switches everything off and leaves `kdamonds` empty kdamonds with as many contexts as there were.
-fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
-    let nr = format!("{ADMIN}/nr_kdamonds");
-    let Some(now) = kernel.read_number(&nr).unless_gone()? else { return Ok(()) };
-    for k in 0..now {
-        let state = format!("{ADMIN}/{k}/state");
-        if patiently(|| kernel.read_text(&state))?.trim() == "on" {
-            // It may have ended by itself since, with its target.
-            let _ = patiently(|| kernel.write(&state, "off"));
-        }
-    }
-    patiently(|| kernel.write(&nr, &kdamonds.to_string()))?;
-    for (k, count) in contexts.iter().enumerate().filter(|(_, count)| **count > 0) {
-        patiently(|| kernel.write(format!("{ADMIN}/{k}/contexts/nr_contexts"), &count.to_string()))?;
+fn switch_off(kernel: &Kernel, kdamond: usize) -> Result<()> {
+    let state = format!("{ADMIN}/{kdamond}/state");
+    if patiently(|| kernel.read_text(&state))?.trim() == "on" {
+        // It may have ended by itself since, with its target.
+        let _ = patiently(|| kernel.write(&state, "off"));
     }
     Ok(())
 }
@@ -273,4 +300,56 @@ fn restore(kernel: &Kernel, kdamonds: u64, contexts: &[u64]) -> Result<()> {
 /// most a sampling interval.
 fn patiently<T>(operation: impl Fn() -> Result<T>) -> Result<T> {
     while_busy(100, Duration::from_millis(100), operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KDAMOND: [(&str, &str); 3] = [("nr_kdamonds", "1\n"), ("0/state", "on\n"), ("0/contexts/nr_contexts", "1\n")];
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Kernel, Journal) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(&ADMIN[1..]).join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let kernel = Kernel::at(dir.path());
+        let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
+        (dir, kernel, journal)
+    }
+
+    fn state(kernel: &Kernel) -> String {
+        kernel.read_text(format!("{ADMIN}/0/state")).unwrap()
+    }
+
+    #[test]
+    fn a_kdamond_of_another_is_not_switched_off() {
+        let (dir, kernel, journal) = tree(&KDAMOND);
+        // Its pid cannot be read.
+        std::fs::create_dir(dir.path().join(&ADMIN[1..]).join("0/pid")).unwrap();
+        assert!(Damon::take(&kernel, &journal, 1).is_err());
+        assert_eq!(state(&kernel), "on\n");
+        std::fs::remove_dir(dir.path().join(&ADMIN[1..]).join("0/pid")).unwrap();
+        std::fs::write(dir.path().join(&ADMIN[1..]).join("0/pid"), "77\n").unwrap();
+        assert!(Damon::take(&kernel, &journal, 1).unwrap_err().is_busy());
+        // It was switched on after lowtide had found none on, and before lowtide made its own.
+        Taken { kdamonds: 1, contexts: vec![1], made: None }.take_back(&kernel).unwrap();
+        // Or after those of lowtide had ended with their target.
+        let made = Some(vec![folders(&kernel).unwrap()[0] + 1]);
+        Taken { kdamonds: 1, contexts: vec![1], made }.take_back(&kernel).unwrap();
+        assert_eq!(state(&kernel), "on\n");
+    }
+
+    #[test]
+    fn its_own_are_switched_off() {
+        let (dir, kernel, journal) = tree(&KDAMOND);
+        let file = dir.path().join(&ADMIN[1..]).join("0/state");
+        std::fs::write(&file, "off\n").unwrap();
+        let damon = Damon::take(&kernel, &journal, 1).unwrap();
+        std::fs::write(&file, "on\n").unwrap();
+        drop(damon);
+        assert_eq!(state(&kernel).trim(), "off");
+    }
 }

@@ -54,7 +54,7 @@ fn backend(capabilities: &[Capability]) -> (&'static str, Option<Refusal>) {
 fn check(kernel: &Kernel) -> Result<()> {
     damon::probe(kernel)?;
     trace::probe(kernel)?;
-    match damon::running(kernel).first() {
+    match damon::running(kernel)?.first() {
         Some(_) => Err(Error::new("take", "DAMON", std::io::Error::from(rustix::io::Errno::BUSY))),
         None => Ok(()),
     }
@@ -76,7 +76,7 @@ fn why_not(kernel: &Kernel, error: &Error) -> String {
         return format!("DAMON is held by another lowtide, pid {pid} ({command})");
     }
     // Before the modules: `damon_stat` may be on as well, and is no obstacle.
-    if let Some(pid) = damon::running(kernel).first() {
+    if let Some(pid) = damon::running(kernel).unwrap_or_default().first() {
         return format!("another tool is using DAMON (kdamond {pid}); end it (`damo stop`, or echo off to its state)");
     }
     match damon::exclusive_module(kernel) {

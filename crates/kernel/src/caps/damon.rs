@@ -15,7 +15,7 @@ const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// What holds DAMON, and how to free it.
 fn holder(kernel: &Kernel) -> Option<(String, String)> {
-    if let Some(pid) = damon::running(kernel).first() {
+    if let Some(pid) = damon::running(kernel).unwrap_or_default().first() {
         return Some(match undo::damon_holder(&kernel.path(undo::folder())) {
             Some((owner, command)) if kernel.exists(format!("/proc/{owner}")) => {
                 (format!("lowtide {owner} ({command}) runs kdamond {pid}"), format!("wait, or end process {owner}"))
@@ -180,7 +180,7 @@ mod tests {
         let folder = kernel.path(undo::folder());
         let journal = Journal::open(kernel.clone(), &folder).unwrap();
         let contexts = vec![1];
-        let lease = journal.lease(&crate::damon::Taken { kdamonds: 1, contexts }).unwrap();
+        let lease = journal.lease(&crate::damon::Taken { kdamonds: 1, contexts, made: None }).unwrap();
         assert!(sysfs(&kernel).unwrap_err().enable == "lowtide recover", "no such process in this tree");
         std::fs::create_dir_all(dir.path().join(format!("proc/{}", std::process::id()))).unwrap();
         assert!(sysfs(&kernel).unwrap_err().how.starts_with("lowtide "));
