@@ -50,7 +50,7 @@ pub fn run(args: &PeersArgs, pattern: &str) -> anyhow::Result<(Answer, Truth)> {
 fn possible(damo: &Path) -> anyhow::Result<()> {
     let kernel = Kernel::default();
     damon::probe(&kernel).map_err(|error| anyhow::anyhow!("needs DAMON: {error}"))?;
-    if let Some(pid) = damon::running(&kernel).first() {
+    if let Some(pid) = damon::running(&kernel)?.first() {
         bail!("needs DAMON to itself: kdamond {pid} is on");
     }
     if let Some(module) = damon::exclusive_module(&kernel) {

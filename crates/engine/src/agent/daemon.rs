@@ -135,8 +135,7 @@ impl Agent {
             answer
         });
         if let Err(error) = answered {
-            sinks.publish(now_s, &Event::Error(&format!("hints cannot be taken any more: {error}")));
-            self.socket = None;
+            sinks.publish(now_s, &Event::Error(&format!("no hint can be taken for now: {error}")));
         }
         taken
     }

@@ -37,9 +37,11 @@ pub(super) fn take(
             if owner.is_none() || (uid != 0 && owner != Some(uid)) {
                 return refused(&name, "there is none, or it is not yours");
             }
-            let of = Cgroup::of(kernel, *pid).ok().flatten().and_then(|cgroup| cgroup.hierarchy_path(kernel).ok());
-            if of.is_none_or(|path| workloads.is_excluded(&path)) {
-                return refused(&name, "it is in a cgroup that is left alone");
+            let cgroup = Cgroup::of(kernel, *pid);
+            match cgroup.and_then(|cgroup| cgroup.map(|cgroup| cgroup.hierarchy_path(kernel)).transpose()) {
+                Ok(path) if path.as_ref().is_some_and(|path| !workloads.is_excluded(path)) => {}
+                Ok(_) => return refused(&name, "it is in a cgroup that is left alone"),
+                Err(error) => return refused(&name, &error.to_string()),
             }
             if let Err(error) = background.hint_process(*pid, hint.background, uid) {
                 return refused(&name, &error.to_string());

@@ -18,6 +18,8 @@ const LONGEST: usize = 8192;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Peers of one user that may be sending.
 const PEERS: usize = 16;
+/// Nobody is accepted for so long after it failed: the peer would wait, and the listener be ready, all the time.
+const REST: Duration = Duration::from_secs(1);
 
 /// A hint, as a peer sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,34 +96,32 @@ pub struct Socket {
     pub(super) file: SocketFile,
     /// Peers that are sending: none of them is waited for.
     peers: Vec<Peer>,
+    /// When a peer could not be accepted, until one is.
+    failed: Option<Instant>,
 }
 
 impl Socket {
     /// Opens it. Everybody may connect; whose hints are taken is decided by who they are.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (listener, file) = bind(path, 0o666)?;
-        Ok(Self { listener, file, peers: Vec::new() })
+        Ok(Self { listener, file, peers: Vec::new(), failed: None })
     }
 
     /// Descriptors that are ready when there is something to answer.
     pub fn wakers(&self) -> impl Iterator<Item = PollFd<'_>> {
         let peers = self.peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN));
-        std::iter::once(PollFd::new(&self.listener, PollFlags::IN)).chain(peers)
+        let listener = (!self.is_resting()).then(|| PollFd::new(&self.listener, PollFlags::IN));
+        listener.into_iter().chain(peers)
+    }
+
+    fn is_resting(&self) -> bool {
+        self.failed.is_some_and(|at| at.elapsed() < REST)
     }
 
     /// Accepts who is there, and answers those that have sent their hint; `decide` gets the user. Fails if peers cannot be
-    /// accepted.
+    /// accepted (it lacks a descriptor, say), once until they can be; it goes on trying.
     pub fn answer(&mut self, mut decide: impl FnMut(u32, &Hint) -> Answer) -> io::Result<()> {
-        for _ in 0..PEERS {
-            match self.listener.accept() {
-                // That a peer disconnects is no error.
-                Ok((stream, _)) => drop(self.admit(stream)),
-                Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted].contains(&error.kind()) => {
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let accepted = if self.is_resting() { Ok(()) } else { self.accept() };
         self.peers.retain_mut(|peer| match read_some(peer) {
             Ok(false) => peer.since.elapsed() < PATIENCE,
             Ok(true) => {
@@ -130,6 +130,24 @@ impl Socket {
             }
             Err(_) => false,
         });
+        accepted
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..PEERS {
+            match self.listener.accept() {
+                // That a peer disconnects is no error.
+                Ok((stream, _)) => drop(self.admit(stream)),
+                Err(error) if [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted].contains(&error.kind()) => {
+                    break;
+                }
+                Err(error) => {
+                    let is_known = self.failed.replace(Instant::now()).is_some();
+                    return if is_known { Ok(()) } else { Err(error) };
+                }
+            }
+        }
+        self.failed = None;
         Ok(())
     }
 
