@@ -3,6 +3,8 @@
 # freezer; first in cgroups of their own, then as processes of the same one.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=scripts/lib.sh
+. "$repository/scripts/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 names=("of two that thrash, one waits" "and the other makes progress" "one that hangs leaves nothing paused" "killed, it leaves nothing paused" "nothing was killed"
@@ -116,6 +118,38 @@ check "which comes" wait_for 5 gone "$running"
 wait "$running"
 exec {full}>&-
 stop "$one"; stop "$two"
+
+# Calls of all kinds fail again and again, those of its threads and of its watchdog included.
+if ensure_command strace strace; then
+  storm=() calls=
+  # EAGAIN: to read signals fails in no other way.
+  for fault in openat:EMFILE read:EAGAIN write:EIO statx:EACCES getdents64:EIO mkdir:EACCES rmdir:EBUSY pidfd_open:EMFILE \
+    fdatasync:EIO clone3:EAGAIN; do
+    calls+=${fault%:*},
+    storm+=(-e "inject=${fault%:*}:error=${fault#*:}:when=150+$((20 + ${#storm[@]}))")
+  done
+  start strace -D -f -o trace -e "trace=${calls%,}" "${storm[@]}" \
+    "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log
+  running=$started
+  in_group one "$PATTERN" all.toml --seconds 300
+  one=$started
+  in_group two "$PATTERN" all.toml --seconds 300
+  two=$started
+  check "something is paused while calls fail" wait_for 60 grep -q '^pause' log
+  sleep 10
+  kill -TERM "$running"
+  check "the guard ends when it is asked to" wait_for 10 gone "$running"
+  wait "$running"
+  equals "and well" $? 0
+  check "and nothing stays frozen" frozen 0
+  equals "or stopped" "$(grep -lE '^State:\s+T' "/proc/$one/status" "/proc/$two/status")" ""
+  between "calls did fail" "$(grep -c INJECTED trace)" 5 1000000
+  equals "without a panic" "$(grep panicked log)" ""
+  stop "$one"; stop "$two"
+else
+  skip "something is paused while calls fail" "command strace"
+fi
+
 guard --by process
 in_group one "$PATTERN" all.toml --seconds 300
 one=$started

@@ -1,0 +1,188 @@
+#!/usr/bin/env bash
+# Each system call of lowtide fails once, and a signal comes at each place where it makes something: no panic, an exit code
+# of the contract, the program's own code once it ran, and a kernel as it was before.
+#
+# FAULTS=all injects every fault; by default a part of them, which differs from call to call.
+# shellcheck source=tests/native/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=scripts/lib.sh
+. "$repository/scripts/lib.sh"
+cd "$tmp" || exit 1
+
+need root "faults are injected" || exit 0
+if ! ensure_command strace strace; then
+  skip "faults are injected" "command strace"
+  exit 0
+fi
+if ! [ -e /sys/class/zram-control/hot_add ] && ! modprobe zram 2>/dev/null; then
+  skip "faults are injected" zram
+  exit 0
+fi
+# Other lowtides may be at work on this machine; cgroups of processes that are there are not left behind.
+state() {
+  kernel_state | grep -v '\.journal$'
+  compgen -G '/sys/block/zram*'
+}
+before=$(state)
+
+# --- signals
+# Each mkdir of a start is a place where it may be ended: folders of its own, then its cgroups.
+left=0 codes=
+for ((number = 1; number <= 8; number++)); do
+  strace -f -o trace -e trace=mkdir -e "inject=mkdir:signal=TERM:when=$number" \
+    "$LOWTIDE" run --monitor none --out early -- sleep 0.1 2>err
+  code=$?
+  [ "$code" -ne 0 ] || break
+  codes+="$code "
+  [ "$(state)" = "$before" ] || left=$((left + 1))
+  rm -rf early
+done
+between "signals came in the first instants" "$number" 3 8
+equals "each ended lowtide with its number" "$(tr ' ' '\n' <<<"$codes" | sort -u | xargs)" 143
+equals "and nothing was left" "$left" 0
+
+# --- faults
+# One fault at a time: system call, error, and for calls on which it depends what the file is, which part of its path.
+faults="
+openat EMFILE
+openat EACCES
+openat EIO
+read EIO
+write ENOSPC
+write EIO
+write EBUSY
+mkdir EEXIST
+mkdir EACCES
+rmdir EBUSY
+unlink EIO
+unlinkat EIO
+rename EIO
+fsync EIO
+fdatasync EIO
+ftruncate EIO
+flock EINTR
+statx EACCES
+getdents64 EIO
+swapon EBUSY
+swapoff ENOMEM
+clone3 EAGAIN
+pidfd_open EMFILE
+epoll_create1 EMFILE
+epoll_wait EINTR
+signalfd4 EMFILE
+timerfd_create EMFILE
+ioctl EIO
+"
+
+# injected SYSCALL ERROR NUMBER COMMAND...: runs it with that call of its main thread failing; 1 if there was none.
+injected() {
+  local call=$1 error=$2 number=$3
+  shift 3
+  timeout -s KILL 60 strace -y -o trace -e trace="$call" -e "inject=$call:error=$error:when=$number" "$@" >out 2>err
+  code=$?
+  # The kernel made a device, and its number was lost by the fault: nobody can know of it. It is not set up, and takes no memory.
+  if grep -q 'hot_add.*INJECTED' trace; then
+    for device in /sys/block/zram*; do
+      grep -qx "$device" <<<"$before" || echo "${device##*zram}" >/sys/class/zram-control/hot_remove
+    done
+  fi
+  grep -q INJECTED trace
+}
+
+# wrong NAME WHY: adds to what went wrong.
+wrong() { problems+=("$1: $2: $(tail -n 2 err | tr '\n' ' ')"); }
+
+# attack NAME STEP COMMAND...: injects every STEP-th fault of each kind; `prepare` is run before each, `contract` says
+# whether the code is right, and `unchanged` whether nothing is left.
+attack() {
+  local name=$1 step=$2 call error number offset=0 fault
+  shift 2
+  [ "${FAULTS:-}" != all ] || step=1
+  problems=() count=0
+  while read -r call error; do
+    [ -n "$call" ] || continue
+    offset=$((offset % step + 1))
+    for ((number = offset; number < 2000; number += step)); do
+      prepare
+      injected "$call" "$error" "$number" "$@" || break
+      # The kernel's own, which it does not fail.
+      ! grep -q 'signalfd.*INJECTED' trace || continue
+      count=$((count + 1))
+      fault="$call $error $number"
+      ! grep -q panicked err || wrong "$fault" "panic"
+      contract || wrong "$fault" "code $code"
+      unchanged || wrong "$fault" "left $(diff <(state) - <<<"$before" | grep '^[<>]' | xargs)"
+    done
+  done <<<"$faults"
+  equals "$name: each of $count faults leaves the kernel as it was, and has a code of the contract" \
+    "$(printf '%s\n' "${problems[@]}" | head -20)" ""
+}
+
+prepare() { rm -rf out.d ran; }
+unchanged() { [ "$(state)" = "$before" ]; }
+# The program's own code once it ran.
+contract() {
+  if [ -e ran ]; then [ "$code" -eq 42 ]; else case $code in 1 | 3 | 4 | 126 | 127) ;; *) return 1 ;; esac; fi
+}
+program=(sh -c 'echo >ran; exit 42')
+attack run 11 "$LOWTIDE" run --monitor none --out out.d -- "${program[@]}"
+attack "run --scheme --swap" 11 "$LOWTIDE" run --scheme prcl --swap zram:64M --max-overhead 100% --out out.d -- "${program[@]}"
+
+start sleep 1000
+common=(--pid "$started" --duration 100ms --interval 50ms --out out.d)
+contract() { case $code in 0 | 1 | 3 | 4 | 5) ;; *) return 1 ;; esac; }
+attack "record --pid" 61 "$LOWTIDE" record --monitor none "${common[@]}"
+attack "schemes apply --pid" 61 "$LOWTIDE" schemes apply prcl --swap zram:64M "${common[@]}"
+
+# What a killed one left is taken back, or recover fails; then a second one takes it back.
+prepare() {
+  rm -rf out.d
+  (
+    strace -f -o trace -e trace=swapon -e inject=swapon:signal=KILL \
+      "$LOWTIDE" run --monitor none --swap zram:64M --out out.d -- true
+    true
+  ) 2>/dev/null
+  [ "$(state)" != "$before" ] || problems+=("the killed one left nothing")
+}
+unchanged() {
+  if [ "$code" -ne 0 ]; then "$LOWTIDE" recover >out 2>&1; fi
+  [ "$(state)" = "$before" ]
+}
+attack recover 11 "$LOWTIDE" recover
+
+# An agent at work, in which calls of all kinds fail again and again, those of its threads and its watchdog included.
+storm=() calls=
+# EAGAIN: to read signals fails in no other way.
+for fault in openat:EMFILE read:EAGAIN write:ENOSPC statx:EACCES getdents64:EIO fdatasync:EIO pidfd_open:EMFILE \
+  epoll_wait:EINTR accept4:EMFILE sendto:ECONNRESET recvfrom:EIO process_madvise:EAGAIN rename:EIO clone3:EAGAIN; do
+  calls+=${fault%:*},
+  storm+=(-e "inject=${fault%:*}:error=${fault#*:}:when=20+$((30 + ${#storm[@]}))")
+done
+cat >agent.toml <<END
+every = "200ms"
+state_file = "$tmp/state"
+[policy.calm.lifecycle]
+every = "500ms"
+[lifecycle]
+policy = "calm"
+socket = "$tmp/socket"
+END
+start strace -D -f -o trace -e "trace=${calls%,}" "${storm[@]}" "$LOWTIDE" agent --config agent.toml 2>log
+agent=$started
+check "an agent starts" wait_for 10 test -S socket
+start "$PATTERN" "$patterns/fixed.toml" --seconds 60 >/dev/null
+hinted() { "$LOWTIDE" hint "$1" --pid "$started" --socket "$tmp/socket" 2>err; }
+for ((second = 0; second < 8; second++)); do
+  hinted background
+  sleep 1
+done
+kill -0 "$agent"
+equals "and works on while calls fail" $? 0
+check "and takes hints still" wait_for 10 hinted foreground
+kill -TERM "$agent"
+check "it ends when it is asked to" wait_for 15 gone "$agent"
+wait "$agent"
+equals "and well" $? 0
+between "calls did fail" "$(grep -c INJECTED trace)" 20 1000000
+equals "without a panic" "$(grep panicked log)" ""
+check "and leaves nothing" unchanged
