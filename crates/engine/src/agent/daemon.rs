@@ -316,10 +316,14 @@ impl LoopTask for Agent {
         let fresh = self.sampling.read(now_s, &mut self.workloads);
         self.search_step(now_s);
         self.hurry(now_s);
+        if fresh {
+            // Of very many workloads some are new all the time, and a turn observes everything.
+            self.next_s = self.next_s.min(self.last.0 + pause_s(0.0, self.last.1));
+        }
         let (due, every_s) = (now_s >= self.next_s, self.config.every.0.as_secs_f64());
         if due && !fresh && self.only_guards() && self.granting.is_empty() && self.workloads.is_quiet(now_s) {
             self.next_s = now_s + every_s;
-        } else if fresh || due {
+        } else if due {
             self.run_policies(now_s, signals);
             self.last = (now_s, self.measuring_cpu_s() - before_s);
             self.next_s = now_s + pause_s(every_s, self.last.1);
