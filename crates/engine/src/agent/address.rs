@@ -89,7 +89,7 @@ impl AddressReclaim {
     /// be sampled.
     pub fn follow(&mut self, cgroups: &[(Cgroup, Option<Regions>)], now_s: f64) -> Result<()> {
         let mut before = std::mem::take(&mut self.walks);
-        for (cgroup, regions) in cgroups {
+        let walks = cgroups.iter().map(|(cgroup, regions)| {
             let id = TargetId::Cgroup(cgroup.inode);
             let mut walk = match before.remove(&id) {
                 Some(walk) => walk,
@@ -99,8 +99,10 @@ impl AddressReclaim {
                 let same = walk.schemes.take().filter(|schemes| schemes.regions == *regions);
                 same.unwrap_or_else(|| WorkloadSchemes::new(regions, cgroup.inode))
             });
-            self.walks.insert(id, walk);
-        }
+            Ok((id, walk))
+        });
+        // Collected: a map that is filled one by one is half empty.
+        self.walks = walks.collect::<Result<BTreeMap<_, _>>>()?;
         Ok(())
     }
 

@@ -31,6 +31,9 @@ const EMPTY_S: f64 = 0.5;
 /// Less than a block is not searched for, bytes.
 const LEAST: f64 = 131_072.0;
 
+/// A mapping with less idle memory is not searched, bytes: calls for it would cost more than it holds.
+const SMALLEST: u64 = 4 * PAGE;
+
 /// A request to reclaim that is under way.
 #[derive(Debug, Clone)]
 pub(super) struct Goal {
@@ -53,7 +56,8 @@ pub(super) struct Walk {
     pub retry_s: f64,
     /// The last scan of each window.
     scans: BTreeMap<u32, ReferencedScan>,
-    searches: PerKind<Steps>,
+    /// Made at the first goal: most workloads of a large machine have none.
+    searches: PerKind<Option<Box<Steps>>>,
     pub adviser: Adviser,
     pub goal: Option<Goal>,
     /// Schemes that are its policy.
@@ -66,13 +70,6 @@ pub(super) struct Walk {
 
 impl Walk {
     pub fn new(kernel: &Kernel, cgroup: &Cgroup, windows_s: &[u32], now_s: f64) -> Result<Self> {
-        // Less than what a policy's brakes allow, as a rule: searching must not be what they hold it for.
-        let usual = SchemeLimits::default();
-        let limits = SchemeLimits { slowdown: 0.8 * usual.slowdown, ..usual };
-        let search = |kind: Kind| {
-            let seed = cgroup.inode ^ u64::from(kind == Kind::File);
-            Steps::new(Operator::new(&[scheme(kind, 1.0, 0.0)], limits, seed))
-        };
         Ok(Self {
             cgroup: cgroup.clone(),
             monitor: SmapsMonitor::new(kernel, &Target::default())?.with_windows(windows_s),
@@ -80,7 +77,7 @@ impl Walk {
             rest_s: now_s,
             retry_s: now_s,
             scans: BTreeMap::new(),
-            searches: PerKind::from_fn(search),
+            searches: PerKind::default(),
             adviser: Adviser::new(kernel),
             goal: None,
             schemes: None,
@@ -127,7 +124,13 @@ impl Walk {
             self.round = (0.0, now_s);
         }
         let picture = self.monitor.step(now_s, &target)?;
-        if let Some(scan) = self.monitor.take_scan() {
+        if let Some(mut scan) = self.monitor.take_scan() {
+            if self.schemes.is_none() {
+                // Kept for each of five windows, and a process has dozens of mappings.
+                let idle = |mapping: &MappingUse| mapping.resident.saturating_sub(mapping.referenced);
+                scan.mappings.retain(|(_, mapping)| idle(mapping) >= SMALLEST);
+            }
+            scan.mappings.shrink_to_fit();
             let off = |window: &u32| (f64::from(*window) - scan.window_s).abs();
             let nearest = AGE_EDGES_S[1..].iter().copied().min_by(|a, b| off(a).total_cmp(&off(b)));
             self.scans.extend(nearest.map(|window| (window, scan)));
@@ -190,7 +193,7 @@ impl Walk {
             let Some((window_s, scan)) = scans.next().map(|(window, scan)| (f64::from(*window), scan)) else {
                 continue;
             };
-            let search = &mut self.searches[kind];
+            let search = self.searches[kind].get_or_insert_with(|| Box::new(search(kind, self.cgroup.inode)));
             search.operator.set(0, scheme(kind, window_s, goal.left[kind]));
             let frame = RegionObservation {
                 candidates: candidates(scan, window_s, |mapping| mapping.file == (kind == Kind::File)),
@@ -213,6 +216,14 @@ impl Walk {
         self.goal = Some(goal);
         Some(reclaimed)
     }
+}
+
+/// What searches for memory of one kind.
+fn search(kind: Kind, inode: u64) -> Steps {
+    // Less than what a policy's brakes allow, as a rule: searching must not be what they hold it for.
+    let usual = SchemeLimits::default();
+    let limits = SchemeLimits { slowdown: 0.8 * usual.slowdown, ..usual };
+    Steps::new(Operator::new(&[scheme(kind, 1.0, 0.0)], limits, inode ^ u64::from(kind == Kind::File)))
 }
 
 /// A request for memory of one kind, as a scheme.

@@ -64,10 +64,12 @@ impl Published {
     }
 
     fn observe(&mut self, observed: &Observed<'_>, rss_bytes: u64) {
-        // One at a time: the whole old and new table would both be held for a moment.
-        self.workloads.retain(|id, _| observed.workloads.contains_key(id));
-        for (id, workload) in observed.workloads {
-            self.workloads.insert(*id, workload.clone());
+        if self.workloads.keys().eq(observed.workloads.keys()) {
+            self.workloads.values_mut().zip(observed.workloads.values()).for_each(|(own, of)| own.clone_from(of));
+        } else {
+            // The whole old and new table are not held at once; and one that is filled one by one is half empty.
+            self.workloads.clear();
+            self.workloads = observed.workloads.iter().map(|(id, workload)| (*id, workload.clone())).collect();
         }
         observed.processes.clone_into(&mut self.processes);
         let cgroups = observed.workloads.values().map(|of| of.reading(observed.are_ages_new));
