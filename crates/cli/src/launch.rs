@@ -26,8 +26,10 @@ pub const PASSED_ON: [Signal; 9] = [
 /// Starts `command`; in the cgroup whose `cgroup.procs` is given, if any. Returns its pid.
 ///
 /// # Errors
-/// With the shell's exit codes: 127 where there is no such command, 126 where it cannot be executed.
+/// If a signal came that ends lowtide, with 128 and its number. With the shell's exit codes: 127 where there is no such
+/// command, 126 where it cannot be executed.
 pub fn start(command: &[String], procs: Option<&Path>, signals: &Signals) -> anyhow::Result<u32> {
+    interrupted(signals)?;
     let own = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(own)).context("lowtide cannot take in the program's orphans")?;
     let (program, arguments) = command.split_first().ok_or_else(|| Failure::new(code::USAGE, "no command given"))?;
@@ -48,4 +50,15 @@ pub fn start(command: &[String], procs: Option<&Path>, signals: &Signals) -> any
     })?;
     // `sys::reap` collects all children, this one too.
     Ok(child.id())
+}
+
+/// Fails if a signal came that ends lowtide before there is a program to pass it on to.
+fn interrupted(signals: &Signals) -> anyhow::Result<()> {
+    while let Some(signal) = signals.next()? {
+        if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].iter().any(|end| end.as_raw() == signal.number) {
+            let message = format!("signal {} came before the program was started", signal.number);
+            return Err(Failure::new(128 + signal.number, message).into());
+        }
+    }
+    Ok(())
 }

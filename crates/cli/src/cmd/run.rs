@@ -221,7 +221,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
     drop(own);
     drop(journal);
     if let (Some(limit), Ok(Some(dir))) = (args.limit, &closed)
-        && was_killed(dir)
+        && Record::open(dir).is_ok_and(|record| budget::was_killed(&record.usage()))
     {
         let limit = human_bytes(float(limit.0));
         lowtide_kernel::message!(
@@ -233,22 +233,6 @@ pub fn run(args: &RunArgs) -> anyhow::Result<i32> {
         failure::report(&error);
     }
     Ok(code)
-}
-
-/// Whether the kernel killed a process of the program for lack of memory, by its record.
-fn was_killed(dir: &Path) -> bool {
-    Record::open(dir).is_ok_and(|record| budget::was_killed(&record.usage()))
-}
-
-/// Fails if a signal came that ends lowtide before there is a program to pass it on to.
-fn interrupted(signals: &Signals) -> anyhow::Result<()> {
-    while let Some(signal) = signals.next()? {
-        if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].iter().any(|end| end.as_raw() == signal.number) {
-            let message = format!("run: signal {} came before the program was started", signal.number);
-            return Err(Failure::new(128 + signal.number, message).into());
-        }
-    }
-    Ok(())
 }
 
 /// A cgroup for the program, or why there is none.
@@ -339,7 +323,7 @@ impl Run {
     fn start(recorder: Recorder, args: &RunArgs, procs: Option<&Path>, signals: &Signals) -> anyhow::Result<Self> {
         let started_s = recorder.now_s();
         let ends = args.duration.map(|time| (started_s + time.0.as_secs_f64(), Signal::TERM));
-        match interrupted(signals).and_then(|()| launch::start(&args.command, procs, signals)) {
+        match launch::start(&args.command, procs, signals) {
             Ok(pid) => Ok(Self {
                 recorder,
                 pid,
