@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lowtide_kernel::pressure::{self, Trigger};
-use lowtide_kernel::root::{Kernel, Result};
+use lowtide_kernel::root::{Error, Kernel, Result};
 use rustix::event::{PollFd, PollFlags};
 
 const PRESSURE: &str = "/proc/pressure/memory";
@@ -37,12 +37,14 @@ pub(super) struct Alert {
 }
 
 impl Alert {
-    /// Notices stalls of the machine. Fails where the kernel reports none.
-    pub fn new(kernel: &Kernel) -> Result<Self> {
+    /// Notices stalls of the machine; with the reason where the kernel does not wake it. Fails where the kernel reports none.
+    pub fn new(kernel: &Kernel) -> Result<(Self, Option<Error>)> {
         let stalled_s = pressure::read(kernel, PRESSURE)?.some_s;
-        let trigger = Trigger::open(kernel, PRESSURE, STALL, WINDOW);
-        let notice = trigger.map_or_else(|_| Notice::Read(kernel.boot_s(), stalled_s), Notice::Woken);
-        Ok(Self { kernel: kernel.clone(), notice, woken: false, until_s: f64::NEG_INFINITY })
+        let (notice, why_read) = match Trigger::open(kernel, PRESSURE, STALL, WINDOW) {
+            Ok(trigger) => (Notice::Woken(trigger), None),
+            Err(error) => (Notice::Read(kernel.boot_s(), stalled_s), Some(error)),
+        };
+        Ok((Self { kernel: kernel.clone(), notice, woken: false, until_s: f64::NEG_INFINITY }, why_read))
     }
 
     /// The descriptor to poll.
@@ -101,7 +103,7 @@ mod tests {
         assert!(Alert::new(&kernel).unwrap_err().is_gone());
         std::fs::create_dir_all(dir.join("proc/pressure")).unwrap();
         std::fs::write(dir.join("proc/pressure/memory"), QUIET).unwrap();
-        Alert::new(&kernel).unwrap()
+        Alert::new(&kernel).unwrap().0
     }
 
     #[test]

@@ -69,13 +69,19 @@ impl Agent {
             self.alert = self.alert.take().filter(|_| guards);
             return;
         }
-        match Alert::new(&self.kernel) {
-            Ok(alert) => self.alert = Some(alert),
-            Err(error) => {
-                let text =
-                    format!("thrashing is detected {} later: no stall wakes the guard: {error}", self.config.every);
-                self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
+        let (alert, note) = match Alert::new(&self.kernel) {
+            Ok((alert, None)) => (Some(alert), None),
+            Ok((alert, Some(error))) => {
+                (Some(alert), Some(format!("stalls are polled, as the kernel does not wake the guard: {error}")))
             }
+            Err(error) => {
+                let every = self.config.every;
+                (None, Some(format!("thrashing is detected {every} later: no stall wakes the guard: {error}")))
+            }
+        };
+        self.alert = alert;
+        if let Some(text) = note {
+            self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
         }
     }
 
