@@ -15,6 +15,7 @@
 #   scripts/bench.sh mutants [K/N]                       mutants of model, policy and engine that the tests catch; one of N (60) of them
 #   scripts/bench.sh pasted [NAME...]                    programs started again under the limits that are pasted, two hours
 #   scripts/bench.sh counted [PROGRAM...]                real programs, and their use counted by page faults; two minutes each
+#   scripts/bench.sh fuzz [SECONDS] [TARGET...]          what others write, fuzzed: see scripts/fuzz.sh
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
 # --pypi   fetches psutil and damo from PyPI into $CARGO_TARGET_DIR/bench-venv. Nothing else is installed; missing
@@ -271,6 +272,8 @@ everything() {
   guest accuracy --map paddr --only fixed,islands,file --seconds 20 || status=1
   title "accuracy by generations (MGLRU), in a guest"
   guest accuracy --monitor mglru --only fixed,islands,idle-tail,file --seconds 25 || status=1
+  title "what others write, fuzzed"
+  scripts/fuzz.sh 30 || status=1
   title "instructions, counted in a guest"
   instructions || status=1
   title "reading the kernel, in a guest"
@@ -293,6 +296,7 @@ mutants() {
 
 [ "${1-}" != --help ] || { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit; }
 ensure_toolchain
+[ "${1-}" != fuzz ] || exec scripts/fuzz.sh "${@:2}"
 if [ "${1-}" = mutants ]; then
   mutants "${2-}"
   exit

@@ -19,7 +19,7 @@ mod in_use;
 pub(crate) mod metric;
 mod reclaim;
 pub(crate) mod sampling;
-mod saved;
+pub mod saved;
 pub mod serve;
 pub(crate) mod sinks;
 pub mod socket;
