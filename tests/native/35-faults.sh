@@ -42,7 +42,7 @@ equals "each ended lowtide with its number" "$(tr ' ' '\n' <<<"$codes" | sort -u
 equals "and nothing was left" "$left" 0
 
 # --- faults
-# One fault at a time: system call, error, and for calls on which it depends what the file is, which part of its path.
+# One fault at a time: system call, and error.
 faults="
 openat EMFILE
 openat EACCES
@@ -151,13 +151,6 @@ unchanged() {
 attack recover 11 "$LOWTIDE" recover
 
 # An agent at work, in which calls of all kinds fail again and again, those of its threads and its watchdog included.
-storm=() calls=
-# EAGAIN: to read signals fails in no other way.
-for fault in openat:EMFILE read:EAGAIN write:ENOSPC statx:EACCES getdents64:EIO fdatasync:EIO pidfd_open:EMFILE \
-  epoll_wait:EINTR accept4:EMFILE sendto:ECONNRESET recvfrom:EIO process_madvise:EAGAIN rename:EIO clone3:EAGAIN; do
-  calls+=${fault%:*},
-  storm+=(-e "inject=${fault%:*}:error=${fault#*:}:when=20+$((30 + ${#storm[@]}))")
-done
 cat >agent.toml <<END
 every = "200ms"
 state_file = "$tmp/state"
@@ -167,7 +160,10 @@ every = "500ms"
 policy = "calm"
 socket = "$tmp/socket"
 END
-start strace -D -f -o trace -e "trace=${calls%,}" "${storm[@]}" "$LOWTIDE" agent --config agent.toml 2>log
+# EAGAIN: to read signals fails in no other way.
+start_failing 20 30 "openat:EMFILE read:EAGAIN write:ENOSPC statx:EACCES getdents64:EIO fdatasync:EIO pidfd_open:EMFILE
+  epoll_wait:EINTR accept4:EMFILE sendto:ECONNRESET recvfrom:EIO process_madvise:EAGAIN rename:EIO clone3:EAGAIN" \
+  "$LOWTIDE" agent --config agent.toml 2>log
 agent=$started
 check "an agent starts" wait_for 10 test -S socket
 start "$PATTERN" "$patterns/fixed.toml" --seconds 60 >/dev/null

@@ -121,14 +121,9 @@ stop "$one"; stop "$two"
 
 # Calls of all kinds fail again and again, those of its threads and of its watchdog included.
 if ensure_command strace strace; then
-  storm=() calls=
   # EAGAIN: to read signals fails in no other way.
-  for fault in openat:EMFILE read:EAGAIN write:EIO statx:EACCES getdents64:EIO mkdir:EACCES rmdir:EBUSY pidfd_open:EMFILE \
-    fdatasync:EIO clone3:EAGAIN; do
-    calls+=${fault%:*},
-    storm+=(-e "inject=${fault%:*}:error=${fault#*:}:when=150+$((20 + ${#storm[@]}))")
-  done
-  start strace -D -f -o trace -e "trace=${calls%,}" "${storm[@]}" \
+  start_failing 150 20 "openat:EMFILE read:EAGAIN write:EIO statx:EACCES getdents64:EIO mkdir:EACCES rmdir:EBUSY
+    pidfd_open:EMFILE fdatasync:EIO clone3:EAGAIN" \
     "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log
   running=$started
   in_group one "$PATTERN" all.toml --seconds 300

@@ -216,6 +216,19 @@ start() {
   all_started+=("$started")
 }
 
+# start_failing FIRST EVERY FAULTS COMMAND...: starts it as `start` does, with system calls that fail again and again: from about
+# the FIRST call of a thread on, one in EVERY or some more. FAULTS are CALL:ERROR, separated by blanks; what failed is in `trace`.
+start_failing() {
+  local first=$1 every=$2 fault calls='' injected=()
+  for fault in $3; do
+    calls+=${fault%:*},
+    injected+=(-e "inject=${fault%:*}:error=${fault#*:}:when=$first+$((every + ${#injected[@]}))")
+  done
+  shift 3
+  # -D: the program is the child, not strace.
+  start strace -D -f -o trace -e "trace=${calls%,}" "${injected[@]}" "$@"
+}
+
 # stop PID: ends a started process, with SIGKILL if it does not listen for 5 s.
 stop() {
   kill -s TERM "$1" 2>/dev/null
