@@ -70,7 +70,7 @@ fi
 
 check "a dry run does nothing" acted dry --scheme lines --dry-run -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
 equals "nothing at all" "$(json dry/meta.json '.schemes[0].applied_bytes')" 0
-between "but counts what it would be tried on" "$(json dry/meta.json '.schemes[0].tried_bytes')" 1 $((10000 * mib))
+check "but counts what it would be tried on" test "$(json dry/meta.json '.schemes[0].tried_bytes')" -gt 0
 
 # Swap that holds an eighth of what could go.
 "$LOWTIDE" run --swap zram:64M --max-overhead 5% --scheme lines --out full -- "$PATTERN" "$patterns/fixed.toml" --seconds 12 >out 2>err

@@ -107,8 +107,9 @@ fn here(schemes: &[Scheme]) -> Result<Vec<Executor>, String> {
         Ok((operations, features)) => (Ok(operations), features),
         Err(why) => (Err(why), Features::default()),
     };
-    let forbidden = means::forbidden(&Kernel::default());
-    means::choose(schemes, &Ground { operations, features, system: false, cgroup: true, forbidden })
+    let kernel = Kernel::default();
+    let (forbidden, scattered) = (means::forbidden(&kernel), means::is_scattered(&kernel));
+    means::choose(schemes, &Ground { operations, features, system: false, cgroup: true, scattered, forbidden })
 }
 
 fn since(version: Option<&str>) -> String {

@@ -97,7 +97,8 @@ pub(super) fn rhythm(plan: &Plan, settings: &SourceSettings) -> Rhythm {
         map_aggregation_s: plan.map_aggregation_s(),
         map_goal: settings.map_goal,
         map_on: match settings.map {
-            Map::Auto => settings.map_for_schemes,
+            // Frames are no addresses to advise on: memory that lies in many pieces would be left out.
+            Map::Auto => settings.map_for_schemes.or(settings.needs_addresses.then_some(Operations::Vaddr)),
             Map::Vaddr => Some(Operations::Vaddr),
             Map::Paddr => Some(Operations::Paddr),
         },
