@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What the agent costs on a machine of many cgroups: CPU time a minute and memory, with policy auto for each.
-# `agent-cost.sh [COUNT]...` (100 5000). Each cgroup holds a little memory of its own and no process.
+# `agent-cost.sh [COUNT]...` (100 5000). Each cgroup holds a little memory of its own and no process; on version 1, where
+# the agent measures processes, it has one that sleeps.
 #
 # Environment: SECONDS_EACH (120), HELD_KIB (128: what each holds), LOWTIDE.
 
@@ -9,7 +10,8 @@
 # shellcheck disable=SC2154  # set by lib.sh, or in a trap
 with_swap 512M "$trials/agent-cost.sh" "$@"
 [ $# -gt 0 ] || set -- 100 5000
-have "cgroup v2" || { skip agent-cost "cgroup v2"; exit 0; }
+version=1
+! have "cgroup v2" || version=2
 work=$(mktemp -d -p /dev/shm lowtide-trial.XXXXXX)
 # A cgroup directory cannot be removed before the pages charged to it are gone.
 ended=0
@@ -25,20 +27,28 @@ END
 printf '| cgroups | CPU, %% of one | user | system | most memory, MiB |\n| ---: | ---: | ---: | ---: | ---: |\n'
 made=0
 for count; do
-  python3 - "$groups" "$work" "$made" "$count" "${HELD_KIB:-128}" <<'END'
-import os, sys
-groups, work, made, count, kib = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+  python3 - "$version" "$groups" "$work" "$made" "$count" "${HELD_KIB:-128}" <<'END'
+import os, subprocess, sys
+groups, work = sys.argv[2:4]
+version, made, count, kib = map(int, [sys.argv[1], *sys.argv[4:]])
 held = b"x" * (kib << 10)
+
+def join(group):
+    with open(f"{group}/cgroup.procs", "w") as procs:
+        procs.write("0")
+
 for number in range(made, count):
     group = f"{groups}/job-{number:04}"
     os.mkdir(group)
-    # Shared memory is charged to whoever writes it first.
-    with open(f"{group}/cgroup.procs", "w") as procs:
-        procs.write("0")
-    with open(f"{work}/{number}", "wb") as file:
-        file.write(held)
-with open("/sys/fs/cgroup/cgroup.procs", "w") as procs:
-    procs.write("0")
+    if version == 1:
+        subprocess.Popen(["sleep", "infinity"], preexec_fn=lambda: join(group))
+    else:
+        join(group)
+        # Shared memory is charged to whoever writes it first.
+        with open(f"{work}/{number}", "wb") as file:
+            file.write(held)
+if version == 2:
+    join("/sys/fs/cgroup")
 END
   made=$count
   start_agent "$tmp/agent.toml" || { skip agent-cost "an agent that works here: $(tail -n 1 "$tmp/agent.log")"; exit 0; }
