@@ -14,7 +14,9 @@ ensure_command g++ g++ || fail "libFuzzer needs a C++ compiler"
 target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
 seconds=${1:-60}
 [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- recording record telemetry scheme config hint state kernel
+# Each is a line of TARGETS: `    ("NAME", function),`.
+mapfile -t all < <(sed -n 's/^    ("\([a-z]*\)", [a-z_]*),$/\1/p' fuzz/src/main.rs)
+[ $# -gt 0 ] || set -- "${all[@]}"
 
 # Coverage by LLVM alone, so that the stable compiler does; --target, so that build scripts are not instrumented.
 coverage="-Cpasses=sancov-module -Ccodegen-units=1 --cfg fuzzing"

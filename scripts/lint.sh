@@ -10,6 +10,7 @@ ensure_toolchain
 ensure_component fmt rustfmt
 ensure_component clippy clippy
 cargo fmt --all --check
+cargo fmt --manifest-path fuzz/Cargo.toml --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
 if ensure_command shellcheck shellcheck; then
   mapfile -t scripts < <(shell_scripts)
