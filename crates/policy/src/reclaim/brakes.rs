@@ -27,7 +27,8 @@ pub struct Brakes {
     pub swap_free: Size,
     /// Bytes of one turn and target, at most; `None` = no bound.
     pub quota: Option<Size>,
-    /// Share of one CPU that evicting may take.
+    /// Share of one CPU that evicting may take, and of the CPU time that nothing else uses: what it takes beyond is the
+    /// programs', and no more than `slowdown` of that.
     pub cpu: Share,
     /// Bytes a day that may be written to swap on a disk; `None` = no bound.
     pub writes: Option<Size>,
@@ -54,6 +55,14 @@ impl Default for Brakes {
             kept: Share(0.75),
             metric: Share(0.1),
         }
+    }
+}
+
+impl Brakes {
+    /// CPU seconds a second that evicting may take now.
+    fn cpu_share(&self, frame: &Observation) -> f64 {
+        let of_all = frame.cpu_busy.map(|busy| self.cpu.0 * (1.0 - busy) + self.slowdown.0);
+        of_all.zip(frame.cpus).map_or(self.cpu.0, |(share, cpus)| (share * cpus).clamp(0.0, self.cpu.0))
     }
 }
 
@@ -220,7 +229,7 @@ impl Common {
         self.on_disk = frame.swap_on_disk;
         self.swap = frame.swap_free.map_or(0.0, |free| bytes(Size(free.saturating_sub(brakes.swap_free.0))));
         let cpu_s: f64 = frame.reclaimed.iter().map(|reclaimed| reclaimed.cpu_s).sum();
-        self.cpu_debt_s = (self.cpu_debt_s + cpu_s - brakes.cpu.0 * elapsed_s).max(0.0);
+        self.cpu_debt_s = (self.cpu_debt_s + cpu_s - brakes.cpu_share(frame) * elapsed_s).max(0.0);
         self.writes = brakes.writes.map(|a_day| {
             let at_once = AT_ONCE * bytes(a_day);
             let grown = (1.0 - AT_ONCE) * bytes(a_day) * elapsed_s / DAY_S;

@@ -117,22 +117,28 @@ fn memory_that_does_not_compress_is_left() {
     assert_eq!(first(7.9), [[0.0, 50.0]]);
 }
 
+/// A tenth of a CPU where there is one to spare; where programs use both, a hundredth of each.
 #[test]
 fn evicting_takes_no_more_cpu_than_it_may() {
-    let mut policy = always(Brakes::default());
-    let turn = |now_s: u32, cpu_s: f64| {
-        let reclaimed = vec![Reclaimed { target: ONE, bytes: PerKind::default(), cpu_s }];
-        Observation { reclaimed, ..frame(f64::from(now_s), target()) }
+    let took = |cpu_busy: Option<f64>| {
+        let mut policy = always(Brakes::default());
+        let turn = |now_s: u32, cpu_s: f64| {
+            let reclaimed = vec![Reclaimed { target: ONE, bytes: PerKind::default(), cpu_s }];
+            Observation { reclaimed, cpus: Some(2.0), cpu_busy, ..frame(f64::from(now_s), target()) }
+        };
+        // Each turn takes half a second.
+        let (mut took, mut cpu_s) = (0.0, 0.0);
+        for now_s in 0..1000 {
+            let acted = !policy.decide(&turn(now_s, cpu_s)).is_empty();
+            cpu_s = if acted { 0.5 } else { 0.0 };
+            took += cpu_s;
+        }
+        took
     };
-    // Each turn takes half a second, a tenth of the time is allowed.
-    let mut took = 0.0;
-    let mut cpu_s = 0.0;
-    for now_s in 0..1000 {
-        let acted = !policy.decide(&turn(now_s, cpu_s)).is_empty();
-        cpu_s = if acted { 0.5 } else { 0.0 };
-        took += cpu_s;
+    for (cpu_busy, at_least, at_most) in [(None, 90.0, 101.5), (Some(0.5), 90.0, 101.5), (Some(1.0), 18.0, 21.5)] {
+        let took = took(cpu_busy);
+        assert!((at_least..at_most).contains(&took), "{cpu_busy:?}: {took}");
     }
-    assert!((90.0..101.5).contains(&took), "{took}");
 }
 
 #[test]
