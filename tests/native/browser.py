@@ -16,6 +16,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,6 +164,8 @@ class Browser:
 
 
 def main():
+    # Ends as at the end of its input, so that neither Chromium nor its profile is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     browser = Browser(sys.argv[1])
     try:
         print("ok", flush=True)
