@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Limits as they are pasted, set by a systemd: one that runs in name spaces of its own, as in a container.
+# Limits as they are pasted, set by a systemd, and the agent as its unit: a systemd in name spaces of its own, as in a
+# container.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
 need "cgroup v2" "budgets are tried under systemd" || exit 0
@@ -15,8 +16,9 @@ start unshare --mount --pid --fork --kill-child sh -c 'echo 0 >"$1/cgroup.procs"
     container=other exec /lib/systemd/systemd --unit=basic.target --log-target=null"' sh "$group" >systemd.log 2>&1
 unshared=$started
 manager() { pgrep -P "$unshared" -x systemd; }
+enter() { nsenter -t "$(manager)" --mount --pid --cgroup -- "$@"; }
 # inside [PROPERTY]... -- COMMAND...: in a scope of that systemd.
-inside() { nsenter -t "$(manager)" --mount --pid --cgroup -- systemd-run --scope --quiet --collect "$@"; }
+inside() { enter systemd-run --scope --quiet --collect "$@"; }
 if ! wait_for 60 inside -- true 2>/dev/null; then
   not_ok "systemd starts" "$(cat systemd.log)"
   exit
@@ -32,6 +34,24 @@ equals "what is pasted does not kill" "$(json verified.json "$own | .failed")" 0
 half=$(json record/summary.json '.answer.no_swap_bytes / 2 | floor')
 inside -p "MemoryMax=$half" -p MemorySwapMax=0 -- "$PATTERN" /patterns/tight.toml --seconds 3 >half.out 2>&1
 equals "half of it does" $? 137 || sed 's/^/# /' half.out
+
+# The unit of the package, and nothing that it may not do is missed.
+units=/run/systemd/system log=/lowtide-agent.log
+sed -e "s|/usr/bin/lowtide|$LOWTIDE|" -e "/^\[Service\]/a StandardError=append:$log" \
+  /lowtide/packaging/systemd/lowtide-agent.service >lowtide-agent.service
+mkdir -p /etc/lowtide && printf '[[workload]]\ncgroup = "system.slice/idle.scope"\n' >/etc/lowtide/agent.toml
+modprobe zram && echo 1G >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
+enter mkdir -p "$units" && enter tee "$units/lowtide-agent.service" <lowtide-agent.service >/dev/null && enter systemctl daemon-reload
+start nsenter -t "$(manager)" --mount --pid --cgroup -- \
+  systemd-run --scope --quiet --collect --unit=idle -- "$PATTERN" /patterns/fixed.toml --seconds 120
+check "the unit of the package starts" enter systemctl start lowtide-agent
+check "its agent reclaims what is idle" wait_for 100 grep -q '^reclaim.*idle.scope' "$log"
+equals "and lacks no permission" "$(grep -i 'permi\|denied' "$log")" ""
+sed -n 's/^sampling/# &/p' "$log"
+check "and ends when it is asked to" enter systemctl stop lowtide-agent
+contains "by itself" "$(enter systemctl show --property=Result lowtide-agent)" success
+stop "$started"
+swapoff /dev/zram0
 stop "$unshared"
 for _ in {1..50}; do
   find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
