@@ -106,17 +106,22 @@ stop "$running"; stop "$one"; stop "$two"
 mkfifo full
 exec {full}<>full
 dd if=/dev/zero bs=4096 count=64 oflag=nonblock 1>&"$full" 2>/dev/null
-start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>&"$full"
+start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" --out turns 2>&"$full"
 running=$started
 in_group one "$PATTERN" all.toml --seconds 300
 one=$started
 come_until_one_waits two
 check "${names[6]}" frozen 1
+sleep 5
 kill -TERM "$running"
 check "and what waits runs again at its end" wait_for 5 frozen 0
 check "which comes" wait_for 5 gone "$running"
 wait "$running"
 exec {full}>&-
+"$LOWTIDE" report turns timeline >out
+check "its record shows who ran" grep -q '/\(one\|two\) │.*█' out
+check "and who waited" grep -q '/\(one\|two\) │.*░' out
+check "and what was changed" grep -qE ' (pause|release) ' out
 stop "$one"; stop "$two"
 
 # Calls of all kinds fail again and again, those of its threads and of its watchdog included.

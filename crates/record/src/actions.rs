@@ -20,6 +20,11 @@ pub struct ActionRow {
     pub reason: String,
 }
 
+impl ActionRow {
+    /// The [`result`](Self::result) of an action of the agent that was carried out; else it is why it was not.
+    pub const DONE: &'static str = "done";
+}
+
 impl Table for ActionRow {
     const NAME: &'static str = "actions";
     const REPEATED: &'static [&'static str] = &["t_s", "action", "target", "result", "reason"];

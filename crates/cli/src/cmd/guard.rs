@@ -1,6 +1,7 @@
 //! `lowtide guard`: keeps workloads from stealing each other's memory.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lowtide_kernel::root::Kernel;
@@ -36,6 +37,9 @@ pub struct GuardArgs {
     /// Serve the live page, JSON and metrics there: 127.0.0.1:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", value_parser = named::<Listen>)]
     listen: Option<Listen>,
+    /// Record what workloads hold, and who is protected or waits: `lowtide report DIR timeline`
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Measure, decide and log, but protect and pause nothing
     #[arg(long)]
     dry_run: bool,
@@ -62,7 +66,9 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     }
     let config = config(args);
     config.check(&kernel).map_err(|why| Failure::new(code::USAGE, format!("guard: {why}")))?;
-    work(&kernel, Agent::with(&kernel, config, args.dry_run)?, args.dry_run)
+    let code = work(&kernel, Agent::with(&kernel, config, args.dry_run)?, args.dry_run)?;
+    args.out.as_ref().map_or(Ok(()), |out| lowtide_record::finish(out).map(drop))?;
+    Ok(code)
 }
 
 fn config(args: &GuardArgs) -> Config {
@@ -83,6 +89,7 @@ fn config(args: &GuardArgs) -> Config {
         // What it learns is of the minute.
         state_file: "".into(),
         listen: args.listen.clone(),
+        out: args.out.clone(),
         policy: BTreeMap::from([("guard".to_owned(), Spec::Guard(settings))]),
         workload: cgroups.into_iter().map(workload).collect(),
         ..Config::default()

@@ -54,6 +54,9 @@ pub struct Config {
     pub huge_pages: Option<HugePages>,
     /// Telemetry for the fleet; none if not given.
     pub telemetry: Option<TelemetrySettings>,
+    /// Folder of a record of the guard, which an agent's file cannot name: it grows without bound.
+    #[serde(skip)]
+    pub out: Option<PathBuf>,
 }
 
 /// What is done about huge pages that are mostly empty.
@@ -103,6 +106,7 @@ impl Default for Config {
             lifecycle: None,
             huge_pages: None,
             telemetry: None,
+            out: None,
         }
     }
 }

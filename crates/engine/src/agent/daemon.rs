@@ -22,13 +22,16 @@ use super::reclaim::CgroupReclaim;
 use super::sampling::Sampling;
 use super::serve::api::LIFECYCLE;
 use super::serve::listen::{Listen, Serve};
+use super::sinks::record::AgentRecord;
 use super::sinks::view::LiveView;
 use super::socket::{Answer, Socket};
 use super::{Sinks, hints};
-use crate::calibration;
 use crate::event::{Event, HeldBrake, Observed};
+use crate::recorder::RecordOptions;
 use crate::scheduler::{self, LoopTask, Reason};
+use crate::source::{SourceChoice, SourceSettings};
 use crate::workloads::{NONE, Workloads};
+use crate::{calibration, recording};
 use policies::Group;
 use saving::Saver;
 
@@ -145,9 +148,22 @@ impl Agent {
         let mode = if self.dry_run { "dry run" } else { "acting" };
         let file = self.file.as_ref().map_or_else(|| "none".to_owned(), |file| file.display().to_string());
         self.sinks.log(self.now_s(), "started", &[("file", file), ("mode", mode.to_owned())]);
+        self.begin_record()?;
         let _ = sd_notify::notify(&[NotifyState::Ready]);
         let kernel = self.kernel.clone();
         scheduler::run(&kernel, signals, self).map(drop)
+    }
+
+    /// Begins the record, if one is to be made.
+    fn begin_record(&mut self) -> anyhow::Result<()> {
+        let Some(out) = self.config.out.clone() else { return Ok(()) };
+        let source = SourceSettings { choice: SourceChoice::None, attached: true, ..SourceSettings::default() };
+        let interval_s = self.config.every.0.as_secs_f64();
+        let options = RecordOptions { out: None, source, interval_s, max_overhead: MOST_CPU, plan: None };
+        let mut meta = recording::meta(&self.kernel, std::env::args().collect(), &options, &[]);
+        meta.monitor.backend = "none".to_owned();
+        self.sinks.record = Some(AgentRecord::create(&out, meta, self.now_s())?);
+        Ok(())
     }
 
     /// Has the next turn come sooner while tasks stall.
@@ -302,6 +318,7 @@ impl LoopTask for Agent {
         self.granting.end();
         self.save(now_s, true);
         self.sinks.end_telemetry(now_s);
+        self.sinks.end_record(now_s);
         self.sinks.log(now_s, "ended", &[("signal", signal.number.to_string())]);
         Ok(Some("interrupted"))
     }

@@ -1,6 +1,7 @@
 //! The timeline: memory, faults and stalls over time.
 
 mod draw;
+mod turns;
 
 use std::io::{self, Write};
 
@@ -10,8 +11,10 @@ use serde_json::{Map, Value};
 use super::draw::axis::clock;
 use super::draw::{Figure, Page};
 use super::spark::{self, Layer};
-use super::text::{Terminal, bytes};
+use super::text::{Grid, Terminal, bytes};
 use super::{DRAWN, Missing, Report, View};
+use lowtide_record::CgroupRow;
+use turns::Turns;
 
 pub(super) const VIEW: View = View {
     name: "timeline",
@@ -20,7 +23,7 @@ pub(super) const VIEW: View = View {
     meaning: "Areas: memory held, by type. Dark line: resident memory (RSS). Dashed line: demand, which is resident plus \
               swapped-out memory. Crimson line: the working set, memory accessed within a window of time; each reading is \
               drawn over its window, with its 95 % interval where known. Memory far above the crimson line is held but not \
-              used.",
+              used. Of a guard: which workloads ran, were protected and waited.",
     formats: DRAWN,
     damo: false,
     optional: false,
@@ -30,10 +33,13 @@ pub(super) const VIEW: View = View {
         }
         let known = |row: &Usage| row.rss_bytes.or(row.anon_bytes).or(row.file_bytes).is_some();
         let window_s = window(data.usage());
-        if !data.usage().iter().any(|row| known(row) || row.working_set(window_s).is_some()) {
+        let end_s = data.usage().last().and_then(|row| row.t_s).unwrap_or(0.0);
+        let turns = Turns::of(data.record.rows(), &data.record.rows::<CgroupRow>(), end_s);
+        let holds = data.usage().iter().any(|row| known(row) || row.working_set(window_s).is_some());
+        if !holds && turns.is_none() {
             return Err(Missing::Unmeasured("memory usage"));
         }
-        Ok(Box::new(Timeline { rows: data.usage(), points: points(data.usage(), window_s), window_s }))
+        Ok(Box::new(Timeline { rows: data.usage(), points: points(data.usage(), window_s), window_s, holds, turns }))
     },
 };
 
@@ -69,6 +75,10 @@ struct Timeline<'a> {
     points: Vec<Moment>,
     /// The window of the working set that is drawn, seconds.
     window_s: u32,
+    /// Memory of the target was measured. It is not of a guarded machine.
+    holds: bool,
+    /// Turns, where a guard gave any.
+    turns: Option<Turns>,
 }
 
 fn window(rows: &[Usage]) -> u32 {
@@ -138,14 +148,9 @@ impl Timeline<'_> {
     fn column(&self, get: Get) -> Vec<Option<f64>> {
         self.points.iter().map(get).collect()
     }
-}
 
-/// Width of the labels left of a chart of characters.
-const MARGIN: usize = 12;
-
-impl Report for Timeline<'_> {
-    fn chart(&self, terminal: Terminal) -> String {
-        let width = terminal.width.saturating_sub(MARGIN + 2).max(10);
+    /// Memory over time, in characters.
+    fn memory_chart(&self, width: usize) -> String {
         let height = 12;
         let (need, rss, demand) = (self.column(|m| m.need), self.column(|m| m.rss), self.column(|m| m.demand));
         let max = highest(&self.points, |m| [m.demand, m.rss, m.need].into_iter().flatten().reduce(f64::max));
@@ -168,6 +173,11 @@ impl Report for Timeline<'_> {
         out += &format!("{:>MARGIN$} └{}\n", "0", "─".repeat(columns));
         let (from, to) = (clock(0.0), clock(self.points.last().map_or(0.0, |point| point.t_s)));
         out += &format!("{:MARGIN$}  {from}{to:>w$}\n", "", w = columns.saturating_sub(from.len()));
+        out
+    }
+
+    /// Faults and stalls, a line each.
+    fn lines(&self, width: usize) -> String {
         let lines: [(&str, Get, &str); 5] = [
             ("minor flt/s", |m| m.minor, ""),
             ("major flt/s", |m| m.major, ""),
@@ -175,11 +185,10 @@ impl Report for Timeline<'_> {
             ("mem stall", |m| m.memory_some, " %"),
             ("I/O stall", |m| m.io_some, " %"),
         ];
-        out += "\nEach in its own scale; the highest at the right\n";
+        let mut out = "\nEach in its own scale; the highest at the right\n".to_owned();
         for (name, get, unit) in lines {
             let (values, max) = (self.column(get), highest(&self.points, get));
             if values.iter().any(Option::is_some) {
-                let width = width.saturating_sub(10).max(10);
                 out += &format!(
                     "{name:>MARGIN$}  {:<width$} {}{unit}\n",
                     spark::line(&values, width, max),
@@ -189,9 +198,26 @@ impl Report for Timeline<'_> {
         }
         out
     }
+}
+
+/// Width of the labels left of a chart of characters.
+const MARGIN: usize = 12;
+
+impl Report for Timeline<'_> {
+    fn chart(&self, terminal: Terminal) -> String {
+        let width = terminal.width.saturating_sub(MARGIN + 2).max(10);
+        let mut out = if self.holds { self.memory_chart(width) } else { String::new() };
+        out += &self.turns.as_ref().map_or_else(String::new, |turns| turns.chart(terminal.width));
+        out + &self.lines(width.saturating_sub(10).max(10))
+    }
+
+    fn grids(&self) -> Vec<Grid> {
+        self.turns.iter().map(Turns::grid).collect()
+    }
 
     fn figures(&self, page: Page) -> Vec<Figure<'_>> {
-        draw::figures(&self.points, self.window_s, page)
+        let memory = if self.holds { draw::figures(&self.points, self.window_s, page) } else { Vec::new() };
+        memory.into_iter().chain(self.turns.iter().map(|turns| turns.figure(page))).collect()
     }
 
     fn json(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -3,10 +3,12 @@
 pub mod history;
 pub mod log;
 mod metrics;
+pub mod record;
 pub mod telemetry;
 pub mod view;
 
 use self::log::Log;
+use self::record::AgentRecord;
 use self::telemetry::Telemetry;
 use self::view::LiveView;
 use crate::event::{Event, Sink};
@@ -18,18 +20,23 @@ pub struct Sinks {
     pub view: LiveView,
     /// Rows for the fleet, if there are settings for them.
     pub telemetry: Option<Telemetry>,
+    /// The record, if one is made.
+    pub record: Option<AgentRecord>,
 }
 
 impl Sinks {
     /// Log, page and metrics; telemetry if there are settings for it.
     pub fn new(view: LiveView, telemetry: Option<telemetry::TelemetrySettings>) -> Self {
-        Self { log: Log, view, telemetry: telemetry.map(Telemetry::new) }
+        Self { log: Log, view, telemetry: telemetry.map(Telemetry::new), record: None }
     }
 
     /// Gives an event to all of them.
     pub fn publish(&mut self, now_s: f64, event: &Event<'_>) {
         self.log.take(now_s, event);
         self.view.take(now_s, event);
+        if let Some(Err(error)) = self.record.as_mut().map(|record| record.take(now_s, event)) {
+            self.publish(now_s, &Event::Error(&format!("the record: {error}")));
+        }
         let Some(telemetry) = &mut self.telemetry else { return };
         telemetry.take(now_s, event);
         if let Some(text) = telemetry.take_trouble() {
@@ -47,6 +54,13 @@ impl Sinks {
         if self.telemetry.as_ref().map(|telemetry| &telemetry.settings) != settings {
             self.end_telemetry(now_s);
             self.telemetry = settings.cloned().map(Telemetry::new);
+        }
+    }
+
+    /// Ends the record, if one is made.
+    pub fn end_record(&mut self, now_s: f64) {
+        if let Some(Err(error)) = self.record.take().map(|record| record.end(now_s)) {
+            self.publish(now_s, &Event::Error(&format!("the record: {error}")));
         }
     }
 
