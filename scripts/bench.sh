@@ -39,6 +39,8 @@ venv=$target/bench-venv
 native_patterns=fixed,eighth,islands,sparse,idle-tail,phases,huge,file
 guest_patterns=fixed,islands,sparse,random,stairs,idle-tail,phases,huge,file,read
 
+# The guest ends with this shell, however that ends.
+in_guest() { setpriv --pdeathsig TERM vm/run "$@"; }
 skip() { printf 'skip - %s: needs %s\n' "$1" "$2"; }
 
 fetch_peers() {
@@ -115,7 +117,7 @@ guest() {
   [ "$1" != reads ] || patterns=()
   # Exactness does not depend on the host's load.
   [ "$1" != accuracy ] || clock=virtual
-  vm/run --kernel "$kernel" --clock "$clock" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
+  in_guest --kernel "$kernel" --clock "$clock" --timeout "${TIMEOUT:-1500}" "${puts[@]}" -- \
     lowtide-bench "$1" "${patterns[@]}" "${lifted[@]}" "${@:2}"
 }
 
@@ -124,7 +126,7 @@ instructions() {
   local counted=$target/instructions.csv status=0
   vm/run --kernel 6.12 --prepare || status=$?
   [ "$status" -eq 0 ] || { skip instructions "a guest: vm/run --prepare"; return; }
-  vm/run --kernel 6.12 --clock virtual --memory 4G --no-flusher --timeout "${TIMEOUT:-3600}" --put "$bench:/usr/local/bin/lowtide-bench" \
+  in_guest --kernel 6.12 --clock virtual --memory 4G --no-flusher --timeout "${TIMEOUT:-3600}" --put "$bench:/usr/local/bin/lowtide-bench" \
     --get "/tmp/counted.csv:$counted" -- sh -c 'modprobe zram; exec lowtide-bench instructions --patterns /patterns --count /tmp/counted.csv'
   "$bench" instructions --counted "$counted" --known bench/instructions.csv
   [ "${1-}" != --keep ] || cp "$counted" bench/instructions.csv
@@ -205,7 +207,7 @@ trial_in_guest() {
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
   # shellcheck disable=SC2086  # options
-  vm/run --kernel "$kernel" --memory "$memory" "${options[@]}" --timeout "${TIMEOUT:-1500}" "${puts[@]}" ${RUN_OPTIONS:-} -- \
+  in_guest --kernel "$kernel" --memory "$memory" "${options[@]}" --timeout "${TIMEOUT:-1500}" "${puts[@]}" ${RUN_OPTIONS:-} -- \
     env LOWTIDE=/usr/local/bin/lowtide "${settings[@]}" "/lowtide/bench/trials/$1.sh" "${@:2}"
 }
 
