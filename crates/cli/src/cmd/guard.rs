@@ -67,7 +67,9 @@ pub fn run(args: &GuardArgs) -> anyhow::Result<i32> {
     let config = config(args);
     config.check(&kernel).map_err(|why| Failure::new(code::USAGE, format!("guard: {why}")))?;
     let code = work(&kernel, Agent::with(&kernel, config, args.dry_run)?, args.dry_run)?;
-    args.out.as_ref().map_or(Ok(()), |out| lowtide_record::finish(out).map(drop))?;
+    if let Some(out) = &args.out {
+        lowtide_record::finish(out)?;
+    }
     Ok(code)
 }
 

@@ -45,8 +45,8 @@ pub struct Ground {
 }
 
 /// A scattered machine has more free memory than this in pieces of less than 64 KiB, bytes: 4,096 pages, twice as many
-/// regions as DAMON is given. A machine that was just booted has less than 4 MiB; one that has filled its page cache has
-/// hundreds, and of a program that started there DAMON's regions held 1 to 40 % (Linux 6.18, 24 GiB).
+/// regions as DAMON is given. A guest that was just booted has a tenth of a MiB; a machine that has filled its page cache has
+/// hundreds, and of what was idle there DAMON paged out 0 to 45 % (Linux 6.18, 24 GiB).
 const SCATTERED_BYTES: u64 = 16 << 20;
 
 /// Whether free memory is in small pieces; not where the kernel does not show it.

@@ -13,7 +13,6 @@ use super::draw::{Figure, Page};
 use super::spark::{self, Layer};
 use super::text::{Grid, Terminal, bytes};
 use super::{DRAWN, Missing, Report, View};
-use lowtide_record::CgroupRow;
 use turns::Turns;
 
 pub(super) const VIEW: View = View {
@@ -34,7 +33,7 @@ pub(super) const VIEW: View = View {
         let known = |row: &Usage| row.rss_bytes.or(row.anon_bytes).or(row.file_bytes).is_some();
         let window_s = window(data.usage());
         let end_s = data.usage().last().and_then(|row| row.t_s).unwrap_or(0.0);
-        let turns = Turns::of(data.record.rows(), &data.record.rows::<CgroupRow>(), end_s);
+        let turns = Turns::of(data.record.rows(), || data.record.rows(), end_s);
         let holds = data.usage().iter().any(|row| known(row) || row.working_set(window_s).is_some());
         if !holds && turns.is_none() {
             return Err(Missing::Unmeasured("memory usage"));

@@ -24,12 +24,18 @@ enum State {
     Waits,
 }
 
-/// Each with its character, its colour and its name.
-const STATES: [(State, char, Ink, &str); 3] = [
-    (State::Runs, '█', Ink::Anon, "runs"),
-    (State::Protected, '▓', Ink::Resident, "runs, protected"),
-    (State::Waits, '░', Ink::File, "waits"),
-];
+impl State {
+    const ALL: [Self; 3] = [Self::Runs, Self::Protected, Self::Waits];
+
+    /// Its character, its colour and its name.
+    fn key(self) -> (char, Ink, &'static str) {
+        match self {
+            Self::Runs => ('█', Ink::Anon, "runs"),
+            Self::Protected => ('▓', Ink::Resident, "runs, protected"),
+            Self::Waits => ('░', Ink::File, "waits"),
+        }
+    }
+}
 
 /// The state that an action leads to; `None` for actions that are no turns.
 fn state(action: &str) -> Option<State> {
@@ -58,20 +64,19 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Of what was granted, and of the times at which workloads were there. `None` where nothing was granted.
-    pub(super) fn of(actions: Vec<ActionRow>, workloads: &[CgroupRow], end_s: f64) -> Option<Self> {
+    /// Of what was granted, and of what workloads held, which is read only then. `None` where nothing was granted.
+    pub(super) fn of(actions: Vec<ActionRow>, workloads: impl FnOnce() -> Vec<CgroupRow>, end_s: f64) -> Option<Self> {
         let changes: Vec<ActionRow> = actions.into_iter().filter(|row| state(&row.action).is_some()).collect();
         let end_s = changes.last().map(|row| row.t_s)?.max(end_s);
-        // When each was there, and the most that it held of one kind.
-        let mut there: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-        let mut held: BTreeMap<&str, f64> = BTreeMap::new();
-        for row in workloads {
-            there.entry(&row.memory.cgroup).or_insert((row.t_s, row.t_s)).1 = row.t_s;
-            let most = held.entry(&row.memory.cgroup).or_default();
-            *most = most.max(row.memory.bytes);
+        let workloads = workloads();
+        // Since when and until when each was there, and the most that it held of one kind.
+        let mut there: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
+        for CgroupRow { t_s, memory } in &workloads {
+            let (_, to_s, most) = there.entry(&memory.cgroup).or_insert((*t_s, *t_s, 0.0));
+            (*to_s, *most) = (*t_s, most.max(memory.bytes));
         }
-        let mut others: Vec<&str> = held.keys().copied().collect();
-        others.sort_by(|a, b| held[b].total_cmp(&held[a]));
+        let mut others: Vec<&str> = there.keys().copied().collect();
+        others.sort_by(|a, b| there[b].2.total_cmp(&there[a].2));
         let mut names: Vec<&str> = Vec::new();
         for row in &changes {
             if !names.contains(&row.target.as_str()) {
@@ -84,7 +89,7 @@ impl Turns {
         let lane = |name: &str| {
             let own: Vec<&ActionRow> = changes.iter().filter(|row| row.target == name && is_new(row)).collect();
             let first_s = own.first().map_or(0.0, |row| row.t_s);
-            let (from_s, to_s) = there.get(name).copied().unwrap_or((first_s, end_s));
+            let (from_s, to_s, _) = there.get(name).copied().unwrap_or((first_s, end_s, 0.0));
             let mut spans = Vec::new();
             let (mut since_s, mut now) = (from_s, State::Runs);
             for row in own {
@@ -107,13 +112,13 @@ impl Turns {
     pub(super) fn chart(&self, width: usize) -> String {
         let name = self.lanes.iter().map(|lane| lane.name.chars().count()).max().unwrap_or(0).min(NAME);
         let columns = width.saturating_sub(name + 4).max(10);
-        let keys: Vec<String> = STATES.iter().map(|(_, fill, _, words)| format!("{fill} {words}")).collect();
+        let keys = State::ALL.map(State::key).map(|(fill, _, words)| format!("{fill} {words}"));
         let mut out = format!("Turns: {}\n", keys.join("  "));
         for lane in &self.lanes {
             let cell = |column: usize| {
                 let at_s = (float(column) + 0.5) / float(columns) * self.end_s;
                 let span = lane.spans.iter().find(|(from_s, to_s, _)| (*from_s..*to_s).contains(&at_s));
-                span.and_then(|(_, _, now)| STATES.iter().find(|(of, ..)| of == now)).map_or(' ', |(_, fill, ..)| *fill)
+                span.map_or(' ', |(_, _, now)| now.key().0)
             };
             let line: String = (0..columns).map(cell).collect();
             out += &format!("  {:<name$} │{}\n", shorten(&lane.name, name), line.trim_end());
@@ -153,16 +158,16 @@ impl Turns {
         };
         let label = "Which workloads ran, were protected and waited, over time.";
         Figure::new(page, px(110) + px(24) * rows, label, move |area| {
-            let rest = keys(&heading(area, "Turns")?, STATES.iter().map(|(_, _, ink, words)| (*ink, *words, false)))?;
+            let rest =
+                keys(&heading(area, "Turns")?, State::ALL.map(State::key).map(|(_, ink, words)| (ink, words, false)))?;
             let mut plot = Plot::new(&rest, [&x, &y], layout)?;
             for (at, lane) in self.lanes.iter().enumerate() {
                 let (top, bottom) = (-float(at) - 0.15, -float(at) - 0.85);
                 for (from_s, to_s, now) in &lane.spans {
-                    let ink = STATES.iter().find(|(of, ..)| of == now).map_or(Ink::Muted, |(_, _, ink, _)| *ink);
                     plot.band(
                         vec![(*from_s, top), (*to_s, top)],
                         vec![(*from_s, bottom), (*to_s, bottom)],
-                        (ink, 1.0),
+                        (now.key().1, 1.0),
                     )?;
                 }
             }
@@ -214,7 +219,7 @@ mod tests {
         };
         let there: Vec<CgroupRow> =
             [(0.0, "/a"), (0.0, "/c"), (2.0, "/b"), (6.0, "/a"), (10.0, "/b")].map(row).to_vec();
-        let turns = Turns::of(actions, &there, 10.0).unwrap();
+        let turns = Turns::of(actions, || there.clone(), 10.0).unwrap();
         let expected = [
             ("/a", vec![(0.0, 4.0, State::Runs), (4.0, 6.0, State::Protected)]),
             ("/b", vec![(2.0, 4.0, State::Runs), (4.0, 8.0, State::Waits), (8.0, 10.0, State::Runs)]),
@@ -229,6 +234,6 @@ mod tests {
         assert!(turns.grid().text(Default::default()).contains("they thrash (not permitted)"));
         assert_eq!(below("/jobs/one", shared_parent(&["/jobs/one", "/jobs/two"])), "…/one");
         assert_eq!(below("/one", shared_parent(&["/one", "/two"])), "/one");
-        assert_eq!(Turns::of(vec![action(1.0, "reclaim", "/a", ActionRow::DONE)], &there, 10.0), None);
+        assert_eq!(Turns::of(vec![action(1.0, "reclaim", "/a", ActionRow::DONE)], || there, 10.0), None);
     }
 }

@@ -1,16 +1,14 @@
 //! A record of what workloads hold and of what is granted to them: `lowtide guard --out`.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Meta};
-use lowtide_model::target::TargetId;
 use lowtide_model::units::{float, integer};
 use lowtide_model::usage::Usage;
 use lowtide_record::{ActionRow, CgroupRow, StoreError, Writer};
 
-use crate::event::{ActionEvent, ActionKind, Event, Observed};
+use crate::event::{ActionEvent, Event, Observed};
 
 /// Workloads are recorded once a second, though they are observed more often while they stall.
 const STEP_S: f64 = 0.9;
@@ -30,8 +28,6 @@ pub struct AgentRecord {
     written_s: f64,
     /// Counters of the machine so far.
     counted: Usage,
-    /// Who is protected or waits.
-    granted: BTreeSet<TargetId>,
 }
 
 impl AgentRecord {
@@ -41,9 +37,8 @@ impl AgentRecord {
     /// If it is not empty, another user's, or cannot be written.
     pub fn create(folder: &Path, meta: Meta, now_s: f64) -> Result<Self, StoreError> {
         let writer = Writer::create(folder, &meta)?;
-        let (counted, granted) = (Usage::default(), BTreeSet::new());
         let (observed_s, added_s, written_s) = (0.0, f64::NEG_INFINITY, 0.0);
-        Ok(Self { writer, meta, began_s: now_s, observed_s, added_s, written_s, counted, granted })
+        Ok(Self { writer, meta, began_s: now_s, observed_s, added_s, written_s, counted: Usage::default() })
     }
 
     /// Takes an event.
@@ -52,12 +47,16 @@ impl AgentRecord {
     /// If rows could not be written; they are kept for the next try, up to a bound.
     pub fn take(&mut self, now_s: f64, event: &Event<'_>) -> Result<(), StoreError> {
         let t_s = (now_s - self.began_s).max(0.0);
+        let mut due = false;
         match event {
-            Event::Observed(observed) => self.observe(t_s, observed),
+            Event::Observed(observed) => {
+                self.observe(t_s, observed);
+                let granted = observed.workloads.values().any(|workload| workload.granted != (0, false));
+                due = !granted && t_s - self.written_s >= WRITE_EVERY_S;
+            }
             Event::Acted(action) => self.act(t_s, action),
             _ => return Ok(()),
         }
-        let due = self.granted.is_empty() && t_s - self.written_s >= WRITE_EVERY_S;
         if due || self.writer.buffered() >= HELD_ROWS {
             self.written_s = t_s;
             return self.writer.flush();
@@ -95,10 +94,6 @@ impl AgentRecord {
     }
 
     fn act(&mut self, t_s: f64, action: &ActionEvent<'_>) {
-        match (action.kind, &action.stopped) {
-            (ActionKind::Protect | ActionKind::Pause, None) => self.granted.insert(action.target),
-            _ => self.granted.remove(&action.target),
-        };
         self.writer.add([ActionRow {
             t_s,
             action: action.kind.name().to_owned(),
@@ -123,6 +118,8 @@ impl AgentRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::ActionKind;
+    use lowtide_model::target::TargetId;
     use lowtide_policy::machine::{Observation, WorkloadState};
     use lowtide_record::Record;
     use std::collections::BTreeMap;
