@@ -52,20 +52,22 @@ guard() {
 frozen() { [ "$(grep -lx FROZEN "$freezer"/lowtide-guard-*/freezer.state 2>/dev/null | wc -l)" -eq "$1" ]; }
 cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 
-# The one that is whole by now may stay so by itself, and one that thrashes alone cannot be helped: whoever comes anew takes
-# from it again.
-come_until_one_waits() {
-  for _ in 1 2 3; do
-    in_group "$1" "$PATTERN" all.toml --seconds 300
+# thrash GROUP CHECK...: two that thrash, one of them in GROUP, until the check holds. Once one of them is whole, the kernel takes
+# nothing of it any more, and the other thrashes alone, which no turns help: where that comes first, both begin anew.
+thrash() {
+  local group=$1
+  shift
+  for _ in 1 2 3 4 5; do
+    in_group one "$PATTERN" all.toml --seconds 300
+    one=$started
+    in_group "$group" "$PATTERN" all.toml --seconds 300
     two=$started
-    ! wait_for 30 frozen 1 || break
-    stop "$two"
+    ! wait_for 12 "$@" || break
+    stop "$one"; stop "$two"
   done
 }
-in_group one "$PATTERN" all.toml --seconds 300
-one=$started
 guard
-come_until_one_waits two
+thrash two frozen 1
 check "${names[0]}" frozen 1
 check "and the log says why" wait_for 5 grep -q "^pause.*of their time to each other" log
 largest() {
@@ -88,9 +90,7 @@ stop "$one"; stop "$two"
 # What cannot be taken back is tried again until it is: the freezer is read-only for a while, for the guard alone.
 start unshare --mount --propagation private "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log
 running=$started
-in_group one "$PATTERN" all.toml --seconds 300
-one=$started
-come_until_one_waits two
+thrash two frozen 1
 nsenter --mount --target "$running" mount -o remount,bind,ro "$freezer"
 waiting=$(cat "$freezer"/lowtide-guard-*/cgroup.procs)
 if [ "$waiting" = "$one" ]; then stop "$two"; else stop "$one"; fi
@@ -108,9 +108,7 @@ exec {full}<>full
 dd if=/dev/zero bs=4096 count=64 oflag=nonblock 1>&"$full" 2>/dev/null
 start "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" --out turns 2>&"$full"
 running=$started
-in_group one "$PATTERN" all.toml --seconds 300
-one=$started
-come_until_one_waits two
+thrash two frozen 1
 check "${names[6]}" frozen 1
 sleep 5
 kill -TERM "$running"
@@ -131,11 +129,8 @@ if ensure_command strace strace; then
     pidfd_open:EMFILE fdatasync:EIO clone3:EAGAIN" \
     "$LOWTIDE" guard --cgroup "${own#/}/lowtide-test-$$/*" 2>log
   running=$started
-  in_group one "$PATTERN" all.toml --seconds 300
-  one=$started
-  in_group two "$PATTERN" all.toml --seconds 300
-  two=$started
-  check "something is paused while calls fail" wait_for 60 grep -q '^pause' log
+  thrash two grep -q '^pause' log
+  check "something is paused while calls fail" grep -q '^pause' log
   sleep 10
   kill -TERM "$running"
   check "the guard ends when it is asked to" wait_for 10 gone "$running"
@@ -151,9 +146,7 @@ else
 fi
 
 guard --by process
-in_group one "$PATTERN" all.toml --seconds 300
-one=$started
-come_until_one_waits one
+thrash one frozen 1
 check "of two processes of one cgroup, one waits" frozen 1
 check "and the log names it" wait_for 5 grep -q "^pause.*one#" log
 kill -9 "$running"
