@@ -23,6 +23,11 @@ contains "working sets by type and window" "$(cat text)" "lowtide_workingset_byt
 between "64 MiB in use of 512" \
   "$(sed -n 's/^lowtide_workingset_bytes{.*type="anon",window="1s"} //p' text)" 62000000 80000000
 equals "and nothing else is" "$(curl -sS --output none --write-out '%{http_code}' "${url%metrics}")" 404
+# The thread that reads what strangers send: no capability, and a filter of system calls.
+for thread in /proc/"$recorder"/task/*; do
+  [ "$(<"$thread/comm")" != http ] || rights=$(grep -E '^(Cap(Prm|Eff)|Seccomp):' "$thread/status" | awk '{ print $2 }' | xargs)
+done
+equals "who answers has no rights" "$rights" "0000000000000000 0000000000000000 2"
 equals "requests for another host are refused" "$(curl -sS --output none --header 'Host: evil.example' --write-out '%{http_code}' "$url")" 403
 "$LOWTIDE" record --pid "$target" --listen 0.0.0.0:0 --out beyond 2>err2
 equals "an address that other machines reach is wrong usage" $? 2

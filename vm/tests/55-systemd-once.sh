@@ -39,13 +39,21 @@ equals "half of it does" $? 137 || sed 's/^/# /' half.out
 units=/run/systemd/system log=/lowtide-agent.log
 sed -e "s|/usr/bin/lowtide|$LOWTIDE|" -e "/^\[Service\]/a StandardError=append:$log" \
   /lowtide/packaging/systemd/lowtide-agent.service >lowtide-agent.service
-mkdir -p /etc/lowtide && printf '[[workload]]\ncgroup = "system.slice/idle.scope"\n' >/etc/lowtide/agent.toml
+mkdir -p /etc/lowtide && printf 'listen = "unix:/run/lowtide/page"\n[[workload]]\ncgroup = "system.slice/idle.scope"\n' >/etc/lowtide/agent.toml
 modprobe zram && echo 1G >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
 enter mkdir -p "$units" && enter tee "$units/lowtide-agent.service" <lowtide-agent.service >/dev/null && enter systemctl daemon-reload
 start nsenter -t "$(manager)" --mount --pid --cgroup -- \
   systemd-run --scope --quiet --collect --unit=idle -- "$PATTERN" /patterns/fixed.toml --seconds 120
 check "the unit of the package starts" enter systemctl start lowtide-agent
 check "its agent reclaims what is idle" wait_for 100 grep -q '^reclaim.*idle.scope' "$log"
+agent=$(pgrep -f "^$LOWTIDE agent --config /etc" | head -n 1)
+field() { sed -n "s/^$1:\t//p" "$2"; }
+for thread in /proc/"$agent"/task/*; do
+  [ "$(<"$thread/comm")" != http ] || answers=$thread/status
+done
+equals "who answers its page has no capability" "$(field CapEff "$answers")" 0000000000000000
+equals "and a filter of its own beside the unit's" \
+  $(($(field Seccomp_filters "$answers") - $(field Seccomp_filters "/proc/$agent/status"))) 1
 equals "and lacks no permission" "$(grep -i 'permi\|denied' "$log")" ""
 sed -n 's/^sampling/# &/p' "$log"
 check "and ends when it is asked to" enter systemctl stop lowtide-agent

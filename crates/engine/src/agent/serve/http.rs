@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::confine::confine;
 use super::gate::Gate;
 use super::listen::{self, Listen, Listener, Serve};
 use crate::agent::sinks::view::LiveView;
@@ -92,7 +93,12 @@ pub(crate) fn spawn(
             }
         }
     };
-    std::thread::Builder::new().name("http".to_owned()).spawn(move || runtime.block_on(work()))?;
+    std::thread::Builder::new().name("http".to_owned()).spawn(move || {
+        if let Err(error) = confine() {
+            lowtide_kernel::message!("lowtide: the thread that serves keeps rights that it does not need: {error}");
+        }
+        runtime.block_on(work())
+    })?;
     Ok(())
 }
 

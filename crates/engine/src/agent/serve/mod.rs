@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod client;
+mod confine;
 mod gate;
 pub mod http;
 pub mod listen;
