@@ -1,4 +1,5 @@
-//! Fuzz targets for all that others write: recordings, records, telemetry, files of settings, hints, saved state, kernel files.
+//! Fuzz targets for all that others write: recordings, records, telemetry, files of settings, hints, requests, saved
+//! state, undo journals, kernel files.
 //! `LOWTIDE_FUZZ` names the target, as libFuzzer has one in a binary; see `scripts/bench.sh fuzz`.
 
 #![no_main]
@@ -7,25 +8,28 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
+use lowtide_engine::agent::serve::http;
 use lowtide_engine::agent::{config, saved, socket};
 use lowtide_fleet::store::Reader;
 use lowtide_kernel::monitor::mapping_use;
 use lowtide_kernel::root::Kernel;
-use lowtide_kernel::{lru_gen, pressure, proc, swap, system, zram};
+use lowtide_kernel::{lru_gen, pressure, proc, swap, system, undo, zram};
 use lowtide_model::meta::Meta;
 use lowtide_model::scheme;
 use lowtide_record::{Record, interchange};
 
 type Target = fn(&[u8], &Path);
 
-const TARGETS: [(&str, Target); 8] = [
+const TARGETS: [(&str, Target); 10] = [
     ("recording", recording),
     ("record", record),
     ("telemetry", telemetry),
     ("scheme", scheme_text),
     ("config", config_file),
     ("hint", hint),
+    ("request", request),
     ("state", state),
+    ("journal", journal),
     ("kernel", kernel_text),
 ];
 
@@ -109,6 +113,21 @@ fn config_file(data: &[u8], folder: &Path) {
 
 fn hint(data: &[u8], _: &Path) {
     let _ = serde_json::from_slice::<socket::Hint>(data);
+}
+
+/// What a peer sends to the agent's server.
+fn request(data: &[u8], _: &Path) {
+    let answer = http::answer(data).expect("sockets");
+    // Whatever comes is answered in HTTP, if at all.
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", text(&answer));
+}
+
+/// The undo journal of a process that is dead.
+fn journal(data: &[u8], _: &Path) {
+    let _ = undo::outstanding(data).iter().map(ToString::to_string).collect::<Vec<_>>();
+    // What follows a line that was cut counts.
+    let next = b"\n{\"taken\":{\"id\":7,\"undo\":{}}}\n";
+    assert!(!undo::outstanding(&[data, next].concat()).is_empty());
 }
 
 /// The agent's saved state: what follows its first line, which has the checksum.

@@ -24,7 +24,7 @@ mod recovery;
 
 pub use folder::{folder, make_private, run_folder};
 use recovery::is_named;
-pub use recovery::{LiveJournal, Recovered, Recovery, damon_holder, is_in_use, recover};
+pub use recovery::{LiveJournal, Recovered, Recovery, damon_holder, is_in_use, outstanding, recover};
 
 /// A kind of change to the kernel: what must be known to take it back.
 pub trait KernelChange: Serialize + DeserializeOwned {

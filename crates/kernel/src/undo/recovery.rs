@@ -1,5 +1,6 @@
 //! Reading journals: what dead lowtides left is taken back, what live ones hold is reported.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -58,11 +59,11 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
         if !is_named(&file, &path) {
             continue;
         }
-        let Contents { owner, open, owed } = read(&file);
+        let Contents { owner, mut open, owed } = read(&file);
         let (pid, command) = owner.unwrap_or_default();
         if is_live {
             // One that recovers it has the lock for a moment, too.
-            let owed = open.into_iter().filter(|(id, _)| owed.contains(id)).map(|(_, undo)| undo).collect();
+            let owed = owed.iter().filter_map(|id| open.remove(id)).collect();
             all.live.push(LiveJournal { pid, command, owed });
             continue;
         }
@@ -72,7 +73,7 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
             let result = if live && undo.is_exclusive() { Ok(()) } else { undo.apply(kernel) };
             (undo, result)
         };
-        let undone: Vec<_> = open.into_iter().rev().map(|(_, taken)| undo(taken)).collect();
+        let undone: Vec<_> = open.into_values().rev().map(undo).collect();
         if undone.iter().all(|(_, result)| result.is_ok()) {
             let _ = std::fs::remove_file(&path);
         }
@@ -94,33 +95,40 @@ pub(super) fn is_named(file: &File, path: &Path) -> bool {
 pub(super) struct Contents {
     /// Pid and command line.
     pub owner: Option<(u32, String)>,
-    /// Leases that were not given back, by number.
-    pub open: Vec<(u64, Undo)>,
+    /// Leases that were not given back, by number: the order in which they were taken.
+    pub open: BTreeMap<u64, Undo>,
     /// Numbers of those that could not be.
-    pub owed: Vec<u64>,
+    pub owed: BTreeSet<u64>,
 }
 
 /// A journal has at most so many bytes that are read: some hundred thousand lines.
 const LONGEST: u64 = 64 << 20;
 
 pub(super) fn read(file: &File) -> Contents {
-    let (mut contents, mut bytes) = (Contents::default(), Vec::new());
+    let mut bytes = Vec::new();
     // What can be read of one that cannot be read to its end counts.
     let _ = file.take(LONGEST).read_to_end(&mut bytes);
+    parse(&bytes)
+}
+
+fn parse(bytes: &[u8]) -> Contents {
+    let mut contents = Contents::default();
     for line in bytes.split(|byte| *byte == b'\n') {
-        // A line cut short by a kill, or by a full disk, was written before its change was made.
+        // A line cut short by a kill, or by a full disk, was written before its change was made. No part of one is a line.
         match serde_json::from_slice(line) {
             Ok(Line::Owner { pid, command }) => contents.owner = Some((pid, command)),
-            Ok(Line::Taken { id, undo }) => {
-                contents.open.retain(|(taken, _)| *taken != id);
-                contents.open.push((id, undo));
-            }
-            Ok(Line::Given { id }) => contents.open.retain(|(taken, _)| *taken != id),
-            Ok(Line::Owed { id }) => contents.owed.push(id),
+            Ok(Line::Taken { id, undo }) => drop(contents.open.insert(id, undo)),
+            Ok(Line::Given { id }) => drop(contents.open.remove(&id)),
+            Ok(Line::Owed { id }) => drop(contents.owed.insert(id)),
             Err(_) => {}
         }
     }
     contents
+}
+
+/// What the owner of a journal with these contents has not given back, oldest first.
+pub fn outstanding(bytes: &[u8]) -> Vec<Undo> {
+    parse(bytes).open.into_values().collect()
 }
 
 /// Whether the process with this number has a journal that is locked.
@@ -143,7 +151,7 @@ pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
             continue;
         }
         let Contents { owner, open, .. } = read(&file);
-        if open.iter().any(|(_, undo)| undo.is_exclusive()) {
+        if open.values().any(Undo::is_exclusive) {
             return owner;
         }
     }

@@ -151,6 +151,26 @@ async fn converse(
     }
 }
 
+/// What a peer that sends these bytes and no more is answered: for fuzzing, without a socket for each input.
+#[cfg(fuzzing)]
+pub fn answer(sent: &[u8]) -> io::Result<Vec<u8>> {
+    use std::io::{Read as _, Write as _};
+    let (mut peer, own) = std::os::unix::net::UnixStream::pair()?;
+    own.set_nonblocking(true)?;
+    // More than a socket holds would wait for ever.
+    peer.write_all(&sent[..sent.len().min(HEAD * 2)])?;
+    peer.shutdown(std::net::Shutdown::Write)?;
+    let gate = Gate { hosts: Some(vec!["localhost".to_owned()]), token: None };
+    let view = LiveView::new(&lowtide_kernel::root::Kernel::at("/nowhere"), Default::default(), (0.0, 1000.0));
+    let reply =
+        Arc::new(move |request: &Request<Incoming>| guarded(&gate, false, request, |request| route(&view, request)));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async { Ok::<_, io::Error>(converse(tokio::net::UnixStream::from_std(own)?, reply).await) })?;
+    let mut answer = Vec::new();
+    peer.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
 /// Answers permitted requests that only read, and adds the security headers for browsers. `is_public`: the request is for
 /// what holds no figures.
 pub(crate) fn guarded(
