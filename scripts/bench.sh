@@ -10,6 +10,7 @@
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
 #   scripts/bench.sh [guest] wmo|phone|long|huge|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
+#   scripts/bench.sh guest soak [DAYS]                   days of the agent beside programs that come and go, in virtual time
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
 #   scripts/bench.sh mutants [K/N]                       mutants of model, policy and engine that the tests catch; one of N (60) of them
@@ -197,13 +198,14 @@ trial_in_guest() {
       options=(--no-flusher)
       ;;
     long | huge) puts+=(--put workloads/patterns:/lowtide/workloads/patterns) settings+=(PATTERN=/usr/local/bin/pattern) ;;
+    soak) memory=${MEMORY:-1G} settings+=(IN_GUEST=1 PATTERN=/usr/local/bin/pattern) options=(--no-flusher --clock virtual) ;;
     # Not enough for all apps.
     phone) memory=${MEMORY:-1G} ;;
     # The TLB flusher makes hot memory visible to DAMON; here it would only use time.
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
   for name in ROUNDS CONFIGS OBJECT_MIB JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
-    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB TRIAL_LOGS; do
+    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB EVERY TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
   # shellcheck disable=SC2086  # options
@@ -314,7 +316,7 @@ case ${1-} in
     [ $# -ge 2 ] || fail "guest: which of accuracy, cost and peers?"
     shift
     case $1 in
-      wmo | phone | long | huge | agent-cost | thrash) trial_in_guest "$@" ;;
+      wmo | phone | long | huge | agent-cost | thrash | soak) trial_in_guest "$@" ;;
       fidelity) fidelity_in_guest "${@:2}" ;;
       *) guest "$@" ;;
     esac

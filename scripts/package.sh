@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # `make package`: the Debian package and the Python wheel (one for every Python from 3.9 on), into $CARGO_TARGET_DIR/package.
-# cargo-deb and maturin are built or fetched below that folder; nothing else is installed.
+# With the binary comes lowtide.cdx.json, the list of all that is in it (CycloneDX). Two packages of one commit are the same, byte
+# for byte, wherever they are built with the same compiler: scripts/reproducible.sh makes two.
+# cargo-deb, cargo-cyclonedx and maturin are built or fetched below $PACKAGE_TOOLS ($CARGO_TARGET_DIR/package-tools); nothing
+# else is installed.
 
 set -euo pipefail
 export LC_ALL=C
@@ -11,18 +14,33 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 ensure_toolchain
 target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
 out=$target/package
-tools=$target/package-tools
+tools=${PACKAGE_TOOLS:-$target/package-tools}
 mkdir -p "$out"
 
-[ -x "$tools/bin/cargo-deb" ] || cargo install --quiet --locked --root "$tools" 'cargo-deb@^3' ||
-  fail "cargo-deb cannot be installed: is the registry of crates reached?"
+for tool in cargo-deb@^3 cargo-cyclonedx@^0.5; do
+  [ -x "$tools/bin/${tool%@*}" ] || CARGO_TARGET_DIR=$target/package-tools-build cargo install --quiet --locked --root "$tools" "$tool" ||
+    fail "${tool%@*} cannot be installed: is the registry of crates reached?"
+done
+
+# No path or time of this build gets into what is built.
+export PATH=$tools/bin:$PATH CARGO_TARGET_DIR=$target/package-build
+export RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$PWD=/lowtide"
+export CFLAGS="-ffile-prefix-map=${CARGO_HOME:-$HOME/.cargo}=/cargo -ffile-prefix-map=$CARGO_TARGET_DIR=/target"
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || echo 1)
+export SOURCE_DATE_EPOCH
+target=$CARGO_TARGET_DIR
+
 cargo build --release --locked -p lowtide
+cargo cyclonedx --quiet --manifest-path crates/cli/Cargo.toml --format json --spec-version 1.5 --no-build-deps
+sed "s|file://$PWD|file:///lowtide|g" crates/cli/lowtide.cdx.json >"$target/release/lowtide.cdx.json"
+# It writes one for each crate.
+find bench crates python workloads -maxdepth 2 -name '*.cdx.json' -delete
 cargo run --quiet --locked -p lowtide --example manuals -- "$target/release/manuals"
 mkdir -p "$target/release/completions"
 for shell in bash:lowtide.bash zsh:_lowtide fish:lowtide.fish; do
   "$target/release/lowtide" completions "${shell%%:*}" >"$target/release/completions/${shell#*:}"
 done
-PATH="$tools/bin:$PATH" cargo deb --quiet --no-build -p lowtide --output "$out/"
+cargo deb --quiet --no-build -p lowtide --output "$out/"
 
 ensure_command python3 python3 || fail "python3 is missing"
 [ -x "$tools/venv/bin/maturin" ] || { python3 -m venv "$tools/venv" && "$tools/venv/bin/pip" --quiet install 'maturin>=1.7,<2'; } ||
