@@ -463,8 +463,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("a/run");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        drop(Journal::open(Kernel::default(), &run).unwrap());
-        assert_eq!(mode(&run), 0o700);
+        let journal = Journal::open(Kernel::default(), &run).unwrap();
+        assert_eq!((mode(&run), mode(&journal.0.path)), (0o700, 0o600));
+        drop(journal);
         // As a lowtide under another umask left it.
         std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o777)).unwrap();
         drop(Journal::open(Kernel::default(), &run).unwrap());
