@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Which crates of the workspace each crate may import.
 const IMPORTS: [(&str, &[&str]); 8] = [
@@ -89,4 +90,26 @@ fn no_product_file_is_long() {
     let too_long = |(_, text): &(String, String)| text.lines().count() > LINES;
     let long: Vec<String> = product().into_iter().filter(too_long).map(|(file, _)| file).collect();
     assert!(long.is_empty(), "{long:?}");
+}
+
+/// The crates that docs/dependencies.md gives a reason for: names between backticks in the first column of its tables.
+fn trusted() -> Vec<String> {
+    let text = fs::read_to_string(root().join("docs/dependencies.md")).unwrap();
+    let columns = text.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split('|').nth(1));
+    let names = columns.flat_map(|column| column.split('`').skip(1).step_by(2));
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let tree = ["tree", "-p", "lowtide", "--edges", "normal,build", "--prefix", "none", "--locked", "--offline"];
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.args(tree).args(["--target", "x86_64-unknown-linux-gnu"]).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).unwrap();
+    let names = names.lines().filter_map(|line| line.split_whitespace().next());
+    let used: BTreeSet<&str> = names.filter(|name| !name.starts_with("lowtide")).collect();
+    assert_eq!(trusted(), Vec::from_iter(used), "docs/dependencies.md");
 }
