@@ -9,7 +9,7 @@
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
-#   scripts/bench.sh [guest] wmo|phone|long|huge|agent-cost|thrash the trials of agent and guard, in bench/trials: see there
+#   scripts/bench.sh [guest] wmo|phone|long|huge|agent-cost|thrash|service the trials of agent and guard, in bench/trials: see there
 #   scripts/bench.sh guest soak [DAYS]                   days of the agent beside programs that come and go, in virtual time
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
@@ -198,6 +198,7 @@ trial_in_guest() {
       options=(--no-flusher)
       ;;
     long | huge) puts+=(--put workloads/patterns:/lowtide/workloads/patterns) settings+=(PATTERN=/usr/local/bin/pattern) ;;
+    service) settings+=(CALIBRATE=1 PATTERN=/usr/local/bin/pattern) options=(--no-flusher) ;;
     soak) memory=${MEMORY:-1G} settings+=(IN_GUEST=1 PATTERN=/usr/local/bin/pattern) options=(--no-flusher --clock virtual) ;;
     # Not enough for all apps.
     phone) memory=${MEMORY:-1G} ;;
@@ -205,7 +206,7 @@ trial_in_guest() {
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
   for name in ROUNDS CONFIGS OBJECT_MIB JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
-    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB EVERY TRIAL_LOGS; do
+    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB EVERY MIB SHORT TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
   # shellcheck disable=SC2086  # options
@@ -316,12 +317,12 @@ case ${1-} in
     [ $# -ge 2 ] || fail "guest: which of accuracy, cost and peers?"
     shift
     case $1 in
-      wmo | phone | long | huge | agent-cost | thrash | soak) trial_in_guest "$@" ;;
+      wmo | phone | long | huge | agent-cost | thrash | service | soak) trial_in_guest "$@" ;;
       fidelity) fidelity_in_guest "${@:2}" ;;
       *) guest "$@" ;;
     esac
     ;;
-  wmo | phone | long | huge | agent-cost | thrash | budgets | pasted) trial_here "$@" ;;
+  wmo | phone | long | huge | agent-cost | thrash | service | budgets | pasted) trial_here "$@" ;;
   counted)
     if [ "$(id -u)" -ne 0 ]; then skip counted root; exit; fi
     LOWTIDE=$target/release/lowtide LOWTIDE_BENCH=$bench bench/trials/recount.py "${@:2}"

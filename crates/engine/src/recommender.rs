@@ -20,7 +20,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use serde::Serialize;
 
-use crate::agent::sampling::{Sampling, SamplingConfig};
+use crate::agent::sampling::{MOST_CPU, Sampling, SamplingConfig};
 use crate::agent::sinks::history::{History, Track};
 use crate::calibration;
 use crate::failure::{Failure, code};
@@ -189,7 +189,7 @@ impl<'a> Recommender<'a> {
     }
 
     fn observe(&mut self, now_s: f64) {
-        let fresh = self.sampling.read(now_s, &mut self.workloads);
+        let fresh = self.sampling.read(now_s, MOST_CPU, &mut self.workloads);
         let _ = self.workloads.observe(now_s);
         if std::mem::take(&mut self.workloads.is_searched) {
             self.sampling.follow(now_s, &mut self.workloads);

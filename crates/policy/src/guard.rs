@@ -175,7 +175,7 @@ impl Guard {
         let over =
             refuted.or_else(|| round.over(frame.now_s)).or_else(|| self.detector.ends(round.holder(), progress, frame));
         if let Some(why) = over {
-            let actions = round.end(&why);
+            let actions = round.end(&why, frame.now_s);
             (self.round, self.ended_s) = (None, frame.now_s);
             self.detector.forget();
             return actions;

@@ -40,6 +40,10 @@ impl Default for SchemeLimits {
 const FIRST_BITE: f64 = 16.0 * 1024.0 * 1024.0;
 /// Bytes of one bite, at most: what a compressor does in a fraction of a second.
 const LARGEST_BITE: f64 = 128.0 * 1024.0 * 1024.0;
+/// Huge pages are made of so many times as much at once: what is made of memory in use is no loss to it, and waiting is.
+const HUGE_BITE: f64 = 4.0;
+/// The largest of these bites, in largest bites: half a second of copying, on machines on which a huge page takes 4 ms.
+const LARGEST_HUGE_BITE: f64 = 2.0;
 /// A mapping of which less is idle is taken to be in use; so few pages are not worth looking for.
 const WORTH: f64 = 0.05;
 
@@ -79,7 +83,7 @@ impl Operator {
         let state = |(index, scheme): (u64, &Scheme)| State {
             scheme: scheme.clone(),
             blocks: Blocks::new(block_bytes(scheme.action), scheme.action == Action::Pageout, seed.wrapping_add(index)),
-            bite: FIRST_BITE,
+            bite: bites(scheme.action).0,
             took: false,
             applied_s: None,
             spent: (f64::NEG_INFINITY, 0.0, 0.0),
@@ -166,6 +170,15 @@ fn block_bytes(action: Action) -> u64 {
     if action == Action::Collapse { 2 << 20 } else { 128 << 10 }
 }
 
+/// Bytes of a scheme's first bite, and of its largest.
+fn bites(action: Action) -> (f64, f64) {
+    if action == Action::Collapse {
+        (HUGE_BITE * FIRST_BITE, LARGEST_HUGE_BITE * LARGEST_BITE)
+    } else {
+        (FIRST_BITE, LARGEST_BITE)
+    }
+}
+
 /// The idle time that the scheme asks for, at least that of one sample.
 fn age_s(scheme: &Scheme) -> f64 {
     scheme.age.min.map_or(0.0, |age| age.0.as_secs_f64()).max(1.0)
@@ -181,7 +194,8 @@ impl State {
         let grown = if std::mem::take(&mut self.took) { 2.0 } else { 1.0 };
         self.is_dear = cost > limits.slowdown;
         let change = if self.is_dear { (limits.slowdown / cost).max(0.25) } else { grown };
-        self.bite = (self.bite * change).clamp(FIRST_BITE / 16.0, LARGEST_BITE);
+        let (first, largest) = bites(self.scheme.action);
+        self.bite = (self.bite * change).clamp(first / 16.0, largest);
     }
 
     /// Whether the scheme is due, by its interval.

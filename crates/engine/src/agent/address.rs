@@ -25,8 +25,6 @@ use self::schemes::{Advised, WorkloadSchemes};
 use self::walk::Walk;
 use crate::event::ReclaimOutcome;
 
-/// Share of one CPU that sampling may take, all workloads together; rounds wait where it takes more.
-const PRICE: f64 = 0.01;
 /// Time between two steps towards a goal, seconds: a block in use is refaulted by then.
 const STEP_S: f64 = 1.0;
 /// What could not be sampled is sampled again after so many seconds.
@@ -127,9 +125,9 @@ impl AddressReclaim {
         applied.collect()
     }
 
-    /// Samples what is due. Idle ages of workloads whose round is complete, and what could not be sampled.
-    pub fn sample(&mut self, now_s: f64) -> Vec<(TargetId, Result<Vec<AgeBin>>)> {
-        let price = PRICE / float(self.walks.len().max(1));
+    /// Samples what is due, at a share of one CPU for all workloads together: rounds wait where it takes more. Idle ages of workloads whose round is complete, and what could not be sampled.
+    pub fn sample(&mut self, now_s: f64, price: f64) -> Vec<(TargetId, Result<Vec<AgeBin>>)> {
+        let price = price / float(self.walks.len().max(1));
         let mut all = Vec::new();
         for (id, walk) in self.walks.iter_mut().filter(|(_, walk)| now_s >= walk.sample_due_s()) {
             let ages = walk.sample(&self.kernel, now_s, price);

@@ -19,7 +19,7 @@ use super::grants::{Granting, SILENCE};
 use super::huge::Splitter;
 use super::metric::Metrics;
 use super::reclaim::CgroupReclaim;
-use super::sampling::Sampling;
+use super::sampling::{MOST_CPU, Sampling};
 use super::serve::api::LIFECYCLE;
 use super::serve::listen::{Listen, Serve};
 use super::sinks::record::AgentRecord;
@@ -40,8 +40,8 @@ mod saving;
 mod search;
 mod settings;
 
-/// Measuring and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
-const MOST_CPU: f64 = 0.01;
+/// Turns take no more than this part of it; sampling by addresses has what they leave.
+const TURNS_CPU: f64 = 0.5 * MOST_CPU;
 /// A hint is acted on so soon, seconds. Not at once: others may follow, and a turn observes everything.
 const SOON_S: f64 = 0.5;
 
@@ -279,7 +279,7 @@ impl Agent {
 
 /// Seconds from one turn to the next, of which the last took so much CPU time.
 fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
-    every_s.max(cpu_s / MOST_CPU)
+    every_s.max(cpu_s / TURNS_CPU)
 }
 
 impl LoopTask for Agent {
@@ -330,7 +330,8 @@ impl LoopTask for Agent {
             self.save_hints(now_s);
         }
         let before_s = self.measuring_cpu_s();
-        let fresh = self.sampling.read(now_s, &mut self.workloads);
+        let turns = (self.last.1 / pause_s(self.config.every.0.as_secs_f64(), self.last.1)).min(TURNS_CPU);
+        let fresh = self.sampling.read(now_s, MOST_CPU - turns, &mut self.workloads);
         self.search_step(now_s);
         self.hurry(now_s);
         if fresh {

@@ -21,6 +21,8 @@ use super::address::AddressReclaim;
 use crate::source::{SourceChoice, why_not};
 use crate::workloads::Workloads;
 
+/// Measuring and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
+pub const MOST_CPU: f64 = 0.01;
 /// Pages that DAMON checks for all cohorts together, once a second: about 0.7 % of a CPU.
 const PAGES: f64 = 4000.0;
 /// Workloads that have a cohort, at most: 500 pages each estimate a share of a quarter to within a seventh of it. With more
@@ -145,11 +147,11 @@ impl Sampling {
         self.cohorts.as_mut().map_or(0.0, Cohorts::kdamond_s)
     }
 
-    /// Samples idle ages, where it is time. True if some are new.
-    pub fn read(&mut self, now_s: f64, workloads: &mut Workloads) -> bool {
+    /// Samples idle ages, where it is time: by addresses at no more than this share of one CPU. True if some are new.
+    pub fn read(&mut self, now_s: f64, price: f64, workloads: &mut Workloads) -> bool {
         let by_cohort = self.read_cohorts(now_s, workloads);
         let by_generations = self.read_generations(now_s, workloads);
-        let some = self.address.as_mut().map(|address| address.sample(now_s)).unwrap_or_default();
+        let some = self.address.as_mut().map(|address| address.sample(now_s, price)).unwrap_or_default();
         let are_new = by_cohort || by_generations || !some.is_empty();
         for (id, ages) in some {
             match (ages, workloads.all.get_mut(&id)) {

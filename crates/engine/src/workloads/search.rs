@@ -44,8 +44,9 @@ impl Workloads {
         let mut before = std::mem::take(&mut self.all);
         let (mut paths, mut there) = (BTreeSet::new(), BTreeSet::new());
         let mut all = Vec::new();
-        for (selection, rule) in &self.rules.rules {
-            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule.clone())));
+        let rules = self.rules.rules.clone();
+        for (selection, rule) in &rules {
+            all.extend(selection.find(&self.kernel).unwrap_or_default().into_iter().map(|of| (of, rule)));
         }
         for (cgroup, rule) in all {
             let path = cgroup.path_below(&point);
@@ -64,7 +65,7 @@ impl Workloads {
                 continue;
             }
             paths.insert(path.clone());
-            self.take_in(&mut before, &cgroup, path, &rule);
+            self.take_in(&mut before, cgroup, path, rule);
         }
         self.can_protect =
             self.all.values().all(|workload| workload.process.is_none() && can_protect(&self.kernel, &workload.cgroup));
@@ -76,14 +77,14 @@ impl Workloads {
     fn take_in(
         &mut self,
         before: &mut BTreeMap<TargetId, Workload>,
-        cgroup: &Cgroup,
+        cgroup: Cgroup,
         path: String,
         rule: &WorkloadRule,
     ) {
         let parts = match rule.by {
             By::Cgroup => vec![(None, path)],
             By::Process => {
-                let large = large(&self.kernel, cgroup).into_iter();
+                let large = large(&self.kernel, &cgroup).into_iter();
                 large.map(|process| (Some(process), format!("{path}#{}", process.pid))).collect()
             }
         };

@@ -48,6 +48,9 @@ struct Member {
     ran_s: f64,
     /// Since when it has run without losing time.
     calm_since_s: Option<f64>,
+    /// When it joined, and seconds of progress since: what it ran without what it lost.
+    joined_s: f64,
+    progress_s: f64,
 }
 
 impl Member {
@@ -90,6 +93,8 @@ pub struct Round {
     cpus: f64,
     /// Since when no workload has lost time.
     calm_s: Option<f64>,
+    /// When progress was observed last.
+    observed_s: f64,
 }
 
 impl Round {
@@ -115,6 +120,7 @@ impl Round {
             trial: None,
             cpus: frame.cpus.unwrap_or(f64::INFINITY),
             calm_s: None,
+            observed_s: now_s,
         };
         thrashing.iter().for_each(|of| round.join(of, now_s));
         if round.too_large() {
@@ -145,6 +151,8 @@ impl Round {
             turn_s: f64::NEG_INFINITY,
             ran_s: now_s,
             calm_since_s: None,
+            joined_s: now_s,
+            progress_s: 0.0,
         };
         self.members.insert(of.id, member);
     }
@@ -167,6 +175,9 @@ impl Round {
     pub fn observe(&mut self, progress: &[Progress], now_s: f64) {
         self.members.retain(|id, _| progress.iter().any(|of| of.id == *id));
         let calm_since_s = CALM_S * f64::from(1 << self.strikes);
+        // A clock that jumped says nothing of what was done meanwhile.
+        let elapsed_s = Some(now_s - self.observed_s).filter(|s| (0.0..LEASE_S).contains(s)).unwrap_or(0.0);
+        self.observed_s = now_s;
         for of in progress {
             let Some(member) = self.members.get_mut(&of.id) else {
                 // It lacks memory since the others began to.
@@ -181,6 +192,7 @@ impl Round {
             let runs = of.id == self.holder || self.beside.contains(&of.id);
             if runs || self.protects {
                 member.ran_s = now_s;
+                member.progress_s += elapsed_s * (1.0 - of.lost);
             }
             // A clock that was set back begins again.
             member.calm_since_s = member.calm_since_s.filter(|since_s| *since_s <= now_s);
@@ -231,10 +243,18 @@ impl Round {
         }
     }
 
-    /// Takes back whatever was granted.
-    pub fn end(&self, why: &str) -> Vec<WorkloadAction> {
+    /// Takes back whatever was granted; the reason says how fair the round was: what each did, and the mean of all.
+    pub fn end(&self, why: &str, now_s: f64) -> Vec<WorkloadAction> {
+        let mean_s = self.members.values().map(|of| of.progress_s).sum::<f64>() / float(self.members.len().max(1));
         let all = self.members.keys().chain((!self.members.contains_key(&self.holder)).then_some(&self.holder));
-        all.map(|id| WorkloadAction::Release { target: *id, reason: why.to_owned() }).collect()
+        let release = |id: &TargetId| {
+            let share = self.members.get(id).map_or_else(String::new, |of| {
+                let (done_s, lasted_s) = (of.progress_s, (now_s - of.joined_s).max(0.0));
+                format!("; progress of {done_s:.1} s in {lasted_s:.1} s, on average {mean_s:.1} s")
+            });
+            WorkloadAction::Release { target: *id, reason: format!("{why}{share}") }
+        };
+        all.map(release).collect()
     }
 
     /// Grants for longer what was granted, or gives the turn to the next.

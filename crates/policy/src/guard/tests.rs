@@ -56,7 +56,9 @@ fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
     assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(ONE), Some(ONE), Some(TWO), Some(ONE)));
     // One ends: none waits any more.
     let actions = guard.decide(&frame(70.0, &calm[..1]));
-    assert!(matches!(actions.as_slice(), [WorkloadAction::Release { target: ONE, .. }]), "{actions:?}");
+    let [WorkloadAction::Release { target: ONE, reason }] = actions.as_slice() else { panic!("{actions:?}") };
+    // It lost a little at first, and did not run in some seven of 68; of the other one nothing is known any more.
+    assert_eq!(reason, "no two are left that thrash; progress of 60.0 s in 68.0 s, on average 60.0 s");
     assert_eq!(guard.holder(), None);
 }
 

@@ -32,7 +32,7 @@ const EMPTY_S: f64 = 0.5;
 const LEAST: f64 = 131_072.0;
 
 /// A mapping with less idle memory is not searched, bytes: calls for it would cost more than it holds.
-const SMALLEST: u64 = 4 * PAGE;
+const SMALLEST: u64 = 16 * PAGE;
 
 /// A request to reclaim that is under way.
 #[derive(Debug, Clone)]
