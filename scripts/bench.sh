@@ -9,7 +9,7 @@
 #   scripts/bench.sh mixes                               the guard on simulated machines
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
-#   scripts/bench.sh [guest] wmo|phone|long|huge|agent-cost|thrash|service the trials of agent and guard, in bench/trials: see there
+#   scripts/bench.sh [guest] TRIAL                       wmo, phone, long, huge, agent-cost, thrash or service: see bench/trials
 #   scripts/bench.sh guest soak [DAYS]                   days of the agent beside programs that come and go, in virtual time
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
@@ -163,6 +163,7 @@ oomd() {
 trial_here() {
   if [ "$(id -u)" -ne 0 ]; then skip "$1" root; return; fi
   [ "$1" != thrash ] || workloads/real/install.sh compile
+  [ "$1" != service ] || workloads/real/install.sh redis
   [ "$1" != budgets ] || workloads/real/install.sh "${@:2}"
   [ "$1" != pasted ] || workloads/real/install.sh redis memcached pgbench sqlite sort build python java node
   LOWTIDE=$target/release/lowtide "bench/trials/$1.sh" "${@:2}"

@@ -93,3 +93,6 @@ start_agent() {
 
 # seconds since some point, with a fraction.
 now() { echo "$EPOCHREALTIME"; }
+
+# actions_of LOG: how many lines of each kind an agent wrote.
+actions_of() { awk '{ n[$1]++ } END { for (k in n) printf "%s %d, ", k, n[k] }' "$1"; }

@@ -33,7 +33,7 @@ limit=memory.max
 ! have "cgroup v1" || limit=memory.limit_in_bytes
 unlimited=$(cat "$groups/$limit")
 
-# batch: starts it; it runs until it is stopped.
+# batch: starts it, for as long as the service is asked.
 batch() { in_group batch "$PATTERN" "$tmp/batch.toml" --seconds "$seconds" >"$tmp/batch.out"; }
 printf '| configuration | p50, ms | p99, ms | p99.9, ms | batch, million touches |\n| --- | ---: | ---: | ---: | ---: |\n'
 row() { printf '| %s | %s | %s | %s | %s |\n' "$@"; }
@@ -58,7 +58,7 @@ for config in ${CONFIGS:-alone none guard}; do
   row "$config" "$p50" "$p99" "$p999" "$([ "$config" = alone ] || touches)"
   if [ "$config" = guard ]; then
     stop "$agent"
-    awk '{ n[$1]++ } END { for (k in n) printf "%s %d, ", k, n[k]; print "" }' "$tmp/agent.log"
+    echo "$(actions_of "$tmp/agent.log")"
   fi
 done
 # What it does alone.

@@ -54,5 +54,5 @@ IFS=, only="$*"
 # What the guard did, by kind.
 for log in "$out"/*.agent; do
   [ -e "$log" ] || continue
-  printf '%s: %s\n' "$(basename "$log" .agent)" "$(awk '{ n[$1]++ } END { for (k in n) printf "%s %d, ", k, n[k] }' "$log")"
+  printf '%s: %s\n' "$(basename "$log" .agent)" "$(actions_of "$log")"
 done

@@ -36,14 +36,13 @@ impl Default for SchemeLimits {
     }
 }
 
-/// Bytes of the first bite: if all of it is in use, it costs 40 ms.
-const FIRST_BITE: f64 = 16.0 * 1024.0 * 1024.0;
-/// Bytes of one bite, at most: what a compressor does in a fraction of a second.
-const LARGEST_BITE: f64 = 128.0 * 1024.0 * 1024.0;
-/// Huge pages are made of so many times as much at once: what is made of memory in use is no loss to it, and waiting is.
-const HUGE_BITE: f64 = 4.0;
-/// The largest of these bites, in largest bites: half a second of copying, on machines on which a huge page takes 4 ms.
-const LARGEST_HUGE_BITE: f64 = 2.0;
+const MIB: f64 = 1024.0 * 1024.0;
+/// Bytes of the first bite: if all of it is in use, it costs 40 ms. And of one bite, at most: what a compressor does in a
+/// fraction of a second.
+const BITES: (f64, f64) = (16.0 * MIB, 128.0 * MIB);
+/// The same where huge pages are made: memory in use loses nothing by it, and gains nothing while it waits. The largest is
+/// half a second of copying where a huge page takes 4 ms.
+const HUGE_BITES: (f64, f64) = (64.0 * MIB, 256.0 * MIB);
 /// A mapping of which less is idle is taken to be in use; so few pages are not worth looking for.
 const WORTH: f64 = 0.05;
 
@@ -172,11 +171,7 @@ fn block_bytes(action: Action) -> u64 {
 
 /// Bytes of a scheme's first bite, and of its largest.
 fn bites(action: Action) -> (f64, f64) {
-    if action == Action::Collapse {
-        (HUGE_BITE * FIRST_BITE, LARGEST_HUGE_BITE * LARGEST_BITE)
-    } else {
-        (FIRST_BITE, LARGEST_BITE)
-    }
+    if action == Action::Collapse { HUGE_BITES } else { BITES }
 }
 
 /// The idle time that the scheme asks for, at least that of one sample.

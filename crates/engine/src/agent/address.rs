@@ -125,7 +125,8 @@ impl AddressReclaim {
         applied.collect()
     }
 
-    /// Samples what is due, at a share of one CPU for all workloads together: rounds wait where it takes more. Idle ages of workloads whose round is complete, and what could not be sampled.
+    /// Samples what is due, at this share of one CPU for all workloads together: rounds wait where it takes more. Idle ages
+    /// of workloads whose round is complete, and what could not be sampled.
     pub fn sample(&mut self, now_s: f64, price: f64) -> Vec<(TargetId, Result<Vec<AgeBin>>)> {
         let price = price / float(self.walks.len().max(1));
         let mut all = Vec::new();

@@ -65,7 +65,7 @@ impl Workloads {
                 continue;
             }
             paths.insert(path.clone());
-            self.take_in(&mut before, cgroup, path, rule);
+            self.take_in(&mut before, &cgroup, path, rule);
         }
         self.can_protect =
             self.all.values().all(|workload| workload.process.is_none() && can_protect(&self.kernel, &workload.cgroup));
@@ -77,14 +77,14 @@ impl Workloads {
     fn take_in(
         &mut self,
         before: &mut BTreeMap<TargetId, Workload>,
-        cgroup: Cgroup,
+        cgroup: &Cgroup,
         path: String,
         rule: &WorkloadRule,
     ) {
         let parts = match rule.by {
             By::Cgroup => vec![(None, path)],
             By::Process => {
-                let large = large(&self.kernel, &cgroup).into_iter();
+                let large = large(&self.kernel, cgroup).into_iter();
                 large.map(|process| (Some(process), format!("{path}#{}", process.pid))).collect()
             }
         };
