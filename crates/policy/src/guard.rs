@@ -19,6 +19,7 @@ use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::Replayed;
 
 pub mod detect;
+mod quantum;
 pub mod round;
 
 /// How thrashing is detected.
@@ -65,7 +66,7 @@ pub struct GuardSettings {
     pub hold: Span,
     /// Of a cycle, the one that is closest to having its working set gets so much; the others share the rest.
     pub share: Share,
-    /// Everybody has a turn in this time.
+    /// Everybody has a turn in this time; in less where switching costs little.
     pub cycle: Span,
 }
 
@@ -148,11 +149,11 @@ impl Guard {
         if (until_s - refuted_s(times)..until_s).contains(&frame.now_s) {
             return Vec::new();
         }
-        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.detector.thrashes(of)).collect();
+        let members = self.detector.members(progress);
         // A clock that was set back must not make it believe that it was long ago.
         self.strikes =
             if (0.0..AGAIN_S).contains(&(frame.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };
-        let Some(round) = Round::new(&thrashing, self.strikes, frame, &self.settings) else {
+        let Some(round) = Round::new(&members, self.strikes, frame, &self.settings) else {
             return Vec::new();
         };
         let round = self.round.insert(round);

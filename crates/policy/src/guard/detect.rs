@@ -19,6 +19,8 @@ pub struct Progress {
     pub before: f64,
     /// Bytes that it asked for and that are somewhere: in memory or paged out.
     pub demand: f64,
+    /// The same at the observation before.
+    pub demanded: f64,
     /// Bytes in memory that it was observed to use lately; all of them where that is not known.
     pub used: f64,
     /// Bytes that are protected anyway.
@@ -54,20 +56,29 @@ pub struct Detector {
     /// Since when the signs of a beginning hold, and those of an end.
     begins_s: Option<f64>,
     ends_s: Option<f64>,
-    /// Of each, smoothed: share of the time that it stalled, share that what was refaulted explains. And bytes in memory.
-    rates: BTreeMap<TargetId, ([f64; 2], f64)>,
+    past: BTreeMap<TargetId, Past>,
+}
+
+/// What was observed of a workload before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Past {
+    /// Smoothed: share of the time that it stalled, share that what was refaulted explains.
+    rates: [f64; 2],
+    /// Bytes in memory, and bytes that it asked for.
+    resident: f64,
+    demand: f64,
 }
 
 impl Detector {
     /// One with these thresholds.
     pub fn new(settings: GuardSettings) -> Self {
-        Self { settings, last_s: None, begins_s: None, ends_s: None, rates: BTreeMap::new() }
+        Self { settings, last_s: None, begins_s: None, ends_s: None, past: BTreeMap::new() }
     }
 
     /// Forgets how long anything has lasted.
     pub fn forget(&mut self) {
         (self.begins_s, self.ends_s) = (None, None);
-        self.rates.clear();
+        self.past.clear();
     }
 
     /// The progress of all since the last observation; `None` if that is not known.
@@ -77,20 +88,21 @@ impl Detector {
             self.forget();
             return None;
         }
-        self.rates.retain(|id, _| frame.targets.iter().any(|target| target.id == *id));
+        self.past.retain(|id, _| frame.targets.iter().any(|target| target.id == *id));
         // Refaults come in bursts: a workload that waits for earlier ones causes no new ones.
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
         let smoothed = |target: &WorkloadState| {
             let resident = target.resident.total();
-            let (rates, last) = self.rates.entry(target.id).or_insert(([0.0; 2], resident));
-            let before = std::mem::replace(last, resident);
+            let demand = resident + target.swapped;
+            let past = self.past.entry(target.id).or_insert(Past { resident, demand, ..Past::default() });
             let explained =
                 target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
             let stalled = target.stalled.unwrap_or(explained).min(1.0);
-            for (rate, now) in rates.iter_mut().zip([stalled, explained]) {
+            for (rate, now) in past.rates.iter_mut().zip([stalled, explained]) {
                 *rate += new * (now - *rate);
             }
-            progress_of(target, *rates, before, target.refaults.total() / elapsed_s)
+            let before = std::mem::replace(past, Past { resident, demand, ..*past });
+            progress_of(target, &Past { rates: past.rates, ..before }, target.refaults.total() / elapsed_s)
         };
         Some(frame.targets.iter().map(smoothed).collect())
     }
@@ -103,17 +115,36 @@ impl Detector {
         }
     }
 
+    /// Those that share their memory in a round: all that thrash, and all of a lower priority than one of these.
+    pub fn members<'a>(&self, progress: &'a [Progress]) -> Vec<&'a Progress> {
+        let highest = progress.iter().filter(|of| self.thrashes(of)).map(|of| of.priority).max();
+        let lower = |of: &&Progress| self.thrashes(of) || highest.is_some_and(|highest| of.priority < highest);
+        progress.iter().filter(lower).collect()
+    }
+
     /// Why thrashing has begun; `None` while it has not.
     pub fn begins(&mut self, progress: &[Progress], frame: &Observation) -> Option<String> {
         let why = match self.settings.detect {
-            Detect::Auto => self.would_gain(progress, frame),
+            Detect::Auto => self.would_gain(progress, frame).or_else(|| self.is_robbed(progress)),
             Detect::Published => self.as_published(progress, frame),
         };
         let since_s = if why.is_some() { *self.begins_s.get_or_insert(frame.now_s) } else { f64::INFINITY };
         if why.is_none() {
             self.begins_s = None;
         }
-        why.filter(|_| frame.now_s - since_s >= self.settings.hold.0.as_secs_f64() - 1e-6)
+        let hold_s = if self.worsens(progress) { 0.0 } else { self.settings.hold.0.as_secs_f64() };
+        why.filter(|_| frame.now_s - since_s >= hold_s - 1e-6)
+    }
+
+    /// Whether it can only become worse: together they asked for more than there is, and each of them asks for more still.
+    fn worsens(&self, progress: &[Progress]) -> bool {
+        if self.settings.detect == Detect::Published {
+            return false;
+        }
+        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.thrashes(of)).collect();
+        let demand: f64 = thrashing.iter().map(|of| of.demand).sum();
+        demand > thrashing.iter().map(|of| of.resident).sum()
+            && thrashing.iter().all(|of| of.demand > (1.0 + MORE) * of.demanded)
     }
 
     /// Progress in CPUs' worth: what all make now, against what those make that fit.
@@ -126,12 +157,13 @@ impl Detector {
         let progress = |of: &&Progress| 1.0 - of.lost;
         let now = thrashing.iter().map(progress).sum::<f64>().min(cpus);
         let room = room(&thrashing);
-        let (fit, never): (Vec<&Progress>, Vec<&Progress>) = thrashing.iter().partition(|of| of.demand <= room);
+        let (fit, never): (Vec<&Progress>, Vec<&Progress>) =
+            thrashing.iter().partition(|of| needed(of.demand, room) <= room);
         if fit.is_empty() {
             return None;
         }
         // Every workload has a turn, so what can be had is what fits on average. Those that never fit do no better in theirs.
-        let mean = fit.iter().map(|of| of.demand).sum::<f64>() / float(fit.len());
+        let mean = fit.iter().map(|of| needed(of.demand, room)).sum::<f64>() / float(fit.len());
         let together = (room / mean).floor().min(float(fit.len())).min(cpus);
         let all = float(thrashing.len());
         let then = together * float(fit.len()) / all + never.iter().map(progress).sum::<f64>() / all;
@@ -139,6 +171,19 @@ impl Detector {
             let lost = 100.0 * thrashing.iter().map(|of| of.lost).sum::<f64>() / all;
             format!("{} workloads lose {lost:.0} % of their time to each other", thrashing.len())
         })
+    }
+
+    /// One lacks memory that workloads of lower priorities have, whether or not these lose time, too.
+    fn is_robbed(&self, progress: &[Progress]) -> Option<String> {
+        let members = self.members(progress);
+        let highest = members.iter().filter(|of| self.thrashes(of)).map(|of| of.priority).max()?;
+        let lower = members.iter().any(|of| of.priority < highest && of.resident > of.floor);
+        let room = room(&members);
+        let robbed =
+            |of: &&&Progress| of.priority == highest && (of.resident..=room).contains(&needed(of.demand, room));
+        let lost = members.iter().filter(robbed).map(|of| of.lost).reduce(f64::max)?;
+        (lower && lost >= self.settings.lost.0 && !fill_free_memory(&members))
+            .then(|| format!("one of a higher priority loses {:.0} % of its time", 100.0 * lost))
     }
 
     fn as_published(&self, progress: &[Progress], frame: &Observation) -> Option<String> {
@@ -181,14 +226,23 @@ pub fn room(of: &[&Progress]) -> f64 {
     0.95 * of.iter().map(|of| of.resident).sum::<f64>()
 }
 
-fn progress_of(target: &WorkloadState, [stalled, explained]: [f64; 2], before: f64, faults: f64) -> Progress {
-    let resident = target.resident.total();
+/// A workload that alone lacks less than a tenth of what it asked for fits: it does nearly as well as with all of it.
+const NEARLY: f64 = 1.1;
+
+/// Bytes that a workload needs which asks for so many, where there are as many as this for all.
+pub fn needed(demand: f64, room: f64) -> f64 {
+    if demand <= NEARLY * room { demand.min(room) } else { demand }
+}
+
+fn progress_of(target: &WorkloadState, past: &Past, faults: f64) -> Progress {
+    let ([stalled, explained], resident) = (past.rates, target.resident.total());
     let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
     Progress {
         id: target.id,
         resident,
-        before,
+        before: past.resident,
         demand: resident + target.swapped,
+        demanded: past.demand,
         used: if target.ages.is_empty() { resident } else { known.min(resident) },
         floor: target.floor,
         faults,

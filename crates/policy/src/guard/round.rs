@@ -10,12 +10,10 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 
-use super::detect::{CALM, Progress, room};
+use super::detect::{CALM, Progress, needed, room};
+use super::quantum::{Quantum, SHORTEST_S};
 use super::{GuardSettings, LEASE_S};
 use crate::machine::{Observation, Reclaim, WorkloadAction};
-
-/// A turn of one that is not the favourite is no shorter, seconds, once its memory has come.
-const SHORTEST_S: f64 = 3.0;
 
 /// What ran so long without losing time, seconds, has in memory what it needs. Each time that this was wrong, twice as long.
 const CALM_S: f64 = 5.0;
@@ -71,8 +69,7 @@ pub struct Round {
     protects: bool,
     strikes: u32,
     lost: f64,
-    share: f64,
-    cycle_s: f64,
+    quantum: Quantum,
     /// What a page costs that is refaulted.
     swap_s: f64,
     /// Bytes that the members have among them.
@@ -99,16 +96,15 @@ pub struct Round {
 
 impl Round {
     /// A round of these; `None` if none of them fits.
-    pub fn new(thrashing: &[&Progress], strikes: u32, frame: &Observation, settings: &GuardSettings) -> Option<Self> {
+    pub fn new(members: &[&Progress], strikes: u32, frame: &Observation, settings: &GuardSettings) -> Option<Self> {
         let (now_s, costs) = (frame.now_s, frame.costs);
         let mut round = Self {
             protects: settings.protects(frame),
             strikes,
             lost: settings.lost.0,
-            share: settings.share.0.clamp(0.1, 1.0),
-            cycle_s: settings.cycle.0.as_secs_f64(),
+            quantum: Quantum::new(settings),
             swap_s: costs.swap_s + frame.swap_out_s,
-            room: room(thrashing),
+            room: room(members),
             members: BTreeMap::new(),
             favourite: TargetId::default(),
             cycles: 0,
@@ -122,13 +118,15 @@ impl Round {
             calm_s: None,
             observed_s: now_s,
         };
-        thrashing.iter().for_each(|of| round.join(of, now_s));
+        members.iter().for_each(|of| round.join(of, now_s));
         if round.too_large() {
             return None;
         }
         round.favourite = round.closest(None)?;
         round.holder = round.favourite;
-        let before = work(thrashing.iter().copied(), round.cpus);
+        // Where priorities differ, it is about the work of the highest.
+        let judged = members.iter().copied().filter(|of| of.priority >= round.priority());
+        let before = work(judged, round.cpus);
         let fetch_s = round.fetch_s(round.members.get(&round.holder));
         round.trial = Some((before, now_s + fetch_s + TRIAL_S));
         Some(round)
@@ -139,10 +137,15 @@ impl Round {
         self.holder
     }
 
+    /// The priority of the workload that is whole first.
+    fn priority(&self) -> i32 {
+        self.members.get(&self.favourite).map_or(i32::MIN, |of| of.priority)
+    }
+
     fn join(&mut self, of: &Progress, now_s: f64) {
         let Progress { demand, resident, floor, priority, .. } = *of;
         let member = Member {
-            need: demand,
+            need: needed(demand, self.room),
             demand,
             resident,
             floor,
@@ -190,6 +193,9 @@ impl Round {
             (member.demand, member.resident) = (of.demand, of.resident);
             (member.floor, member.priority) = (of.floor, of.priority);
             let runs = of.id == self.holder || self.beside.contains(&of.id);
+            if of.id == self.holder {
+                self.quantum.observe(elapsed_s, of.lost);
+            }
             if runs || self.protects {
                 member.ran_s = now_s;
                 member.progress_s += elapsed_s * (1.0 - of.lost);
@@ -207,7 +213,8 @@ impl Round {
             } else {
                 member.calm_since_s = None;
             }
-            member.need = if member.learnt { member.need.min(of.demand) } else { of.demand };
+            let needed = needed(of.demand, self.room);
+            member.need = if member.learnt { member.need.min(needed) } else { needed };
         }
         let calm = progress.iter().filter(|of| self.members.contains_key(&of.id)).all(|of| of.lost < CALM);
         self.calm_s = calm.then(|| self.calm_s.filter(|since_s| *since_s <= now_s).unwrap_or(now_s));
@@ -222,7 +229,9 @@ impl Round {
     pub fn gains(&mut self, progress: &[Progress], now_s: f64) -> Option<bool> {
         let (before, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
         self.trial = None;
-        let runs = |of: &&Progress| self.members.contains_key(&of.id) && (self.protects || self.runs(of.id));
+        let runs = |of: &&Progress| {
+            of.priority >= self.priority() && self.members.contains_key(&of.id) && (self.protects || self.runs(of.id))
+        };
         // A turn that took long, or a clock that jumped, says nothing.
         Some(now_s >= until_s + TRIAL_S || work(progress.iter().filter(runs), self.cpus) >= before)
     }
@@ -270,7 +279,8 @@ impl Round {
                 return self.turn(now_s, "it is its turn");
             }
         }
-        let tired = self.cycles >= FAVOURED;
+        let tired =
+            self.cycles >= FAVOURED && self.members.keys().any(|id| *id != self.favourite && self.has_turns(*id));
         let there = self.members.get(&self.favourite).is_some_and(|of| of.need <= self.room);
         if !there || tired {
             let but = tired.then_some(self.favourite);
@@ -284,17 +294,18 @@ impl Round {
     /// Begins the turn of the next holder.
     pub fn turn(&mut self, now_s: f64, why: &str) -> Vec<WorkloadAction> {
         self.fill();
-        let others = self.members.len().saturating_sub(1 + self.beside.len());
         let run = self.members.iter().filter(|(id, _)| self.runs(**id));
         let fetch_s = self.fetch_s(run.map(|(_, of)| of));
+        self.quantum.begin(fetch_s);
+        let (favourite_s, other_s) = self.quantum.turns_s(self.members.len().saturating_sub(1 + self.beside.len()));
         let lasts_s = if self.holder == self.favourite {
             self.cycles += 1;
-            self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
+            self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id) && self.has_turns(*id)).collect();
             // No workload waits for longer than a cycle.
             let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
-            (self.share * self.cycle_s).min(self.cycle_s - waited_s).max(SHORTEST_S)
+            favourite_s.min(self.quantum.longest_s() - waited_s).max(SHORTEST_S)
         } else {
-            ((1.0 - self.share) * self.cycle_s / float(others.max(1))).max(SHORTEST_S) + fetch_s
+            other_s + fetch_s
         };
         (self.turn_s, self.turn_ends_s) = (now_s, now_s + lasts_s);
         for id in self.beside.iter().chain([&self.holder]) {
@@ -327,6 +338,16 @@ impl Round {
         }
     }
 
+    /// Whether it has turns of its own. Protection leaves the others what is not protected, so that lower priorities need none.
+    fn has_turns(&self, id: TargetId) -> bool {
+        !self.protects || self.members.get(&id).is_some_and(|of| of.priority >= self.priority())
+    }
+
+    /// Whether it waits: for no workload of a lower priority.
+    fn waits(&self, id: TargetId, of: &Member) -> bool {
+        !self.runs(id) && self.members.get(&self.holder).is_none_or(|holder| holder.priority >= of.priority)
+    }
+
     fn runs(&self, id: TargetId) -> bool {
         id == self.holder || self.beside.contains(&id)
     }
@@ -347,10 +368,10 @@ impl Round {
                 } else {
                     WorkloadAction::Release { target: *id, reason: reason() }
                 }
-            } else if self.runs(*id) {
-                WorkloadAction::Release { target: *id, reason: reason() }
-            } else {
+            } else if self.waits(*id, of) {
                 WorkloadAction::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
+            } else {
+                WorkloadAction::Release { target: *id, reason: reason() }
             });
         }
         actions
@@ -362,7 +383,7 @@ impl Round {
         let lacking: Vec<(TargetId, f64)> =
             run.map(|(id, of)| (*id, of.lacks())).filter(|(_, bytes)| *bytes > 0.0).collect();
         let wanted: f64 = lacking.iter().map(|(_, bytes)| bytes).sum();
-        let wait = || self.members.iter().filter(|(id, _)| !self.runs(**id));
+        let wait = || self.members.iter().filter(|(id, of)| self.waits(**id, of));
         let have: f64 = wait().map(|(_, of)| of.resident).sum();
         let mut actions = Vec::new();
         if wanted > 0.0 && have > 0.0 {

@@ -53,12 +53,12 @@ fn it_is_believed_after_a_while_and_the_closest_is_whole_first() {
             guard.holder()
         })
         .collect();
-    assert_eq!((turns[0], turns[41], turns[43], turns[54]), (Some(ONE), Some(ONE), Some(TWO), Some(ONE)));
+    assert_eq!((turns[0], turns[15], turns[17], turns[45]), (Some(ONE), Some(ONE), Some(TWO), Some(ONE)), "{turns:?}");
     // One ends: none waits any more.
     let actions = guard.decide(&frame(70.0, &calm[..1]));
     let [WorkloadAction::Release { target: ONE, reason }] = actions.as_slice() else { panic!("{actions:?}") };
-    // It lost a little at first, and did not run in some seven of 68; of the other one nothing is known any more.
-    assert_eq!(reason, "no two are left that thrash; progress of 60.0 s in 68.0 s, on average 60.0 s");
+    // It lost a little at first, and did not run in some twelve of 68; of the other one nothing is known any more.
+    assert_eq!(reason, "no two are left that thrash; progress of 56.0 s in 68.0 s, on average 56.0 s");
     assert_eq!(guard.holder(), None);
 }
 
@@ -84,6 +84,35 @@ fn where_it_can_one_is_protected_and_the_others_go_on() {
     let actions = (0..4).map(|now_s| guard.decide(&can(f64::from(now_s)))).last().unwrap();
     let granted = |of: &WorkloadAction| matches!(of, WorkloadAction::Protect { target: ONE, bytes, .. } if (*bytes - 160.0 * MIB).abs() < 1.0);
     assert!(actions.iter().any(granted) && pauses(&actions).is_empty(), "{actions:?}");
+}
+
+#[test]
+fn a_higher_priority_is_whole_though_the_others_lose_nothing() {
+    const ROBBED: [(f64, f64, f64, f64); 2] = [(60.0, 40.0, 40_000.0, 0.6), (100.0, 0.0, 0.0, 0.0)];
+    const WHOLE: [(f64, f64, f64, f64); 2] = [(100.0, 0.0, 0.0, 0.0), (60.0, 40.0, 40_000.0, 0.6)];
+    let turns = |can_protect, priority| {
+        let mut guard = Guard::new(GuardSettings::default());
+        let frame = |second: u32| {
+            let of = if guard.holder() == Some(ONE) { WHOLE } else { ROBBED };
+            let mut frame = Observation { can_protect, ..frame(f64::from(second), &of) };
+            frame.targets[0].priority = priority;
+            guard.decide(&frame)
+        };
+        (0..200).map(frame).collect::<Vec<_>>()
+    };
+    assert!(turns(true, 0).iter().all(Vec::is_empty), "without a priority it is no thrashing");
+    let protected = |of: &WorkloadAction| matches!(of, WorkloadAction::Protect { target: ONE, bytes, .. } if (*bytes - 100.0 * MIB).abs() < 1.0);
+    let all = turns(true, 10);
+    assert!(
+        all[2..].iter().all(|actions| actions.iter().any(protected)),
+        "it is protected all the time: {:?}",
+        &all[..4]
+    );
+    // The other waits, and has turns, for which the first does not.
+    let all = turns(false, 10);
+    let paused: Vec<TargetId> = all.iter().flat_map(|actions| pauses(actions)).collect();
+    assert!(!paused.contains(&ONE) && paused.contains(&TWO), "{paused:?}");
+    assert!(all[2..].iter().any(|actions| !pauses(actions).contains(&TWO)));
 }
 
 #[test]
@@ -113,6 +142,20 @@ fn workloads_that_fill_free_memory_do_not_thrash() {
         [(95.0 + more, 65.0 - more, 40_000.0, 0.8), (105.0 - more, 75.0 + more, 40_000.0, 0.8)]
     };
     assert!((8..12).any(|second| !guard.decide(&frame(f64::from(second), &robbing(second))).is_empty()));
+}
+
+#[test]
+fn where_all_ask_for_more_than_there_is_it_is_believed_at_once() {
+    let begins = |detect, more: f64| {
+        let mut guard = Guard::new(GuardSettings { detect, ..GuardSettings::default() });
+        let asking = |turn: u32| {
+            let swapped = 60.0 + more * f64::from(turn);
+            frame(0.1 * f64::from(turn), &[(100.0, swapped, 40_000.0, 0.9), (100.0, swapped, 40_000.0, 0.9)])
+        };
+        (0..99).position(|turn| !guard.decide(&asking(turn)).is_empty()).expect("they thrash")
+    };
+    assert_eq!(begins(Detect::Auto, 5.0) + 3, begins(Detect::Auto, 0.0));
+    assert_eq!(begins(Detect::Published, 5.0), begins(Detect::Published, 0.0));
 }
 
 #[test]
