@@ -32,6 +32,9 @@ pub struct Suite {
 pub struct Program {
     /// What it is called in tables.
     pub name: String,
+    /// What kind of program it is, for whoever groups the results.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
     /// Run by a shell before each run, and not timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
