@@ -1,5 +1,5 @@
 """An interactive service: `service.py PROCS SECONDS MIB`. A redis in the cgroup whose cgroup.procs file PROCS is holds MIB of
-values of 4 KiB; one client asks for one of them, at random, 200 times a second. Prints latencies in milliseconds.
+values of 64 KiB; one client asks for one of them, at random, 100 times a second. Prints latencies in milliseconds.
 
 Latencies count from when a request was due, so that those that wait for one before them count, too."""
 
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-RATE, VALUE = 200.0, 4096
+RATE, VALUE = 100.0, 65536
 
 
 def main(procs, seconds, mib):

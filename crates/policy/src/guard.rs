@@ -149,11 +149,11 @@ impl Guard {
         if (until_s - refuted_s(times)..until_s).contains(&frame.now_s) {
             return Vec::new();
         }
-        let members = self.detector.members(progress);
+        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.detector.thrashes(of)).collect();
         // A clock that was set back must not make it believe that it was long ago.
         self.strikes =
             if (0.0..AGAIN_S).contains(&(frame.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };
-        let Some(round) = Round::new(&members, self.strikes, frame, &self.settings) else {
+        let Some(round) = Round::new(&thrashing, self.strikes, frame, &self.settings) else {
             return Vec::new();
         };
         let round = self.round.insert(round);

@@ -115,17 +115,10 @@ impl Detector {
         }
     }
 
-    /// Those that share their memory in a round: all that thrash, and all of a lower priority than one of these.
-    pub fn members<'a>(&self, progress: &'a [Progress]) -> Vec<&'a Progress> {
-        let highest = progress.iter().filter(|of| self.thrashes(of)).map(|of| of.priority).max();
-        let lower = |of: &&Progress| self.thrashes(of) || highest.is_some_and(|highest| of.priority < highest);
-        progress.iter().filter(lower).collect()
-    }
-
     /// Why thrashing has begun; `None` while it has not.
     pub fn begins(&mut self, progress: &[Progress], frame: &Observation) -> Option<String> {
         let why = match self.settings.detect {
-            Detect::Auto => self.would_gain(progress, frame).or_else(|| self.is_robbed(progress)),
+            Detect::Auto => self.would_gain(progress, frame),
             Detect::Published => self.as_published(progress, frame),
         };
         let since_s = if why.is_some() { *self.begins_s.get_or_insert(frame.now_s) } else { f64::INFINITY };
@@ -171,19 +164,6 @@ impl Detector {
             let lost = 100.0 * thrashing.iter().map(|of| of.lost).sum::<f64>() / all;
             format!("{} workloads lose {lost:.0} % of their time to each other", thrashing.len())
         })
-    }
-
-    /// One lacks memory that workloads of lower priorities have, whether or not these lose time, too.
-    fn is_robbed(&self, progress: &[Progress]) -> Option<String> {
-        let members = self.members(progress);
-        let highest = members.iter().filter(|of| self.thrashes(of)).map(|of| of.priority).max()?;
-        let lower = members.iter().any(|of| of.priority < highest && of.resident > of.floor);
-        let room = room(&members);
-        let robbed =
-            |of: &&&Progress| of.priority == highest && (of.resident..=room).contains(&needed(of.demand, room));
-        let lost = members.iter().filter(robbed).map(|of| of.lost).reduce(f64::max)?;
-        (lower && lost >= self.settings.lost.0 && !fill_free_memory(&members))
-            .then(|| format!("one of a higher priority loses {:.0} % of its time", 100.0 * lost))
     }
 
     fn as_published(&self, progress: &[Progress], frame: &Observation) -> Option<String> {

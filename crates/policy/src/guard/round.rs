@@ -96,7 +96,7 @@ pub struct Round {
 
 impl Round {
     /// A round of these; `None` if none of them fits.
-    pub fn new(members: &[&Progress], strikes: u32, frame: &Observation, settings: &GuardSettings) -> Option<Self> {
+    pub fn new(thrashing: &[&Progress], strikes: u32, frame: &Observation, settings: &GuardSettings) -> Option<Self> {
         let (now_s, costs) = (frame.now_s, frame.costs);
         let mut round = Self {
             protects: settings.protects(frame),
@@ -104,7 +104,7 @@ impl Round {
             lost: settings.lost.0,
             quantum: Quantum::new(settings),
             swap_s: costs.swap_s + frame.swap_out_s,
-            room: room(members),
+            room: room(thrashing),
             members: BTreeMap::new(),
             favourite: TargetId::default(),
             cycles: 0,
@@ -118,15 +118,13 @@ impl Round {
             calm_s: None,
             observed_s: now_s,
         };
-        members.iter().for_each(|of| round.join(of, now_s));
+        thrashing.iter().for_each(|of| round.join(of, now_s));
         if round.too_large() {
             return None;
         }
         round.favourite = round.closest(None)?;
         round.holder = round.favourite;
-        // Where priorities differ, it is about the work of the highest.
-        let judged = members.iter().copied().filter(|of| of.priority >= round.priority());
-        let before = work(judged, round.cpus);
+        let before = work(thrashing.iter().copied(), round.cpus);
         let fetch_s = round.fetch_s(round.members.get(&round.holder));
         round.trial = Some((before, now_s + fetch_s + TRIAL_S));
         Some(round)
@@ -135,11 +133,6 @@ impl Round {
     /// The workload that has all that it needs now.
     pub fn holder(&self) -> TargetId {
         self.holder
-    }
-
-    /// The priority of the workload that is whole first.
-    fn priority(&self) -> i32 {
-        self.members.get(&self.favourite).map_or(i32::MIN, |of| of.priority)
     }
 
     fn join(&mut self, of: &Progress, now_s: f64) {
@@ -229,9 +222,7 @@ impl Round {
     pub fn gains(&mut self, progress: &[Progress], now_s: f64) -> Option<bool> {
         let (before, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
         self.trial = None;
-        let runs = |of: &&Progress| {
-            of.priority >= self.priority() && self.members.contains_key(&of.id) && (self.protects || self.runs(of.id))
-        };
+        let runs = |of: &&Progress| self.members.contains_key(&of.id) && (self.protects || self.runs(of.id));
         // A turn that took long, or a clock that jumped, says nothing.
         Some(now_s >= until_s + TRIAL_S || work(progress.iter().filter(runs), self.cpus) >= before)
     }
@@ -279,8 +270,7 @@ impl Round {
                 return self.turn(now_s, "it is its turn");
             }
         }
-        let tired =
-            self.cycles >= FAVOURED && self.members.keys().any(|id| *id != self.favourite && self.has_turns(*id));
+        let tired = self.cycles >= FAVOURED;
         let there = self.members.get(&self.favourite).is_some_and(|of| of.need <= self.room);
         if !there || tired {
             let but = tired.then_some(self.favourite);
@@ -300,7 +290,7 @@ impl Round {
         let (favourite_s, other_s) = self.quantum.turns_s(self.members.len().saturating_sub(1 + self.beside.len()));
         let lasts_s = if self.holder == self.favourite {
             self.cycles += 1;
-            self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id) && self.has_turns(*id)).collect();
+            self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
             // No workload waits for longer than a cycle.
             let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
             favourite_s.min(self.quantum.longest_s() - waited_s).max(SHORTEST_S)
@@ -338,16 +328,6 @@ impl Round {
         }
     }
 
-    /// Whether it has turns of its own. Protection leaves the others what is not protected, so that lower priorities need none.
-    fn has_turns(&self, id: TargetId) -> bool {
-        !self.protects || self.members.get(&id).is_some_and(|of| of.priority >= self.priority())
-    }
-
-    /// Whether it waits: for no workload of a lower priority.
-    fn waits(&self, id: TargetId, of: &Member) -> bool {
-        !self.runs(id) && self.members.get(&self.holder).is_none_or(|holder| holder.priority >= of.priority)
-    }
-
     fn runs(&self, id: TargetId) -> bool {
         id == self.holder || self.beside.contains(&id)
     }
@@ -368,10 +348,10 @@ impl Round {
                 } else {
                     WorkloadAction::Release { target: *id, reason: reason() }
                 }
-            } else if self.waits(*id, of) {
-                WorkloadAction::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
-            } else {
+            } else if self.runs(*id) {
                 WorkloadAction::Release { target: *id, reason: reason() }
+            } else {
+                WorkloadAction::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
             });
         }
         actions
@@ -383,7 +363,7 @@ impl Round {
         let lacking: Vec<(TargetId, f64)> =
             run.map(|(id, of)| (*id, of.lacks())).filter(|(_, bytes)| *bytes > 0.0).collect();
         let wanted: f64 = lacking.iter().map(|(_, bytes)| bytes).sum();
-        let wait = || self.members.iter().filter(|(id, of)| self.waits(**id, of));
+        let wait = || self.members.iter().filter(|(id, _)| !self.runs(**id));
         let have: f64 = wait().map(|(_, of)| of.resident).sum();
         let mut actions = Vec::new();
         if wanted > 0.0 && have > 0.0 {

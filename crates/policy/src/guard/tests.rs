@@ -87,35 +87,6 @@ fn where_it_can_one_is_protected_and_the_others_go_on() {
 }
 
 #[test]
-fn a_higher_priority_is_whole_though_the_others_lose_nothing() {
-    const ROBBED: [(f64, f64, f64, f64); 2] = [(60.0, 40.0, 40_000.0, 0.6), (100.0, 0.0, 0.0, 0.0)];
-    const WHOLE: [(f64, f64, f64, f64); 2] = [(100.0, 0.0, 0.0, 0.0), (60.0, 40.0, 40_000.0, 0.6)];
-    let turns = |can_protect, priority| {
-        let mut guard = Guard::new(GuardSettings::default());
-        let frame = |second: u32| {
-            let of = if guard.holder() == Some(ONE) { WHOLE } else { ROBBED };
-            let mut frame = Observation { can_protect, ..frame(f64::from(second), &of) };
-            frame.targets[0].priority = priority;
-            guard.decide(&frame)
-        };
-        (0..200).map(frame).collect::<Vec<_>>()
-    };
-    assert!(turns(true, 0).iter().all(Vec::is_empty), "without a priority it is no thrashing");
-    let protected = |of: &WorkloadAction| matches!(of, WorkloadAction::Protect { target: ONE, bytes, .. } if (*bytes - 100.0 * MIB).abs() < 1.0);
-    let all = turns(true, 10);
-    assert!(
-        all[2..].iter().all(|actions| actions.iter().any(protected)),
-        "it is protected all the time: {:?}",
-        &all[..4]
-    );
-    // The other waits, and has turns, for which the first does not.
-    let all = turns(false, 10);
-    let paused: Vec<TargetId> = all.iter().flat_map(|actions| pauses(actions)).collect();
-    assert!(!paused.contains(&ONE) && paused.contains(&TWO), "{paused:?}");
-    assert!(all[2..].iter().any(|actions| !pauses(actions).contains(&TWO)));
-}
-
-#[test]
 fn what_would_gain_nothing_is_left_alone() {
     let never = |of: &[(f64, f64, f64, f64)]| {
         let mut guard = Guard::new(GuardSettings::default());
