@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench trials compare examples build package lint deny clean vm
+.PHONY: help demo test bench trials compare evaluation examples build package lint deny clean vm
 
 help: ## List what there is to make
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: ## Measure a redis that uses a twentieth of its keys, and reclaim the rest
 	@scripts/demo.sh
@@ -18,6 +18,9 @@ trials: ## Try the agent: builds, redis, phones, thousands of cgroups
 
 compare: ## Run real programs in several configurations, and write docs/evaluation/suite.md
 	@scripts/compare.sh
+
+evaluation: ## Run 25 programs in all configurations, in guests and natively, for hours; QUICK=1: 20 minutes
+	@scripts/evaluation.sh $(if $(QUICK),--quick)
 
 build: ## Build target/release/lowtide
 	@scripts/build.sh

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Fills the cache of the test rig: QEMU, kernels, the guest's tree and its disk images, all from Debian packages that are
-# unpacked and never installed. To be sourced, with $here being this folder; `prepare KERNEL` is what the outside calls.
+# unpacked and never installed. To be sourced, with $here being this folder; `prepare KERNEL IMAGE` is what the outside calls.
 
 : "${here:?}"
 cache=${LOWTIDE_VM_CACHE:-$HOME/.cache/lowtide-vm}
@@ -10,6 +10,9 @@ no_mirror=69
 no_root=77
 # MiB that preparing takes at most at a time: packages, the tree, a disk made from it, a guest that is saved.
 space=2500
+# The same with the tree and the inputs of the evaluation's programs, and the size of their disk.
+space_evaluation=16000
+disk_evaluation=12288
 
 say() { printf 'vm: %s\n' "$*" >&2; }
 
@@ -79,10 +82,10 @@ download_and_unpack() { # SUITE FOLDER PACKAGE...
 }
 
 # A tree of packages with everything they depend on. mmdebstrap is itself only unpacked.
-bootstrap() { # FOLDER PACKAGES(comma separated) VARIANT
+bootstrap() { # FOLDER PACKAGES(comma separated) VARIANT [OPTION]...
   local line
   line=$(source_line trixie) || return
-  PATH=$cache/mmdebstrap/usr/bin:$PATH mmdebstrap --quiet --variant="$3" --include="$2" \
+  PATH=$cache/mmdebstrap/usr/bin:$PATH mmdebstrap --variant="$3" --include="$2" "${@:4}" --dpkgopt=force-unsafe-io \
     --aptopt='APT::Install-Recommends "false"' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
     trixie "$1" "$line" >"$cache/bootstrap.log" 2>&1 && return
@@ -102,9 +105,35 @@ make_qemu() {
   ensure mmdebstrap make_mmdebstrap && bootstrap "$1" qemu-system-x86 extract
 }
 
-make_tree() {
-  ensure mmdebstrap make_mmdebstrap &&
-    bootstrap "$1" "$(sed '/^#/d' "$here/packages" | paste -sd,)" minbase
+make_tree() { # FOLDER FILE...
+  local folder=$1
+  shift
+  # Some packages cannot be set up where the folders of manual pages are missing.
+  # shellcheck disable=SC2016  # expanded by mmdebstrap
+  ensure mmdebstrap make_mmdebstrap && bootstrap "$folder" "$(sed '/^#/d' "$@" | paste -sd,)" minbase \
+    --essential-hook='mkdir -p "$1"/usr/share/man/man1 "$1"/usr/share/man/man7'
+}
+
+# What the evaluation's programs read, made by the tree's own programs but with this machine's kernel, so that it takes no time in
+# a guest. Of the tree only what is mounted over it is written to; the mounts end with the command, however that ends.
+make_inputs() { # FOLDER TREE NAME...
+  local folder=$1 tree=$cache/$2
+  shift 2
+  mkdir -p "$folder" && chmod 1777 "$folder" || return
+  # shellcheck disable=SC2016  # expanded by the inner shells
+  unshare --mount --pid --fork --kill-child sh -ec '
+    folder=$1 tree=$2
+    mount --bind "$folder" "$tree/var/tmp"
+    mount --bind "$3" "$tree/mnt"
+    mount -t tmpfs -o mode=1777 tmpfs "$tree/tmp"
+    mount -t proc proc "$tree/proc"
+    mount --rbind /dev "$tree/dev"
+    shift 3
+    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp chroot "$tree" sh -ec "
+      for name; do echo \"\$name\"; /mnt/real/program.sh prepare \"\$name\"; done" sh "$@"' \
+    sh "$folder" "$tree" "$here/../workloads" "$@" >"$cache/inputs.log" 2>&1 && return
+  say "making the inputs failed: $(tail -n 1 "$cache/inputs.log") (see $cache/inputs.log)"
+  return 1
 }
 
 # The meta package stands for a kernel's version; that is one package in older suites, several in newer ones.
@@ -166,16 +195,20 @@ make_initrd() { # FILE MODULES-FOLDER
 # The guest's disk and its initial file system. Its root partition is found by the signature 6c6f7774, as the order of the disks is not
 # certain. A partition table by hand (one Linux partition from 1 MiB on, little-endian numbers), then ext4.
 # Sparse and without a journal: what a guest writes is thrown away anyway.
-make_image() { # FOLDER KERNEL
-  local stage=$1/stage release
-  mkdir -p "$1" && cp -a "$cache/tree-$tree_key" "$stage" && cp -a "$cache/kernel-$2/usr/lib/modules" "$stage/usr/lib/" || return
+make_image() { # FOLDER KERNEL TREE MIB INODES [INPUTS]
+  local stage=$1/stage release sectors
+  mkdir -p "$1" && cp -a "$cache/$3" "$stage" && cp -a "$cache/kernel-$2/usr/lib/modules" "$stage/usr/lib/" || return
   install -m 755 "$here/guest/init.sh" "$stage/usr/sbin/vm-init" || return
   release=$(ls "$stage/usr/lib/modules")
   chroot "$stage" depmod "$release" && make_initrd "$1/initrd" "$stage/usr/lib/modules/$release" || return
-  truncate -s 4097M "$1/disk"
-  printf '\x74\x77\x6f\x6c\0\0\0\x20\x21\0\x83\xfe\xff\xff\0\x08\0\0\0\0\x80\0' | dd of="$1/disk" bs=1 seek=440 conv=notrunc status=none
+  [ -z "${6:-}" ] || cp -a "$cache/$6/." "$stage/var/tmp/" || return
+  truncate -s $(($4 + 1))M "$1/disk"
+  sectors=$(printf '%08x' $(($4 * 2048)) | sed 's/\(..\)\(..\)\(..\)\(..\)/\\x\4\\x\3\\x\2\\x\1/')
+  # shellcheck disable=SC2059  # it has escapes
+  printf '\x74\x77\x6f\x6c\0\0\0\x20\x21\0\x83\xfe\xff\xff\0\x08\0\0'"$sectors" |
+    dd of="$1/disk" bs=1 seek=440 conv=notrunc status=none
   printf '\x55\xaa' | dd of="$1/disk" bs=1 seek=510 conv=notrunc status=none
-  mke2fs -q -F -t ext4 -O ^has_journal -E offset=1048576,lazy_itable_init=0,nodiscard -N 65536 -m 0 -d "$stage" "$1/disk" 4096M &&
+  mke2fs -q -F -t ext4 -O ^has_journal -E offset=1048576,lazy_itable_init=0,nodiscard -N "$5" -m 0 -d "$stage" "$1/disk" "$4M" &&
     rm -rf "$stage"
 }
 
@@ -197,13 +230,25 @@ ensure() {
 
 key_of() { cat "$@" | sha256sum | head -c 8; }
 
-# prepare KERNEL: sets $qemu (a folder), $vmlinuz, $initrd, $disk, $flusher and $image (their name). One at a time where something is missing.
+# prepare KERNEL IMAGE: sets $qemu (a folder), $vmlinuz, $initrd, $disk, $flusher and $image (their name). IMAGE is default or
+# evaluation. One at a time where something is missing.
 # shellcheck disable=SC2034 # the caller uses them
 prepare() {
-  local kernel=$1 flush name missing='' free lock status=0
+  local kernel=$1 flush name missing='' needed=$space free lock status=0
+  local tree inputs='' names=() lists=("$here/packages") disk_size=(4096 65536)
   suite_of "$kernel" >/dev/null || return
-  tree_key=$(key_of "$here/packages")
-  image=image-$kernel-$(key_of "$here/packages" "$here"/guest/{init.sh,first.c} "$here/cache.sh")
+  case $2 in
+    default) image=image-$kernel ;;
+    evaluation)
+      image=image-evaluation-$kernel needed=$space_evaluation disk_size=("$disk_evaluation" 524288)
+      lists+=("$here/packages-evaluation")
+      mapfile -t names < <(grep -o 'program\.sh run [a-z-]*' "$here/../workloads/evaluation.toml" | cut -d' ' -f3)
+      inputs=inputs-$(printf '%s\n' "${names[@]}" | key_of - "${lists[@]}" "$here"/../workloads/{evaluation,real}/*)
+      ;;
+    *) say "unknown image $2: default or evaluation"; return 2 ;;
+  esac
+  tree=tree-$(key_of "${lists[@]}")
+  image=$image-$(key_of "${lists[@]}" "$here"/guest/{init.sh,first.c} "$here/cache.sh")${inputs#inputs}
   flush=flusher-$(key_of "$here/guest/flusher.c")
   qemu=$cache/qemu vmlinuz=$cache/kernel-$kernel/vmlinuz initrd=$cache/$image/initrd disk=$cache/$image/disk flusher=$cache/$flush/flusher
   for name in qemu "$flush" "kernel-$kernel" "$image"; do
@@ -211,20 +256,22 @@ prepare() {
   done
   [ -n "$missing" ] || return 0
   if [ "$(id -u)" -ne 0 ]; then
-    say "needs root to prepare $missing, once: sudo LOWTIDE_VM_CACHE=$cache vm/run --kernel $kernel --prepare"
+    say "needs root to prepare $missing, once: sudo LOWTIDE_VM_CACHE=$cache vm/run --kernel $kernel --image $2 --prepare"
     return $no_root
   fi
   mkdir -p "$cache" || return
   free=$(df --output=avail --block-size=1M "$cache" | tail -n 1)
-  if [ "$free" -lt $space ]; then
-    say "needs $space MiB to prepare $missing, and $cache has $((free)) MiB left"
+  if [ "$free" -lt "$needed" ]; then
+    say "needs $needed MiB to prepare $missing, and $cache has $((free)) MiB left"
     return 1
   fi
   exec {lock}>"$cache/lock"
   flock "$lock"
   {
-    ensure qemu make_qemu && ensure "$flush" make_flusher && ensure "tree-$tree_key" make_tree &&
-      ensure "kernel-$kernel" make_kernel "$kernel" && ensure "$image" make_image "$kernel"
+    ensure qemu make_qemu && ensure "$flush" make_flusher && ensure "$tree" make_tree "${lists[@]}" &&
+      { [ -z "$inputs" ] || ensure "$inputs" make_inputs "$tree" "${names[@]}"; } &&
+      ensure "kernel-$kernel" make_kernel "$kernel" &&
+      ensure "$image" make_image "$kernel" "$tree" "${disk_size[@]}" "$inputs"
   } || status=$?
   exec {lock}>&-
   return $status

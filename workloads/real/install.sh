@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the programs of suite.toml need, from Debian, and prepares their data below $LOWTIDE_WORKLOADS
+# Installs what the programs of suite.toml and evaluation.toml need, from Debian, and prepares their data below $LOWTIDE_WORKLOADS
 # (/var/tmp/lowtide-workloads). `install.sh NAME...` only for these. Nothing is started; services are kept from starting.
 
 set -euo pipefail
@@ -27,17 +27,25 @@ names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(redis redis-hot memcached sqlite pgbench zstd build gromacs graph)
 for name in "${names[@]}"; do
   case $name in
-    redis | redis-hot) packages redis-server redis-tools ;;
-    memcached) packages memcached python3 ;;
-    sqlite) packages sqlite3 ;;
-    pgbench) packages postgresql postgresql-contrib ;;
+    redis | redis-hot | redis-paced | redis-hot-paced) packages redis-server redis-tools python3 ;;
+    memcached | memcached-paced) packages memcached python3 ;;
+    leveldb-paced) packages python3-plyvel ;;
+    sqlite | sqlite-paced) packages sqlite3 python3 ;;
+    pgbench | pgbench-paced) packages postgresql postgresql-contrib ;;
     zstd) packages zstd ;;
-    blocks | lu | bitrev | sort | python) ;;
-    java) packages openjdk-17-jdk-headless ;;
-    node) packages nodejs ;;
-    build | compile) packages build-essential ;;
-    gromacs) packages gromacs ;;
-    graph | search) packages python3-numpy python3-scipy ;;
+    blocks | solver | lu | bitrev | sort | sort-long | python | library | pattern-idle | pattern-tight) ;;
+    java | sessions) packages openjdk-17-jdk-headless ;;
+    node | feed) packages nodejs ;;
+    build | compile | gcc) packages build-essential ;;
+    # Not Debian's where there is another one.
+    gobuild | routes) command -v go >/dev/null || packages golang-go ;;
+    encode | playback) packages ffmpeg ;;
+    picture) packages imagemagick ;;
+    gromacs | water) packages gromacs ;;
+    hmmer) packages hmmer python3 ;;
+    heat) packages octave ;;
+    texts) packages ripgrep python3 ;;
+    graph | ranks | search | hops) packages python3-numpy python3-scipy ;;
     *) echo "install.sh: there is no program $name" >&2; exit 2 ;;
   esac
   LOWTIDE_WORKLOADS=$data "$here/program.sh" prepare "$name"

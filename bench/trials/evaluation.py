@@ -1,0 +1,666 @@
+"""The evaluation of scripts/evaluation.sh: what runs, and what the runs say.
+
+    evaluation.py plan DIR SUITE [--quick]       writes DIR/evaluation.json, and prints a line for each unit
+    evaluation.py suite DIR PLACE PROGRAM GROUP  prints the suite of a unit
+    evaluation.py DIR [FOLDER]                   writes FOLDER/programs.md and FOLDER/index.html (DIR) from the runs in DIR
+
+A unit is a program at a place in a group of configurations; its runs are in DIR/PLACE/PROGRAM/GROUP, one round of `lowtide
+compare`. A place ends with its seed (guest-6.12-1), which natively is the round (native-3). Places that differ only in it are one
+column.
+
+Environment: LOWTIDE; of `plan`: ONLY (programs), PLACES, and for the head of the tables COMMIT, COMMAND and SETTINGS.
+"""
+
+import base64
+import collections
+import csv
+import datetime
+import functools
+import hashlib
+import json
+import math
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tomllib
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+MIB = 1 << 20
+KERNELS, SEEDS, ROUNDS = ("6.12", "newest"), 2, 5
+SCHEMES = ["orig", "rec", "thp", "ethp-tuned", "ethp", "prcl", "prcl-tuned", "auto", "age", "pressure"]
+LIMITS = {"sys-maxrss": "Sys-MaxRSS", "vpa": "VPA", "lowtide": "lowtide"}
+QUICK = ["orig", "prcl", "auto"]
+# Natively other tools may use DAMON: these are always measured by smaps there. Only DAMON has the actions of ethp.
+MONITORED = {"rec": [], **{name: [name] for name in ("ethp-tuned", "prcl", "prcl-tuned")}}
+# Where the runs before have left free memory in pieces, the kernel's DAMON does not carry out schemes.
+COMPACT = "echo 1 >/proc/sys/vm/compact_memory"
+# One percent of a real core: a guest's executes a billion instructions a second, a fifth of what a real one does.
+GUEST_PRICE = "5%"
+NATIVE = [name for name in SCHEMES if name != "ethp"]
+# What a program under a limit may lose, and when a run is given up: so many times the recorded time, and so many seconds.
+SLOWDOWN, PATIENCE = 0.05, (4, 30)
+METRICS = {"runtime": "runtime", "rss": "resident memory", "net": "memory net of zram", "memused": "memory in use on the system"}
+PUBLISHED = {"runtime": "runtime", "memused.avg": "memused", "rss.avg": "rss"}
+# Percent of runtime that saving memory may cost to be called cheap.
+CHEAP = 1
+# Fewer values have no interval.
+FEWEST = 3
+
+
+def t95(degrees):
+    """What Student's t with so many degrees of freedom exceeds on either side with a probability of 5 %; by the distribution in
+    closed form (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+
+    >>> [round(t95(degrees), 3) for degrees in (1, 2, 3, 4, 24)]
+    [12.706, 4.303, 3.182, 2.776, 2.064]
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if within(middle, degrees) < 0.95 else (low, middle)
+    return math.tan(low) * math.sqrt(degrees)
+
+
+def within(angle, degrees):
+    """The probability that t is within plus or minus tan(angle) * sqrt(degrees)."""
+    odd = degrees % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for k in range(2 if odd else 1, degrees - 1, 2):
+        term *= k / (k + 1) * math.cos(angle) ** 2
+        total += term
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+
+
+def change(logs):
+    """Logarithms of ratios as (percent, lowest, highest): their geometric mean and its 95 % interval, None of less than three.
+
+    >>> [round(value, 2) for value in change([math.log(ratio) for ratio in (1.0, 1.1, 1.21, 1.1)])]
+    [10.0, -2.81, 24.5]
+    >>> change([0.0, 0.0]), change([])
+    ((0.0, None, None), None)
+    """
+    if not logs:
+        return None
+    mean = statistics.mean(logs)
+    if len(logs) < FEWEST:
+        return percent(mean), None, None
+    half = t95(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return percent(mean), percent(mean - half), percent(mean + half)
+
+
+def percent(log):
+    return 100 * math.expm1(log)
+
+
+# --- what runs
+
+
+def read_suite(path):
+    return tomllib.loads(pathlib.Path(path).read_text())
+
+
+def family(program):
+    return program.get("family", "other")
+
+
+def one_each(programs):
+    """The first program of each family.
+
+    >>> [program["name"] for program in one_each([{"name": "a"}, {"name": "b", "family": "x"}, {"name": "c"}])]
+    ['a', 'b']
+    """
+    first = {}
+    for program in programs:
+        first.setdefault(family(program), program)
+    return list(first.values())
+
+
+def places(quick):
+    """Kernels in turn, so that each has results early.
+
+    >>> places(True)
+    ['guest-6.12-1', 'native-1']
+    >>> len(places(False))
+    9
+    """
+    if quick:
+        return [f"guest-{KERNELS[0]}-1", "native-1"]
+    guests = [f"guest-{kernel}-{seed}" for seed in range(1, SEEDS + 1) for kernel in KERNELS]
+    return guests + [f"native-{number}" for number in range(1, ROUNDS + 1)]
+
+
+def units(programs, quick):
+    """What is to run, in order. A program's limits come from a record of its first group."""
+    groups = {"schemes": QUICK} if quick else {"schemes": SCHEMES, "limits": ["orig", *LIMITS]}
+    wanted = os.environ.get("PLACES", "").split(",")
+    for place in places(quick):
+        if wanted == [""] or place in wanted:
+            for program in programs[:2] if quick and place.startswith("native") else programs:
+                for group, configs in groups.items():
+                    if configs is SCHEMES and place.startswith("native"):
+                        configs = NATIVE
+                    yield {"place": place, "program": program["name"], "group": group, "configs": configs}
+
+
+def data_of(program):
+    """Under which name workloads/real installs and prepares it.
+
+    >>> data_of({"command": "WORK=2 workloads/real/program.sh run redis"}), data_of({"command": ["sleep", "1"]})
+    ('redis', '-')
+    """
+    command = program["command"] if isinstance(program["command"], str) else " ".join(program["command"])
+    found = re.search(r"program\.sh run (\S+)", command)
+    return found[1] if found else "-"
+
+
+def plan(folder, suite, quick):
+    programs = read_suite(suite)["program"]
+    only = os.environ.get("ONLY", "").split(",")
+    if only != [""]:
+        programs = [program for program in programs if program["name"] in only]
+        if len(programs) != len(only):
+            sys.exit(f"ONLY={','.join(only)}: of these {suite} has {', '.join(program['name'] for program in programs) or 'none'}")
+    elif quick:
+        programs = one_each(programs)
+    by_name = {program["name"]: program for program in programs}
+    planned = list(units(programs, quick))
+    head = {
+        "suite": str(suite),
+        "quick": quick,
+        "commit": os.environ.get("COMMIT", "unknown"),
+        "command": os.environ.get("COMMAND", "make evaluation"),
+        "settings": os.environ.get("SETTINGS", ""),
+        "programs": [{"name": name, "family": family(program)} for name, program in by_name.items()],
+        "units": planned,
+    }
+    (folder / "evaluation.json").write_text(json.dumps(head, indent=1))
+    for unit in planned:
+        print(unit["place"], unit["program"], unit["group"], ",".join(unit["configs"]), data_of(by_name[unit["program"]]))
+
+
+def toml(kind, table):
+    """A table of an array. Strings, numbers, and lists of them are written as in JSON.
+
+    >>> toml("config", {"name": "a", "schemes": ["b"], "no_swap": True})
+    '[[config]]\\nname = "a"\\nschemes = ["b"]\\nno_swap = true\\n'
+    """
+    return f"[[{kind}]]\n" + "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in table.items())
+
+
+def unit_suite(folder, place, name, group):
+    suite = read_suite(json.loads((folder / "evaluation.json").read_text())["suite"])
+    program = next(program for program in suite["program"] if program["name"] == name)
+    configs = suite.get("config", [])
+    if group == "limits":
+        program, configs = limits(folder, place, program)
+    elif place.startswith("native"):
+        configs = [config for config in configs if config["name"] not in MONITORED]
+        configs = [{**config, **({"monitor": "smaps"} if config.get("schemes") else {})} for config in configs]
+        configs += [{"name": name, "schemes": schemes, "monitor": "smaps"} for name, schemes in MONITORED.items()]
+    else:
+        schemes = {**MONITORED, "ethp": ["ethp"]}
+        configs = configs + [{"name": name, "schemes": own, "max_overhead": GUEST_PRICE} for name, own in schemes.items()]
+    if place.startswith("guest"):
+        program = {**program, "setup": f"{COMPACT}; {program.get('setup', ':')}"}
+    return toml("program", program) + "".join(toml("config", config) for config in configs)
+
+
+def limits(folder, place, program):
+    """The program with a time limit, and a configuration for each memory limit: of one record for all seeds of a place."""
+    name = program["name"]
+    records = sorted(folder.glob(f"{kind_of(place)}-*/{name}/schemes/{name}-rec-1/summary.json"))
+    if not records:
+        sys.exit(f"no record of {name} at {place}, from which to take limits")
+    command = [lowtide(), "budget", str(records[0].parent), "--no-swap", "--slowdown", f"{SLOWDOWN:.0%}", "--json"]
+    budgets = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["budgets"]
+    of = {budget["mechanism"]: budget["bytes"] for budget in budgets}
+    configs = [{"name": kind, "limit": f"{of[kind]}B", "no_swap": True} for kind in LIMITS if kind in of]
+    patience = PATIENCE[0] * json.loads(records[0].read_text())["runtime_s"] + PATIENCE[1]
+    return {**program, "timeout": f"{patience:.0f}s"}, configs
+
+
+def lowtide():
+    return os.environ.get("LOWTIDE", str(REPOSITORY / "target/release/lowtide"))
+
+
+# --- what the runs say
+
+
+def kind_of(place):
+    """A place without its seed.
+
+    >>> kind_of("guest-6.12-2")
+    'guest-6.12'
+    """
+    return place.rpartition("-")[0]
+
+
+def lines_of(path):
+    """The runs of a comparison; the last line of one that was interrupted may be incomplete."""
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            pass
+
+
+def values_of(run):
+    rss, kept = run["rss_bytes"], run.get("kept_bytes")
+    net = None if rss is None or kept is None else rss + kept
+    return {"runtime": run["runtime_s"], "rss": rss, "net": net, "memused": run["system_used_bytes"]}
+
+
+class Runs:
+    """All runs of an evaluation."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.head = json.loads((folder / "evaluation.json").read_text())
+        self.families = {program["name"]: program["family"] for program in self.head["programs"]}
+        self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in self.head["units"]))
+        self.values = collections.defaultdict(dict)  # (kind, program, config): {(seed, round): values}
+        self.bytes = {}  # (kind, program, mechanism): the limit
+        self.failed, self.made, self.missing = [], [], []
+        for unit in self.head["units"]:
+            self.take(unit)
+        self.configs = [name for name in [*SCHEMES, *map(limit_name, LIMITS)] if any(key[2] == name for key in self.values)]
+        self.kinds = [kind for kind in self.kinds if any(key[0] == kind for key in self.values)]
+
+    def take(self, unit):
+        place, program, group = unit["place"], unit["program"], unit["group"]
+        folder = self.folder / place / program / group
+        done = folder / "done.json"
+        if not done.exists():
+            self.missing.append(unit)
+            failed = [run["failure"] for run in lines_of(folder.with_suffix(".failed") / "runs.jsonl") if run["failure"]]
+            self.failed += [(place, program, group, why) for why in failed]
+            return
+        self.made.append({**unit, **json.loads(done.read_text())})
+        limited = group == "limits"
+        if limited:
+            for config in json.loads((folder / "plan.json").read_text())["configs"]:
+                if "limit" in config:
+                    self.bytes[kind_of(place), program, config["name"]] = size(config["limit"])
+        for run in lines_of(folder / "runs.jsonl"):
+            name = limit_name(run["config"]) if limited else run["config"]
+            if run["failure"]:
+                self.failed.append((place, program, name, run["failure"]))
+            if run["round"]:
+                key = (place.rpartition("-")[2], run["round"])
+                self.values[kind_of(place), program, name][key] = None if run["failure"] else values_of(run)
+
+    def programs(self, kind):
+        return [name for name in self.families if any(key[:2] == (kind, name) for key in self.values)]
+
+    def family_names(self, kind):
+        return list(dict.fromkeys(self.families[name] for name in self.programs(kind)))
+
+    def samples(self, kind):
+        return len({unit["place"] for unit in self.made if kind_of(unit["place"]) == kind})
+
+    def of(self, kind, key):
+        return sorted({unit[key] for unit in self.made if kind_of(unit["place"]) == kind})
+
+    @functools.cache
+    def logs(self, kind, program, config, metric):
+        """Logarithms of the ratios to orig of the same seed or round."""
+        own = self.values.get((kind, program, config), {})
+        original = self.values.get((kind, program, "limit-orig" if config.startswith("limit-") else "orig"), {})
+        pairs = [(values[metric], original[key][metric]) for key, values in own.items() if values and original.get(key)]
+        return [math.log(this / other) for this, other in pairs if this and other]
+
+    def over_programs(self, kind, programs, config, metric):
+        """The change over programs, each of which counts once."""
+        each = [self.logs(kind, program, config, metric) for program in programs]
+        return change([statistics.mean(logs) for logs in each if logs])
+
+    def summed(self, kind, config, metric):
+        """The change in percent of the sums over all programs, as in the published tables."""
+        sums = [0.0, 0.0]
+        for program in self.programs(kind):
+            pair = [self.mean(kind, program, name, metric) for name in ("orig", config)]
+            if None not in pair:
+                sums = [total + value for total, value in zip(sums, pair)]
+        return 100 * (sums[1] / sums[0] - 1) if sums[0] else None
+
+    def mean(self, kind, program, config, metric):
+        values = [one[metric] for one in self.values.get((kind, program, config), {}).values() if one and one[metric] is not None]
+        return statistics.mean(values) if values else None
+
+    def schemes(self, kind):
+        return [name for name in SCHEMES[1:] if any((kind, program, name) in self.values for program in self.programs(kind))]
+
+    def verdict(self, kind, program, mechanism):
+        """How a program did under a limit: killed, slower, or holds; and its slowdown."""
+        runs = self.values.get((kind, program, limit_name(mechanism)))
+        if not runs:
+            return None, None
+        if None in runs.values():
+            return "killed", None
+        ratios = [math.exp(log) - 1 for log in self.logs(kind, program, limit_name(mechanism), "runtime")]
+        if not ratios:
+            return None, None
+        error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+        slowdown = statistics.mean(ratios)
+        return "slower" if slowdown - error > SLOWDOWN else "holds", 100 * slowdown
+
+
+def limit_name(config):
+    return f"limit-{config}"
+
+
+def size(limit):
+    """Bytes of a limit in a plan: a number, or a number with a unit.
+
+    >>> size(1024), size("12B"), size("2MiB"), size("1.5G")
+    (1024, 12, 2097152, 1610612736)
+    """
+    if isinstance(limit, (int, float)):
+        return int(limit)
+    number, unit = re.fullmatch(r"([0-9.]+) *([KMGT]?)i?B?", limit, re.IGNORECASE).groups()
+    return int(float(number) * 1024 ** " KMGT".index(unit.upper() or " "))
+
+
+# --- in Markdown
+
+
+def shown(value):
+    """A change with its interval.
+
+    >>> shown((1.234, -0.5, 3)), shown((-2.0, None, None)), shown((-0.01, None, None)), shown(None)
+    ('+1.2 (-0.5 to +3.0)', '-2.0', '+0.0', '-')
+    """
+    if value is None:
+        return "-"
+    mean, low, high = (None if part is None else f"{round(part, 1) + 0.0:+.1f}" for part in value)
+    return mean if low is None else f"{mean} ({low} to {high})"
+
+
+def table(head, rows, ruler="---:"):
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(["---"] + [ruler] * (len(head) - 1)) + " |"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def version(release):
+    """
+    >>> version("6.12.107+deb13-cloud-amd64"), version("unknown")
+    ('6.12.107', 'unknown')
+    """
+    found = re.match(r"[0-9.]*[0-9]", release)
+    return found[0] if found else release
+
+
+def place_name(runs, kind):
+    kernels = ", ".join(dict.fromkeys(map(version, runs.of(kind, "kernel"))))
+    return f"Native, Linux {kernels}" if kind == "native" else f"Guests, Linux {kernels}"
+
+
+def counted(number, what):
+    """
+    >>> counted(1, "seed"), counted(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def extent(runs, kind):
+    return f"{counted(len(runs.programs(kind)), 'program')}, {sampled(runs, kind)}"
+
+
+def sampled(runs, kind):
+    number = runs.samples(kind)
+    return counted(number, "interleaved round") if kind == "native" else counted(number, "seed") + ", virtual time"
+
+
+@functools.cache
+def published():
+    """The published changes in percent: {(metric, config): (total, least, most)}; the last two with their program."""
+    rows = list(csv.DictReader((REPOSITORY / "crates/cli/data/damon-v6.csv").open()))
+    found = {}
+    for name, metric in PUBLISHED.items():
+        for config in ("rec", "thp", "ethp", "prcl"):
+            column = f"{config}_percent"
+            of = {row["workload"]: float(row[column]) for row in rows if row["metric"] == name and row[column]}
+            total = of.pop("total", None)
+            of.pop("average", None)
+            if total is not None:
+                single = [(value, program) for program, value in of.items()]
+                found[metric, config] = (total, min(single), max(single))
+    return found
+
+
+TOPICS = [
+    ("rec", "Monitoring alone", ["runtime", "memused"]),
+    ("prcl", "Paging out idle memory as published (`prcl`)", ["rss", "net", "memused", "runtime"]),
+    ("prcl-tuned", "The same with lowtide's thresholds (`prcl-tuned`)", ["rss", "net", "memused", "runtime"]),
+    ("auto", "The agent (`auto`)", ["rss", "net", "runtime"]),
+    ("age", "WMO's rule (`age`)", ["rss", "net", "runtime"]),
+    ("pressure", "Senpai's rule (`pressure`)", ["rss", "net", "runtime"]),
+    ("thp", "Huge pages everywhere (`thp`)", ["runtime", "rss", "memused"]),
+    ("ethp", "Huge pages where memory is used (`ethp`)", ["runtime", "rss", "memused"]),
+    ("ethp-tuned", "The same with lowtide's thresholds (`ethp-tuned`)", ["runtime", "rss", "memused"]),
+]
+
+
+def conclusion(runs, kind, config, metrics):
+    programs = runs.programs(kind)
+    parts = []
+    for metric in metrics:
+        value = runs.over_programs(kind, programs, config, metric)
+        if value:
+            known = published().get((metric, config.removesuffix("-tuned")))
+            beside = f" [{known[0]:+.2f}]" if known else ""
+            parts.append(f"{METRICS[metric]} {shown(value)} %{beside}")
+    return ", ".join(parts)
+
+
+def is_less(value):
+    """
+    >>> is_less((-4.0, -8.0, 0.1)), is_less((-4.0, -8.0, -0.1)), is_less((-4.0, None, None))
+    (False, True, True)
+    """
+    mean, _, high = value
+    return (mean if high is None else high) < 0
+
+
+def best(runs, kind):
+    """The configuration that saves the most memory, net of zram, among those that are hardly slower."""
+    programs = runs.programs(kind)
+    of = {config: [runs.over_programs(kind, programs, config, metric) for metric in ("net", "runtime")] for config in runs.schemes(kind)}
+    cheap = {config: pair for config, pair in of.items() if None not in pair and is_less(pair[0]) and pair[1][0] <= CHEAP}
+    if not cheap:
+        return [f"- No configuration saves memory, net of zram, for at most {CHEAP} % more runtime."]
+    config, (net, runtime) = min(cheap.items(), key=lambda item: item[1][0])
+    changes = f"memory net of zram {shown(net)} %, runtime {shown(runtime)} %"
+    return [f"- **The most memory saved, net of zram, for at most {CHEAP} % more runtime: `{config}`**, {changes}."]
+
+
+def conclusions(runs, kind):
+    found = [(topic, conclusion(runs, kind, config, metrics)) for config, topic, metrics in TOPICS]
+    lines = best(runs, kind) + [f"- {topic}: {changes}." for topic, changes in found if changes]
+    counts = [(LIMITS[kind_], counts_of(runs, kind, kind_)) for kind_ in LIMITS]
+    if any(sum(count.values()) for _, count in counts):
+        held = "; ".join(f"{name} {of['holds']} of {sum(of.values())} ({of['killed']} failed)" for name, of in counts)
+        lines.append(f"- Limits that hold (not killed, at most {100 * SLOWDOWN:g} % slower, without swap): {held}.")
+    return lines
+
+
+def counts_of(runs, kind, mechanism):
+    verdicts = [runs.verdict(kind, program, mechanism)[0] for program in runs.programs(kind)]
+    return {name: verdicts.count(name) for name in ("killed", "slower", "holds")}
+
+
+def totals(runs, kind):
+    """All programs: geometric means with their intervals, and the change of the sums beside the published one."""
+    rows = []
+    for config in runs.schemes(kind):
+        for metric, name in METRICS.items():
+            value = runs.over_programs(kind, runs.programs(kind), config, metric)
+            summed = runs.summed(kind, config, metric)
+            if value:
+                known = published().get((metric, config.removesuffix("-tuned")))
+                extremes = [f"{at:+.2f} ({program})" for at, program in known[1:]] if known else ["-", "-"]
+                total = f"{known[0]:+.2f}" if known else "-"
+                rows.append([config, name, shown(value), f"{summed:+.2f}", total, *extremes])
+    head = ["configuration", "metric", "mean of the programs", "of the sums", "DAMON v6, of the sums", "its least", "its most"]
+    return table(head, rows)
+
+
+def by_program(runs, kind, metric):
+    """A row for each family and its programs, a column for each configuration."""
+    configs, rows = runs.schemes(kind), []
+
+    def together(name, members):
+        changes = (runs.over_programs(kind, members, config, metric) for config in configs)
+        return [f"**{name}**", *(f"**{shown(value)}**" for value in changes)]
+
+    for name in runs.family_names(kind):
+        members = [program for program in runs.programs(kind) if runs.families[program] == name]
+        rows.append(together(name, members))
+        for program in members:
+            rows.append([program, *(cell(runs, kind, program, config, metric) for config in configs)])
+    rows.append(together("all", runs.programs(kind)))
+    return table(["program", *configs], rows)
+
+
+def cell(runs, kind, program, config, metric):
+    logs = runs.logs(kind, program, config, metric)
+    failed = sum(values is None for values in runs.values.get((kind, program, config), {}).values())
+    if failed:
+        return f"{shown(change(logs))}, {failed} failed" if logs else "failed"
+    return shown(change(logs))
+
+
+def limit_tables(runs, kind):
+    rows = []
+    for mechanism, name in LIMITS.items():
+        of = counts_of(runs, kind, mechanism)
+        limits = [[runs.bytes.get((kind, program, one)) for one in (mechanism, "lowtide")] for program in runs.programs(kind)]
+        over = [this / own - 1 for this, own in limits if this and own]
+        median = f"{100 * statistics.median(over):+.0f} %" if over else "-"
+        rows.append([name, *map(str, (sum(of.values()), of["killed"], of["slower"], of["holds"])), median])
+    summary = table(["limit", "programs", "killed or failed", "slower than allowed", "holds", "over lowtide's, median"], rows)
+    rows = []
+    for program in runs.programs(kind):
+        cells = [limit_cell(runs, kind, program, mechanism) for mechanism in LIMITS]
+        if set(cells) != {"-"}:
+            rows.append([program, *cells])
+    return summary + "\n" + table(["program", *LIMITS.values()], rows)
+
+
+def limit_cell(runs, kind, program, mechanism):
+    verdict, slowdown = runs.verdict(kind, program, mechanism)
+    if verdict is None:
+        return "-"
+    outcome = {"killed": "**killed or failed**", "slower": f"**{slowdown or 0:+.1f} %**", "holds": f"{slowdown or 0:+.1f} %"}[verdict]
+    return f"{runs.bytes.get((kind, program, mechanism), 0) / MIB:.0f} MiB, {outcome}"
+
+
+def section(runs, kind):
+    sampling = extent(runs, kind) + ("; `rec` and schemes by smaps, without `ethp`, which needs DAMON" if kind == "native" else "")
+    text = [f"## {place_name(runs, kind)}\n", f"{sampling}.\n", totals(runs, kind)]
+    for metric in ("runtime", "rss", "net"):
+        text += [f"### {place_name(runs, kind)}: {METRICS[metric]}\n", by_program(runs, kind, metric)]
+    if any(key[0] == kind for key in runs.bytes):
+        text += [f"### {place_name(runs, kind)}: limits\n", limit_tables(runs, kind)]
+    return text
+
+
+def lists(runs):
+    text = []
+    if runs.failed:
+        rows = [[*names, why.partition("; see ")[0].replace("|", "/")] for *names, why in runs.failed]
+        text += ["## Runs that failed\n", table(["place", "program", "configuration", "why"], rows, "---")]
+    if runs.missing:
+        by_place = collections.defaultdict(dict)
+        for unit in runs.missing:
+            by_place[unit["place"], unit["group"]][unit["program"]] = None
+        text += ["## Not run, or not completed\n"]
+        text += [f"- {place}, {group}: {', '.join(programs)}" for (place, group), programs in by_place.items()]
+    return text
+
+
+def made_by(runs):
+    """When, by what and of which commits the runs are."""
+    commits = sorted({unit["commit"] for unit in runs.made}) or [runs.head["commit"]]
+    dates = sorted(unit["date"] for unit in runs.made) or [datetime.date.today().isoformat()]
+    when = dates[0][:10] if dates[0][:10] == dates[-1][:10] else f"{dates[0][:10]} to {dates[-1][:10]}"
+    commit = counted(len(commits), "commit").removeprefix(f"{len(commits)} ")
+    settings = runs.head["settings"]
+    return f"Written by `{runs.head['command']}` at {commit} {', '.join(commits)}, {when}{f' ({settings})' if settings else ''}."
+
+
+QUICK_NOTE = "This is the quick evaluation: few programs and configurations, one seed. It shows that everything works, not how well."
+ABOUT = """\
+Percent over `orig` (no scheme; all configurations have a zram swap of 2 GiB): geometric means of ratios of the same seed or
+round, and their 95 % intervals (Student's t on the logarithms), of a program over rounds, of several programs over programs, each
+of which counts once. Fewer than three have no interval. In square brackets: DAMON v6, of the sums over its 25 programs on another
+machine. Configurations: [schemes](../schemes.md), [comparing](../compare.md). To choose from: [index.html](index.html).
+"""
+
+
+def markdown(runs):
+    text = ["# Programs in several configurations\n", made_by(runs) + "\n"]
+    if runs.head["quick"]:
+        text += [f"**{QUICK_NOTE}**\n"]
+    text += [ABOUT]
+    for kind in runs.kinds:
+        text += [f"**{place_name(runs, kind)}** ({extent(runs, kind)})\n"]
+        text += [*conclusions(runs, kind), ""]
+    for kind in runs.kinds:
+        text += section(runs, kind)
+    return "\n".join(text + lists(runs)).rstrip() + "\n"
+
+
+# --- as a page
+
+
+def page_data(runs):
+    """What the page shows, with logarithms of ratios instead of percent: it has to average what its reader picks."""
+    cells = {}
+    for kind, program, config in runs.values:
+        if config not in ("orig", "limit-orig"):
+            of = {metric: [round(log, 5) for log in runs.logs(kind, program, config, metric)] for metric in METRICS}
+            failed = sum(values is None for values in runs.values[kind, program, config].values())
+            cells.setdefault(kind, {}).setdefault(program, {})[config] = {**of, "failed": failed}
+    return {
+        "head": made_by(runs).replace("`", ""),
+        "note": QUICK_NOTE if runs.head["quick"] else "",
+        "places": [{"id": kind, "name": place_name(runs, kind), "samples": sampled(runs, kind)} for kind in runs.kinds],
+        "families": {name: [program for program, of in runs.families.items() if of == name] for name in runs.families.values()},
+        "configs": [name for name in runs.configs if name not in ("orig", "limit-orig")],
+        "t95": [None, *(round(t95(degrees), 4) for degrees in range(1, 61))],
+        "cells": cells,
+    }
+
+
+def page(runs):
+    template = (pathlib.Path(__file__).parent / "evaluation.html").read_text()
+    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    data = json.dumps(page_data(runs), separators=(",", ":")).replace("<", "\\u003c")
+    return template.replace("@HASH@", f"sha256-{digest}").replace("@DATA@", data)
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--quick"]
+    match words:
+        case ["plan", folder, suite]:
+            plan(pathlib.Path(folder), suite, "--quick" in sys.argv)
+        case ["suite", folder, place, program, group]:
+            print(unit_suite(pathlib.Path(folder), place, program, group), end="")
+        case [folder, *out] if len(out) < 2:
+            runs = Runs(pathlib.Path(folder))
+            target = pathlib.Path(out[0] if out else folder)
+            (target / "programs.md").write_text(markdown(runs))
+            (target / "index.html").write_text(page(runs))
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
