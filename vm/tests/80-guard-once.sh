@@ -69,6 +69,13 @@ guard --means pause
 meanwhile at 1 cgroup.freeze 1
 equals "where others are to wait, one does" $? 0
 check "and the log says so" wait_for 5 grep -q ^pause log
+for step in 3600 -7200; do
+  date -s "@$(($(date +%s) + step))" >/dev/null
+  sleep 6
+  meanwhile at 1 cgroup.freeze 1
+  equals "and still after the clock was set by $step s, which is longer than a lease" $? 0
+done
+equals "without the watchdog's help" "$(kill -0 "$running" && grep -c '^expired' log)" 0
 stop "$running"
 check "ended, all run" at 2 cgroup.freeze 0
 kill -0 "$one" && kill -0 "$two"
