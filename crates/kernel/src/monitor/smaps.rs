@@ -494,10 +494,7 @@ mod tests {
         assert_eq!(used(5.0).unwrap().bytes, 102_400.0, "most are left");
         // The parent, which uses nothing, and one worker: what the others used is not counted.
         smaps(3, 0);
-        smaps(4, 60);
-        assert!(used(10.0).is_some());
-        smaps(4, 0);
-        assert_eq!(used(15.0), None);
+        assert_eq!(used(10.0), None);
     }
 
     #[test]
