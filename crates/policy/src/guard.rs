@@ -149,7 +149,7 @@ impl Guard {
         if (until_s - refuted_s(times)..until_s).contains(&frame.now_s) {
             return Vec::new();
         }
-        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.detector.thrashes(of)).collect();
+        let thrashing = self.detector.thrashing(progress);
         // A clock that was set back must not make it believe that it was long ago.
         self.strikes =
             if (0.0..AGAIN_S).contains(&(frame.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };

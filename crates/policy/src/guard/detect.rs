@@ -60,7 +60,7 @@ pub struct Detector {
 }
 
 /// What was observed of a workload before.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Past {
     /// Smoothed: share of the time that it stalled, share that what was refaulted explains.
     rates: [f64; 2],
@@ -93,16 +93,14 @@ impl Detector {
         let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
         let smoothed = |target: &WorkloadState| {
             let resident = target.resident.total();
-            let demand = resident + target.swapped;
-            let past = self.past.entry(target.id).or_insert(Past { resident, demand, ..Past::default() });
+            let mut now = Past { resident, demand: resident + target.swapped, rates: [0.0; 2] };
+            let past = self.past.entry(target.id).or_insert(now);
             let explained =
                 target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
             let stalled = target.stalled.unwrap_or(explained).min(1.0);
-            for (rate, now) in past.rates.iter_mut().zip([stalled, explained]) {
-                *rate += new * (now - *rate);
-            }
-            let before = std::mem::replace(past, Past { resident, demand, ..*past });
-            progress_of(target, &Past { rates: past.rates, ..before }, target.refaults.total() / elapsed_s)
+            now.rates = [0, 1].map(|at| past.rates[at] + new * ([stalled, explained][at] - past.rates[at]));
+            let before = std::mem::replace(past, now);
+            progress_of(target, &now, &before, target.refaults.total() / elapsed_s)
         };
         Some(frame.targets.iter().map(smoothed).collect())
     }
@@ -115,41 +113,35 @@ impl Detector {
         }
     }
 
+    /// Those of them that thrash.
+    pub fn thrashing<'a>(&self, progress: &'a [Progress]) -> Vec<&'a Progress> {
+        progress.iter().filter(|of| self.thrashes(of)).collect()
+    }
+
     /// Why thrashing has begun; `None` while it has not.
     pub fn begins(&mut self, progress: &[Progress], frame: &Observation) -> Option<String> {
-        let why = match self.settings.detect {
-            Detect::Auto => self.would_gain(progress, frame),
-            Detect::Published => self.as_published(progress, frame),
+        let thrashing = self.thrashing(progress);
+        let (why, at_once) = match self.settings.detect {
+            Detect::Auto => (self.would_gain(&thrashing, frame), worsens(&thrashing)),
+            Detect::Published => (self.as_published(&thrashing, frame), false),
         };
         let since_s = if why.is_some() { *self.begins_s.get_or_insert(frame.now_s) } else { f64::INFINITY };
         if why.is_none() {
             self.begins_s = None;
         }
-        let hold_s = if self.worsens(progress) { 0.0 } else { self.settings.hold.0.as_secs_f64() };
+        let hold_s = if at_once { 0.0 } else { self.settings.hold.0.as_secs_f64() };
         why.filter(|_| frame.now_s - since_s >= hold_s - 1e-6)
     }
 
-    /// Whether it can only become worse: together they asked for more than there is, and each of them asks for more still.
-    fn worsens(&self, progress: &[Progress]) -> bool {
-        if self.settings.detect == Detect::Published {
-            return false;
-        }
-        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.thrashes(of)).collect();
-        let demand: f64 = thrashing.iter().map(|of| of.demand).sum();
-        demand > thrashing.iter().map(|of| of.resident).sum()
-            && thrashing.iter().all(|of| of.demand > (1.0 + MORE) * of.demanded)
-    }
-
     /// Progress in CPUs' worth: what all make now, against what those make that fit.
-    fn would_gain(&self, progress: &[Progress], frame: &Observation) -> Option<String> {
-        let thrashing: Vec<&Progress> = progress.iter().filter(|of| self.thrashes(of)).collect();
-        if thrashing.len() < 2 || fill_free_memory(&thrashing) {
+    fn would_gain(&self, thrashing: &[&Progress], frame: &Observation) -> Option<String> {
+        if thrashing.len() < 2 || fill_free_memory(thrashing) {
             return None;
         }
         let cpus = frame.cpus.unwrap_or(f64::INFINITY);
         let progress = |of: &&Progress| 1.0 - of.lost;
         let now = thrashing.iter().map(progress).sum::<f64>().min(cpus);
-        let room = room(&thrashing);
+        let room = room(thrashing);
         let (fit, never): (Vec<&Progress>, Vec<&Progress>) =
             thrashing.iter().partition(|of| needed(of.demand, room) <= room);
         if fit.is_empty() {
@@ -166,9 +158,8 @@ impl Detector {
         })
     }
 
-    fn as_published(&self, progress: &[Progress], frame: &Observation) -> Option<String> {
-        let busy = frame.cpu_busy?;
-        let faulting = progress.iter().filter(|of| self.thrashes(of)).count();
+    fn as_published(&self, thrashing: &[&Progress], frame: &Observation) -> Option<String> {
+        let (busy, faulting) = (frame.cpu_busy?, thrashing.len());
         (busy < self.settings.cpu_low.0 && faulting >= 2)
             .then(|| format!("{faulting} workloads fault while {:.0} % of the CPUs are busy", 100.0 * busy))
     }
@@ -190,6 +181,13 @@ impl Detector {
             if busy { "the CPUs are busy again" } else { "the protected one has all that it needs" }.to_owned()
         })
     }
+}
+
+/// Whether it can only become worse: together they asked for more than there is, and each of them asks for more still.
+fn worsens(of: &[&Progress]) -> bool {
+    let (demand, resident) =
+        of.iter().fold((0.0, 0.0), |(demand, resident), of| (demand + of.demand, resident + of.resident));
+    demand > resident && of.iter().all(|of| of.demand > (1.0 + MORE) * of.demanded)
 }
 
 /// Whether there still is free memory that they fill.
@@ -214,15 +212,15 @@ pub fn needed(demand: f64, room: f64) -> f64 {
     if demand <= NEARLY * room { demand.min(room) } else { demand }
 }
 
-fn progress_of(target: &WorkloadState, past: &Past, faults: f64) -> Progress {
-    let ([stalled, explained], resident) = (past.rates, target.resident.total());
+fn progress_of(target: &WorkloadState, now: &Past, before: &Past, faults: f64) -> Progress {
+    let ([stalled, explained], resident) = (now.rates, now.resident);
     let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
     Progress {
         id: target.id,
         resident,
-        before: past.resident,
-        demand: resident + target.swapped,
-        demanded: past.demand,
+        before: before.resident,
+        demand: now.demand,
+        demanded: before.demand,
         used: if target.ages.is_empty() { resident } else { known.min(resident) },
         floor: target.floor,
         faults,

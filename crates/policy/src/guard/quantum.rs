@@ -5,8 +5,7 @@ use lowtide_model::units::float;
 use super::GuardSettings;
 use super::detect::CALM;
 
-/// A turn lasts for so many times as long, on average, as what a switch loses: some three percent of the time are lost by
-/// turns, on average.
+/// A turn lasts so many times as long, on average, as what a switch loses, so that switches lose some three percent of the time.
 const SWITCHES: f64 = 30.0;
 
 /// A turn of one that is not the favourite is no shorter, seconds, once its memory has come.
