@@ -1,9 +1,11 @@
-"""PageRank by power iteration on a random graph: 1.5 million nodes, 15 million edges."""
+"""PageRank by power iteration on a random graph: `graph.py [NODES EDGES ROUNDS]`, 1.5 million nodes and 15 million edges."""
+
+import sys
 
 import numpy
 from scipy.sparse import csr_matrix
 
-NODES, EDGES, ROUNDS = 1_500_000, 15_000_000, 120
+NODES, EDGES, ROUNDS = map(int, sys.argv[1:] or (1_500_000, 15_000_000, 120))
 
 draw = numpy.random.default_rng(1)
 source = draw.integers(0, NODES, EDGES, dtype=numpy.int32)

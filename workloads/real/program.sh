@@ -294,8 +294,8 @@ run_search() { /usr/bin/python3 "$here/search.py"; }
 run_graph() { /usr/bin/python3 "$here/graph.py"; }
 
 # Smaller graphs, for as long as is wanted.
-run_ranks() { /usr/bin/python3 "$sources/ranks.py" "$(amount 1200)"; }
-run_hops() { /usr/bin/python3 "$sources/hops.py" "$(amount 600)"; }
+run_ranks() { /usr/bin/python3 "$here/graph.py" 600000 6000000 "$(amount 1200)"; }
+run_hops() { /usr/bin/python3 "$here/search.py" 600000 5000000 "$(amount 600)"; }
 
 # Somebody who searches 300 MB of texts, every five seconds.
 prepare_texts() {
