@@ -25,6 +25,8 @@ use crate::session::file_name;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const MIN_TTL: &str = "/sys/kernel/mm/lru_gen/min_ttl_ms";
+/// An agent starts within this time.
+const STARTS: Duration = Duration::from_secs(30);
 
 /// What runs at a time.
 #[derive(Debug, Clone)]
@@ -255,7 +257,27 @@ impl Runner<'_> {
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(create(&log)?);
             Ok(Helper { process: self.spawn(command)?, what, log })
         };
-        agent.into_iter().chain(other).map(start).collect()
+        let mut agent = agent.map(start).transpose()?;
+        if let Some(agent) = &mut agent {
+            self.wait_for(agent)?;
+        }
+        agent.into_iter().map(Ok).chain(other.map(start)).collect()
+    }
+
+    /// Waits until an agent logs that it has started, so that programs start beside one that runs.
+    fn wait_for(&self, agent: &mut Helper) -> anyhow::Result<()> {
+        let waits = Instant::now();
+        while !std::fs::read_to_string(&agent.log)?.lines().any(|line| line.starts_with("started ")) {
+            agent.check()?;
+            if self.signals.next()?.is_some() {
+                anyhow::bail!(Stop::Interrupted);
+            }
+            if waits.elapsed() > STARTS {
+                anyhow::bail!(Stop::Failed(format!("{} did not start; see {}", agent.what, agent.log.display())));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     fn printed(&self, name: &str) -> PathBuf {

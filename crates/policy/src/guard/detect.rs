@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 
@@ -27,6 +28,8 @@ pub struct Progress {
     pub floor: f64,
     /// Pages a second that were refaulted.
     pub faults: f64,
+    /// Bytes that were refaulted since the observation before.
+    pub refaulted: f64,
     /// Share of the time that it lost to memory.
     pub lost: f64,
     /// The higher, the sooner it is its turn.
@@ -40,10 +43,12 @@ pub const CALM: f64 = 0.02;
 /// wait, which costs their time for certain.
 const GAIN: [f64; 2] = [0.1, 0.3];
 
-/// Workloads that together have so much more in memory than at the observation before, as a share, while none has less by this
-/// share, do not take it from each other: one of them has just begun, or another has ended.
+/// Of what workloads refault, so much stays as long as there is free memory: one of them has just begun, or another has ended.
+/// Where they take it from each other, as much is evicted.
+const STAYS: f64 = 0.5;
+
+/// More than before: by more than this share.
 const MORE: f64 = 0.005;
-const LESS: f64 = 0.01;
 
 /// Observations that are further apart than this are not held together: the machine slept, or its clock jumped.
 const APART_S: f64 = 30.0;
@@ -62,8 +67,8 @@ pub struct Detector {
 /// What was observed of a workload before.
 #[derive(Debug, Clone, Copy)]
 struct Past {
-    /// Smoothed: share of the time that it stalled, share that what was refaulted explains.
-    rates: [f64; 2],
+    /// Smoothed: share of the time that it stalled, share that what was refaulted explains. `None` when it was just found.
+    rates: Option<[f64; 2]>,
     /// Bytes in memory, and bytes that it asked for.
     resident: f64,
     demand: f64,
@@ -83,26 +88,56 @@ impl Detector {
 
     /// The progress of all since the last observation; `None` if that is not known.
     pub fn observe(&mut self, frame: &Observation) -> Option<Vec<Progress>> {
-        let elapsed_s = frame.now_s - self.last_s.replace(frame.now_s)?;
-        if !(elapsed_s > 0.0 && elapsed_s < APART_S) {
+        let elapsed_s = frame.now_s - self.last_s.replace(frame.now_s).unwrap_or(f64::INFINITY);
+        let known = elapsed_s > 0.0 && elapsed_s < APART_S;
+        if !known {
             self.forget();
-            return None;
         }
-        self.past.retain(|id, _| frame.targets.iter().any(|target| target.id == *id));
-        // Refaults come in bursts: a workload that waits for earlier ones causes no new ones.
-        let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
-        let smoothed = |target: &WorkloadState| {
-            let resident = target.resident.total();
-            let mut now = Past { resident, demand: resident + target.swapped, rates: [0.0; 2] };
-            let past = self.past.entry(target.id).or_insert(now);
-            let explained =
-                target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total() / elapsed_s;
-            let stalled = target.stalled.unwrap_or(explained).min(1.0);
-            now.rates = [0, 1].map(|at| past.rates[at] + new * ([stalled, explained][at] - past.rates[at]));
-            let before = std::mem::replace(past, now);
-            progress_of(target, &now, &before, target.refaults.total() / elapsed_s)
+        let past = std::mem::take(&mut self.past);
+        let all: Vec<(Past, Progress)> =
+            frame.targets.iter().map(|target| self.progress(target, past.get(&target.id), frame, elapsed_s)).collect();
+        self.past = all.iter().map(|(now, of)| (of.id, *now)).collect();
+        known.then(|| all.into_iter().map(|(_, of)| of).collect())
+    }
+
+    /// What is known of a workload now, and its progress since the last observation.
+    fn progress(
+        &self,
+        target: &WorkloadState,
+        before: Option<&Past>,
+        frame: &Observation,
+        elapsed_s: f64,
+    ) -> (Past, Progress) {
+        let (resident, refaults) = (target.resident.total(), target.refaults.total());
+        let mut now = Past { rates: None, resident, demand: resident + target.swapped };
+        if let Some(before) = before {
+            let cost_s = target.refaults.zip(per_kind(&frame.costs)).map(|(pages, cost_s)| pages * cost_s).total();
+            let explained = cost_s / elapsed_s;
+            let rates = [target.stalled.unwrap_or(explained).min(1.0), explained];
+            // Refaults come in bursts: a workload that waits for earlier ones causes no new ones.
+            let new = 1.0 - (-elapsed_s / self.settings.hold.0.as_secs_f64().max(1e-3)).exp();
+            let smoothed = |past: [f64; 2]| [0, 1].map(|at| past[at] + new * (rates[at] - past[at]));
+            now.rates = Some(before.rates.map_or(rates, smoothed));
+        }
+        let [stalled, explained] = now.rates.unwrap_or_default();
+        let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
+        let before = before.unwrap_or(&now);
+        let progress = Progress {
+            id: target.id,
+            resident,
+            before: before.resident,
+            demand: now.demand,
+            demanded: before.demand,
+            used: if target.ages.is_empty() { resident } else { known.min(resident) },
+            floor: target.floor,
+            faults: refaults / elapsed_s,
+            refaulted: PAGE_BYTES * refaults,
+            // Stalls may be of waiting for something else. A wait is longer than the price of a page where many wait for the
+            // same disk, but not without end.
+            lost: stalled.min(LONGER * explained),
+            priority: target.priority,
         };
-        Some(frame.targets.iter().map(smoothed).collect())
+        (now, progress)
     }
 
     /// Whether a workload is one of those that thrash.
@@ -192,8 +227,10 @@ fn worsens(of: &[&Progress]) -> bool {
 
 /// Whether there still is free memory that they fill.
 fn fill_free_memory(of: &[&Progress]) -> bool {
-    let (now, before) = of.iter().fold((0.0, 0.0), |(now, before), of| (now + of.resident, before + of.before));
-    now > (1.0 + MORE) * before && of.iter().all(|of| of.resident >= (1.0 - LESS) * of.before)
+    let sum = |what: fn(&Progress) -> f64| of.iter().map(|of| what(of)).sum::<f64>();
+    let before = sum(|of| of.before);
+    let more = sum(|of| of.resident) - before;
+    more > MORE * before && more >= STAYS * sum(|of| of.refaulted)
 }
 
 /// A stall is taken for one that refaults explain up to so many times their price.
@@ -210,23 +247,4 @@ const NEARLY: f64 = 1.1;
 /// Bytes that a workload needs which asks for so many, where there are as many as this for all.
 pub fn needed(demand: f64, room: f64) -> f64 {
     if demand <= NEARLY * room { demand.min(room) } else { demand }
-}
-
-fn progress_of(target: &WorkloadState, now: &Past, before: &Past, faults: f64) -> Progress {
-    let ([stalled, explained], resident) = (now.rates, now.resident);
-    let known: f64 = target.ages.iter().filter(|bin| bin.max_s.is_some()).map(|bin| bin.size.bytes).sum();
-    Progress {
-        id: target.id,
-        resident,
-        before: before.resident,
-        demand: now.demand,
-        demanded: before.demand,
-        used: if target.ages.is_empty() { resident } else { known.min(resident) },
-        floor: target.floor,
-        faults,
-        // Stalls may be of waiting for something else. A wait is longer than the price of a page where many wait for the same
-        // disk, but not without end.
-        lost: stalled.min(LONGER * explained),
-        priority: target.priority,
-    }
 }
