@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # `make evaluation`: the programs of workloads/evaluation.toml in all configurations and under limits, in guests and natively;
-# writes docs/evaluation/programs.md and index.html. Many hours; what is complete is not run again.
+# writes docs/evaluation/programs.md and index.html. Many hours, in as many sittings as it takes: what is complete in DIR, of which
+# git keeps the results, is not run again.
 #
-#   scripts/evaluation.sh [--quick] [--out DIR]      DIR: target/evaluation; with --quick target/evaluation-quick
+#   scripts/evaluation.sh [--quick] [--out DIR]      DIR: docs/evaluation/runs; with --quick target/evaluation-quick
 #
 # --quick  a program of each family in three configurations, one kernel, one seed; two of them natively; some 20 minutes. The
 #          tables are written to DIR.
@@ -35,7 +36,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
-out=$(realpath -m -- "${out:-$target/evaluation${quick:+-quick}}")
+[ ${#quick[@]} -eq 0 ] || out=${out:-$target/evaluation-quick}
+out=$(realpath -m -- "${out:-docs/evaluation/runs}")
 suite=${SUITE:-workloads/evaluation.toml}
 [ -e "$suite" ] || fail "$suite is missing"
 
@@ -220,8 +222,7 @@ echo "$(wc -l <<<"$units") units, of which $(left '' | wc -l) are left; results 
 guests
 native
 results=docs/evaluation
-# A part of the evaluation does not replace the whole.
-[ -z "${quick[*]}${ONLY:-}${PLACES:-}${SUITE:-}" ] || results=$out
+[ "$out" = "$(realpath -m -- docs/evaluation/runs)" ] || results=$out
 evaluation "$out" "$results"
 echo "written: $results/programs.md and $results/index.html"
 status=0

@@ -1,6 +1,6 @@
 """The evaluation of scripts/evaluation.sh: what runs, and what the runs say.
 
-    evaluation.py plan DIR SUITE [--quick]       writes DIR/evaluation.json, and prints a line for each unit
+    evaluation.py plan DIR SUITE [--quick]       writes DIR/evaluation.json, and prints a line for each unit that is wanted
     evaluation.py suite DIR PLACE PROGRAM GROUP  prints the suite of a unit
     evaluation.py DIR [FOLDER]                   writes FOLDER/programs.md and FOLDER/index.html (DIR) from the runs in DIR
 
@@ -136,14 +136,20 @@ def places(quick):
 def units(programs, quick):
     """What is to run, in order. A program's limits come from a record of its first group."""
     groups = {"schemes": QUICK} if quick else {"schemes": SCHEMES, "limits": ["orig", *LIMITS]}
-    wanted = os.environ.get("PLACES", "").split(",")
     for place in places(quick):
-        if wanted == [""] or place in wanted:
-            for program in programs[:2] if quick and place.startswith("native") else programs:
-                for group, configs in groups.items():
-                    if configs is SCHEMES and place.startswith("native"):
-                        configs = NATIVE
-                    yield {"place": place, "program": program["name"], "group": group, "configs": configs}
+        for program in programs[:2] if quick and place.startswith("native") else programs:
+            for group, configs in groups.items():
+                if configs is SCHEMES and place.startswith("native"):
+                    configs = NATIVE
+                yield {"place": place, "program": program["name"], "group": group, "configs": configs}
+
+
+def wanted(name, known):
+    """Those of an environment variable, separated by commas; all of them where it is empty."""
+    words = [word for word in os.environ.get(name, "").split(",") if word]
+    if unknown := [word for word in words if word not in known]:
+        sys.exit(f"{name}: {', '.join(unknown)} is none of {', '.join(known)}")
+    return words or known
 
 
 def data_of(program):
@@ -159,15 +165,11 @@ def data_of(program):
 
 def plan(folder, suite, quick):
     programs = read_suite(suite)["program"]
-    only = os.environ.get("ONLY", "").split(",")
-    if only != [""]:
-        programs = [program for program in programs if program["name"] in only]
-        if len(programs) != len(only):
-            sys.exit(f"ONLY={','.join(only)}: of these {suite} has {', '.join(program['name'] for program in programs) or 'none'}")
-    elif quick:
+    if quick:
         programs = one_each(programs)
     by_name = {program["name"]: program for program in programs}
     planned = list(units(programs, quick))
+    chosen = wanted("ONLY", list(by_name)), wanted("PLACES", list(dict.fromkeys(unit["place"] for unit in planned)))
     head = {
         "suite": str(suite),
         "quick": quick,
@@ -179,7 +181,8 @@ def plan(folder, suite, quick):
     }
     (folder / "evaluation.json").write_text(json.dumps(head, indent=1))
     for unit in planned:
-        print(unit["place"], unit["program"], unit["group"], ",".join(unit["configs"]), data_of(by_name[unit["program"]]))
+        if unit["program"] in chosen[0] and unit["place"] in chosen[1]:
+            print(unit["place"], unit["program"], unit["group"], ",".join(unit["configs"]), data_of(by_name[unit["program"]]))
 
 
 def toml(kind, table):
