@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # An interactive service beside a batch program that takes all memory it can get: how long requests wait alone, together, and
-# together under the guard, for which the service has the higher priority; and what the batch program gets done.
+# together under the guard, for which the service has the higher priority; and what the batch program gets done. In the
+# configuration `limited` the batch program has a limit, so that there is enough for the service.
 #
 # Environment: SECONDS_EACH (40), MIB (96: of each), SHORT (35: percent of what both need that there is not), CONFIGS
-# (alone none guard), CALIBRATE, LOWTIDE, PATTERN.
+# (alone none limited guard), BATCH (a fifth of MIB: the limit), CALIBRATE, LOWTIDE, PATTERN.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -39,8 +40,10 @@ printf '| configuration | p50, ms | p99, ms | p99.9, ms | batch, million touches
 row() { printf '| %s | %s | %s | %s | %s |\n' "$@"; }
 touches() { sed -n 's/.*"touches":\([0-9]*\).*/\1/p' "$tmp/batch.out" | awk '{ printf "%.2f", $1 / 1e6 }'; }
 mkdir -p "$groups/service" "$groups/batch"
-for config in ${CONFIGS:-alone none guard}; do
+for config in ${CONFIGS:-alone none limited guard}; do
   echo "$unlimited" >"$groups/$limit"
+  echo "$unlimited" >"$groups/batch/$limit"
+  [ "$config" != limited ] || echo "${BATCH:-$((mib / 5))M}" >"$groups/batch/$limit"
   if [ "$config" = guard ]; then
     start_agent "$tmp/agent.toml" || { skip guard "an agent that works here: $(tail -n 1 "$tmp/agent.log")"; continue; }
   fi
@@ -63,6 +66,7 @@ for config in ${CONFIGS:-alone none guard}; do
 done
 # What it does alone.
 echo "$unlimited" >"$groups/$limit"
+echo "$unlimited" >"$groups/batch/$limit"
 batch
 wait_for "$((2 * seconds))" gone "$started"
 row "batch alone" - - - "$(touches)"
