@@ -11,8 +11,9 @@ const PRESSURE: &str = "/proc/pressure/memory";
 /// (kernel/sched/psi.c: WINDOW_MIN_US); and again for each window.
 const STALL: Duration = Duration::from_millis(25);
 const WINDOW: Duration = Duration::from_millis(500);
-/// Time between two turns then, seconds: more where they take more than this share of a CPU. And how long after the last stall.
-const EVERY_S: f64 = 0.25;
+/// Time between two turns then, and while something is granted, seconds: more where they take more than this share of a CPU. And
+/// how long after the last stall.
+const EVERY_S: f64 = 0.125;
 const MOST_CPU: f64 = 0.05;
 const LASTS_S: f64 = 3.0;
 
@@ -82,13 +83,14 @@ impl Alert {
         (now_s..now_s + LASTS_S + 1.0).contains(&self.until_s)
     }
 
-    /// When the next turn is due at the latest, after one that took so many CPU seconds; `None` while nothing stalls.
-    pub fn due_s(&mut self, now_s: f64, (last_s, cpu_s): (f64, f64)) -> Option<f64> {
+    /// When the next turn is due at the latest, after one that took so many CPU seconds; `None` while nothing stalls and nothing
+    /// is granted. Who waits for a turn must not wait for one that has ended.
+    pub fn due_s(&mut self, now_s: f64, (last_s, cpu_s): (f64, f64), granted: bool) -> Option<f64> {
         self.check(now_s);
         if std::mem::take(&mut self.woken) {
             self.until_s = now_s + LASTS_S;
         }
-        self.is_on(now_s).then_some(last_s + EVERY_S.max(cpu_s / MOST_CPU))
+        (granted || self.is_on(now_s)).then_some(last_s + EVERY_S.max(cpu_s / MOST_CPU))
     }
 }
 
@@ -110,11 +112,15 @@ mod tests {
     fn a_stall_makes_turns_quick_for_a_while() {
         let dir = tempfile::tempdir().unwrap();
         let mut alert = alert(dir.path());
-        assert_eq!((alert.due_s(10.0, (9.5, 0.0)), alert.check_due_s()), (None, None));
+        assert_eq!((alert.due_s(10.0, (9.5, 0.0), false), alert.check_due_s()), (None, None));
         alert.woken(PollFlags::PRI);
-        assert_eq!(alert.due_s(10.0, (9.5, 0.0)), Some(9.75));
-        assert_eq!(alert.due_s(10.0, (9.5, 0.05)), Some(10.5), "many workloads");
-        assert_eq!((alert.due_s(12.9, (12.0, 0.0)), alert.due_s(13.1, (13.0, 0.0))), (Some(12.25), None));
+        assert_eq!(alert.due_s(10.0, (9.5, 0.0), false), Some(9.625));
+        assert_eq!(alert.due_s(10.0, (9.5, 0.05), false), Some(10.5), "many workloads");
+        assert_eq!(
+            (alert.due_s(12.9, (12.0, 0.0), false), alert.due_s(13.1, (13.0, 0.0), false)),
+            (Some(12.125), None)
+        );
+        assert_eq!(alert.due_s(13.1, (13.0, 0.0), true), Some(13.125), "somebody waits");
         alert.woken(PollFlags::ERR);
         assert!(alert.waker().is_none());
     }
@@ -127,11 +133,15 @@ mod tests {
         let stalled =
             |us: &str| std::fs::write(dir.path().join("proc/pressure/memory"), QUIET.replace("1000", us)).unwrap();
         stalled("20000");
-        assert_eq!((alert.due_s(10.25, (9.5, 0.0)), alert.check_due_s()), (None, Some(10.5)), "less than 25 ms");
+        assert_eq!(
+            (alert.due_s(10.25, (9.5, 0.0), false), alert.check_due_s()),
+            (None, Some(10.375)),
+            "less than 25 ms"
+        );
         stalled("46000");
-        assert_eq!(alert.due_s(10.4, (9.5, 0.0)), None, "it was read a moment ago");
-        assert!(!alert.is_on(10.4));
-        assert_eq!(alert.due_s(10.5, (9.5, 0.0)), Some(9.75));
+        assert_eq!(alert.due_s(10.35, (9.5, 0.0), false), None, "it was read a moment ago");
+        assert!(!alert.is_on(10.35));
+        assert_eq!(alert.due_s(10.5, (9.5, 0.0), false), Some(9.625));
         assert!(alert.is_on(13.4) && !alert.is_on(13.6));
     }
 }

@@ -170,9 +170,9 @@ impl Agent {
     fn hurry(&mut self, now_s: f64) {
         let Some(alert) = &mut self.alert else { return };
         let before = alert.is_on(now_s);
-        if let Some(due_s) = alert.due_s(now_s, self.last) {
+        if let Some(due_s) = alert.due_s(now_s, self.last, !self.granting.is_empty()) {
             self.next_s = self.next_s.min(due_s);
-            if !before {
+            if !before && alert.is_on(now_s) {
                 // What stalls may be new.
                 self.workloads.search_again();
             }
