@@ -42,7 +42,13 @@ GUEST_PRICE = "5%"
 NATIVE = [name for name in SCHEMES if name != "ethp"]
 # What a program under a limit may lose, and when a run is given up: so many times the recorded time, and so many seconds.
 SLOWDOWN, PATIENCE = 0.05, (4, 30)
-METRICS = {"runtime": "runtime", "rss": "resident memory", "net": "memory net of zram", "memused": "memory in use on the system"}
+METRICS = {
+    "runtime": "runtime",
+    "call": "time of a call",
+    "rss": "resident memory",
+    "net": "memory net of zram",
+    "memused": "memory in use on the system",
+}
 PUBLISHED = {"runtime": "runtime", "memused.avg": "memused", "rss.avg": "rss"}
 # Percent of runtime that saving memory may cost to be called cheap.
 CHEAP = 1
@@ -176,7 +182,10 @@ def plan(folder, suite, quick):
         "commit": os.environ.get("COMMIT", "unknown"),
         "command": os.environ.get("COMMAND", "make evaluation"),
         "settings": os.environ.get("SETTINGS", ""),
-        "programs": [{"name": name, "family": family(program)} for name, program in by_name.items()],
+        "programs": [
+            {"name": name, "family": family(program), "timed": program.get("figure_name", "").startswith("ms ")}
+            for name, program in by_name.items()
+        ],
         "units": planned,
     }
     (folder / "evaluation.json").write_text(json.dumps(head, indent=1))
@@ -251,10 +260,12 @@ def lines_of(path):
             pass
 
 
-def values_of(run):
+def values_of(run, timed):
+    """The metrics of a run. What works at a fixed rate loses no runtime, so that its calls are timed."""
     rss, kept = run["rss_bytes"], run.get("kept_bytes")
     net = None if rss is None or kept is None else rss + kept
-    return {"runtime": run["runtime_s"], "rss": rss, "net": net, "memused": run["system_used_bytes"]}
+    call = run["figure"] if timed else None
+    return {"runtime": run["runtime_s"], "call": call, "rss": rss, "net": net, "memused": run["system_used_bytes"]}
 
 
 class Runs:
@@ -264,6 +275,7 @@ class Runs:
         self.folder = folder
         self.head = json.loads((folder / "evaluation.json").read_text())
         self.families = {program["name"]: program["family"] for program in self.head["programs"]}
+        self.timed = {program["name"] for program in self.head["programs"] if program["timed"]}
         self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in self.head["units"]))
         self.values = collections.defaultdict(dict)  # (kind, program, config): {(seed, round): values}
         self.bytes = {}  # (kind, program, mechanism): the limit
@@ -294,7 +306,7 @@ class Runs:
                 self.failed.append((place, program, name, run["failure"]))
             if run["round"]:
                 key = (place.rpartition("-")[2], run["round"])
-                self.values[kind_of(place), program, name][key] = None if run["failure"] else values_of(run)
+                self.values[kind_of(place), program, name][key] = None if run["failure"] else values_of(run, program in self.timed)
 
     def programs(self, kind):
         return [name for name in self.families if any(key[:2] == (kind, name) for key in self.values)]
@@ -437,15 +449,15 @@ def published():
 
 
 TOPICS = [
-    ("rec", "Monitoring alone", ["runtime", "memused"]),
-    ("prcl", "Paging out idle memory as published (`prcl`)", ["rss", "net", "memused", "runtime"]),
-    ("prcl-tuned", "The same with lowtide's thresholds (`prcl-tuned`)", ["rss", "net", "memused", "runtime"]),
-    ("auto", "The agent (`auto`)", ["rss", "net", "runtime"]),
-    ("age", "WMO's rule (`age`)", ["rss", "net", "runtime"]),
-    ("pressure", "Senpai's rule (`pressure`)", ["rss", "net", "runtime"]),
-    ("thp", "Huge pages everywhere (`thp`)", ["runtime", "rss", "memused"]),
-    ("ethp", "Huge pages where memory is used (`ethp`)", ["runtime", "rss", "memused"]),
-    ("ethp-tuned", "The same with lowtide's thresholds (`ethp-tuned`)", ["runtime", "rss", "memused"]),
+    ("rec", "Monitoring alone", ["runtime", "call", "memused"]),
+    ("prcl", "Paging out idle memory as published (`prcl`)", ["rss", "net", "memused", "runtime", "call"]),
+    ("prcl-tuned", "The same with lowtide's thresholds (`prcl-tuned`)", ["rss", "net", "memused", "runtime", "call"]),
+    ("auto", "The agent (`auto`)", ["rss", "net", "runtime", "call"]),
+    ("age", "WMO's rule (`age`)", ["rss", "net", "runtime", "call"]),
+    ("pressure", "Senpai's rule (`pressure`)", ["rss", "net", "runtime", "call"]),
+    ("thp", "Huge pages everywhere (`thp`)", ["runtime", "call", "rss", "memused"]),
+    ("ethp", "Huge pages where memory is used (`ethp`)", ["runtime", "call", "rss", "memused"]),
+    ("ethp-tuned", "The same with lowtide's thresholds (`ethp-tuned`)", ["runtime", "call", "rss", "memused"]),
 ]
 
 
@@ -473,12 +485,13 @@ def is_less(value):
 def best(runs, kind):
     """The configuration that saves the most memory, net of zram, among those that are hardly slower."""
     programs = runs.programs(kind)
-    of = {config: [runs.over_programs(kind, programs, config, metric) for metric in ("net", "runtime")] for config in runs.schemes(kind)}
-    cheap = {config: pair for config, pair in of.items() if None not in pair and is_less(pair[0]) and pair[1][0] <= CHEAP}
+    schemes = [config for config in runs.schemes(kind) if config != "rec"]
+    of = {config: [runs.over_programs(kind, programs, config, metric) for metric in ("net", "runtime", "call")] for config in schemes}
+    cheap = {config: found for config, found in of.items() if None not in found[:2] and is_less(found[0]) and found[1][0] <= CHEAP}
     if not cheap:
         return [f"- No configuration saves memory, net of zram, for at most {CHEAP} % more runtime."]
-    config, (net, runtime) = min(cheap.items(), key=lambda item: item[1][0])
-    changes = f"memory net of zram {shown(net)} %, runtime {shown(runtime)} %"
+    config, (net, runtime, call) = min(cheap.items(), key=lambda item: item[1][0])
+    changes = f"memory net of zram {shown(net)} %, runtime {shown(runtime)} %, time of a call {shown(call)} %"
     return [f"- **The most memory saved, net of zram, for at most {CHEAP} % more runtime: `{config}`**, {changes}."]
 
 
@@ -566,7 +579,7 @@ def limit_cell(runs, kind, program, mechanism):
 def section(runs, kind):
     sampling = extent(runs, kind) + ("; `rec` and schemes by smaps, without `ethp`, which needs DAMON" if kind == "native" else "")
     text = [f"## {place_name(runs, kind)}\n", f"{sampling}.\n", totals(runs, kind)]
-    for metric in ("runtime", "rss", "net"):
+    for metric in ("runtime", "call", "rss", "net"):
         text += [f"### {place_name(runs, kind)}: {METRICS[metric]}\n", by_program(runs, kind, metric)]
     if any(key[0] == kind for key in runs.bytes):
         text += [f"### {place_name(runs, kind)}: limits\n", limit_tables(runs, kind)]
@@ -601,7 +614,8 @@ QUICK_NOTE = "This is the quick evaluation: few programs and configurations, one
 ABOUT = """\
 Percent over `orig` (no scheme; all configurations have a zram swap of 2 GiB): geometric means of ratios of the same seed or
 round, and their 95 % intervals (Student's t on the logarithms), of a program over rounds, of several programs over programs, each
-of which counts once. Fewer than three have no interval. In square brackets: DAMON v6, of the sums over its 25 programs on another
+of which counts once. Fewer than three have no interval. Programs that work at a fixed rate take as long however slow they are: of these,
+compare the time of a call. In square brackets: DAMON v6, of the sums over its 25 programs on another
 machine. Configurations: [schemes](../schemes.md), [comparing](../compare.md). To choose from: [index.html](index.html).
 """
 
