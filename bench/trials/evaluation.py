@@ -638,7 +638,7 @@ def markdown(runs):
 
 def page_data(runs):
     """What the page shows, with logarithms of ratios instead of percent: it has to average what its reader picks."""
-    cells = {}
+    cells, had = {}, {name: of for name, of in runs.families.items() if any(key[1] == name for key in runs.values)}
     for kind, program, config in runs.values:
         if config not in ("orig", "limit-orig"):
             of = {metric: [round(log, 5) for log in runs.logs(kind, program, config, metric)] for metric in METRICS}
@@ -648,7 +648,7 @@ def page_data(runs):
         "head": made_by(runs).replace("`", ""),
         "note": QUICK_NOTE if runs.head["quick"] else "",
         "places": [{"id": kind, "name": place_name(runs, kind), "samples": sampled(runs, kind)} for kind in runs.kinds],
-        "families": {name: [program for program, of in runs.families.items() if of == name] for name in runs.families.values()},
+        "families": {name: [program for program, of in had.items() if of == name] for name in had.values()},
         "configs": [name for name in runs.configs if name not in ("orig", "limit-orig")],
         "t95": [None, *(round(t95(degrees), 4) for degrees in range(1, 61))],
         "cells": cells,
