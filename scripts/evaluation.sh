@@ -54,8 +54,8 @@ ensure_command python3 python3 >/dev/null || fail "python3 is missing"
 COMMIT=$(git describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null || echo unknown)
 COMMAND="make evaluation" paced=${PACED:-60} work=${WORK:-0.05}
 [ ${#quick[@]} -eq 0 ] || COMMAND="make evaluation QUICK=1" paced=${PACED:-30}
-SETTINGS="PACED=$paced, in guests WORK=$work"
-export COMMIT COMMAND SETTINGS
+settings="PACED=$paced, in guests WORK=$work"
+export COMMIT COMMAND
 
 mkdir -p -- "$out"
 exec {lock}>"$out/lock"
@@ -136,7 +136,8 @@ unit() {
     esac
   } >"$made.log" 2>&1 </dev/null
   if [ -s "$part/report.html" ] && [ -s "$part/kernel" ]; then
-    printf '{"commit": "%s", "kernel": "%s", "date": "%s"}\n' "$COMMIT" "$(<"$part/kernel")" "$(date -u +%Y-%m-%dT%H:%MZ)" |
+    printf '{"commit": "%s", "settings": "%s", "kernel": "%s", "date": "%s"}\n' "$COMMIT" "$settings" "$(<"$part/kernel")" \
+      "$(date -u +%Y-%m-%dT%H:%MZ)" |
       "${as_root[@]}" tee "$part/done.json" >/dev/null
     find "$part" -mindepth 1 -maxdepth 1 -type d ! -name '*-rec-1' -exec "${as_root[@]}" rm -rf -- {} +
     "${as_root[@]}" rm -rf -- "$made.failed"

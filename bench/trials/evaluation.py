@@ -8,7 +8,7 @@ A unit is a program at a place in a group of configurations; its runs are in DIR
 compare`. A place ends with its seed (guest-6.12-1), which natively is the round (native-3). Places that differ only in it are one
 column.
 
-Environment: LOWTIDE; of `plan`: ONLY (programs), PLACES, and for the head of the tables COMMIT, COMMAND and SETTINGS.
+Environment: LOWTIDE; of `plan`: ONLY (programs), PLACES, and for the head of the tables COMMIT and COMMAND.
 """
 
 import base64
@@ -140,7 +140,7 @@ def places(quick):
 
 
 def units(programs, quick):
-    """What is to run, in order. A program's limits come from a record of its first group."""
+    """What is to run, in order, of programs with names. A program's limits come from a record of its first group."""
     groups = {"schemes": QUICK} if quick else {"schemes": SCHEMES, "limits": ["orig", *LIMITS]}
     for place in places(quick):
         for program in programs[:2] if quick and place.startswith("native") else programs:
@@ -181,12 +181,10 @@ def plan(folder, suite, quick):
         "quick": quick,
         "commit": os.environ.get("COMMIT", "unknown"),
         "command": os.environ.get("COMMAND", "make evaluation"),
-        "settings": os.environ.get("SETTINGS", ""),
         "programs": [
             {"name": name, "family": family(program), "timed": program.get("figure_name", "").startswith("ms ")}
             for name, program in by_name.items()
         ],
-        "units": planned,
     }
     (folder / "evaluation.json").write_text(json.dumps(head, indent=1))
     for unit in planned:
@@ -276,11 +274,12 @@ class Runs:
         self.head = json.loads((folder / "evaluation.json").read_text())
         self.families = {program["name"]: program["family"] for program in self.head["programs"]}
         self.timed = {program["name"] for program in self.head["programs"] if program["timed"]}
-        self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in self.head["units"]))
+        planned = list(units(self.head["programs"], self.head["quick"]))
+        self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in planned))
         self.values = collections.defaultdict(dict)  # (kind, program, config): {(seed, round): values}
         self.bytes = {}  # (kind, program, mechanism): the limit
         self.failed, self.made, self.missing = [], [], []
-        for unit in self.head["units"]:
+        for unit in planned:
             self.take(unit)
         self.configs = [name for name in [*SCHEMES, *map(limit_name, LIMITS)] if any(key[2] == name for key in self.values)]
         self.kinds = [kind for kind in self.kinds if any(key[0] == kind for key in self.values)]
@@ -596,7 +595,8 @@ def lists(runs):
         for unit in runs.missing:
             by_place[unit["place"], unit["group"]][unit["program"]] = None
         text += ["## Not run, or not completed\n"]
-        text += [f"- {place}, {group}: {', '.join(programs)}" for (place, group), programs in by_place.items()]
+        for (place, group), programs in by_place.items():
+            text.append(f"- {place}, {group}: {'all' if len(programs) == len(runs.families) else ', '.join(programs)}")
     return text
 
 
@@ -606,7 +606,7 @@ def made_by(runs):
     dates = sorted(unit["date"] for unit in runs.made) or [datetime.date.today().isoformat()]
     when = dates[0][:10] if dates[0][:10] == dates[-1][:10] else f"{dates[0][:10]} to {dates[-1][:10]}"
     commit = counted(len(commits), "commit").removeprefix(f"{len(commits)} ")
-    settings = runs.head["settings"]
+    settings = "; ".join(sorted({unit["settings"] for unit in runs.made}))
     return f"Written by `{runs.head['command']}` at {commit} {', '.join(commits)}, {when}{f' ({settings})' if settings else ''}."
 
 
@@ -614,9 +614,9 @@ QUICK_NOTE = "This is the quick evaluation: few programs and configurations, one
 ABOUT = """\
 Percent over `orig` (no scheme; all configurations have a zram swap of 2 GiB): geometric means of ratios of the same seed or
 round, and their 95 % intervals (Student's t on the logarithms), of a program over rounds, of several programs over programs, each
-of which counts once. Fewer than three have no interval. Programs that work at a fixed rate take as long however slow they are: of these,
-compare the time of a call. In square brackets: DAMON v6, of the sums over its 25 programs on another
-machine. Configurations: [schemes](../schemes.md), [comparing](../compare.md). To choose from: [index.html](index.html).
+of which counts once. Fewer than three have no interval. Programs that work at a fixed rate take as long however slow they are: of
+these, compare the time of a call. In square brackets: DAMON v6, of the sums over its 25 programs on another machine.
+Configurations: [schemes](../schemes.md), [comparing](../compare.md). To choose from: [index.html](index.html).
 """
 
 
