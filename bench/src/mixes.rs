@@ -34,7 +34,7 @@ pub struct MixesArgs {
 }
 
 pub fn run(args: &MixesArgs) -> anyhow::Result<()> {
-    let rows: Vec<Vec<String>> = [("pause", Means::Pause), ("protect", Means::Protect)]
+    let rows: Vec<Vec<String>> = [("pause", Means::Pause), ("protect", Means::Protect), ("auto", Means::Auto)]
         .into_iter()
         .map(|(name, means)| compared(name, means, args))
         .collect();

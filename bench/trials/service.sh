@@ -4,7 +4,7 @@
 # configuration `limited` the batch program has a limit, so that there is enough for the service.
 #
 # Environment: SECONDS_EACH (40), MIB (96: of each), SHORT (35: percent of what both need that there is not), CONFIGS
-# (alone none limited guard), BATCH (a fifth of MIB: the limit), CALIBRATE, LOWTIDE, PATTERN.
+# (alone none limited guard), BATCH (a fifth of MIB: the limit), CALIBRATE, TRIAL_LOGS (1: the guard's log), LOWTIDE, PATTERN.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -62,6 +62,7 @@ for config in ${CONFIGS:-alone none limited guard}; do
   if [ "$config" = guard ]; then
     stop "$agent"
     echo "$(actions_of "$tmp/agent.log")"
+    [ -z "${TRIAL_LOGS:-}" ] || cat "$tmp/agent.log"
   fi
 done
 # What it does alone.

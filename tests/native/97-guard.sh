@@ -8,7 +8,7 @@
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
 names=("of two that thrash, one waits" "and the other makes progress" "one that hangs leaves nothing paused" "killed, it leaves nothing paused" "nothing was killed"
-  "a pause that cannot be ended is reported" "the guard works though nobody reads its log")
+  "a pause that cannot be ended is reported" "the guard works though nobody reads its log" "the one with the higher priority is whole")
 need root "${names[@]}" || exit 0
 need "cgroup v1" "${names[@]}" || exit 0
 freezer=$(awk '/ - cgroup / && $NF ~ /(^|,)freezer(,|$)/ { print $5 }' /proc/self/mountinfo)
@@ -120,6 +120,38 @@ exec {full}>&-
 check "its record shows who ran" grep -q '/\(one\|two\) │.*█' out
 check "and who waited" grep -q '/\(one\|two\) │.*░' out
 check "and what was changed" grep -qE ' (pause|release) ' out
+stop "$one"; stop "$two"
+
+# Of two of which one has a higher priority, the other is kept small and goes on.
+cat >agent.toml <<END
+state_file = ""
+[[workload]]
+cgroup = "${own#/}/lowtide-test-$$/one"
+policy = "guard"
+priority = 10
+[[workload]]
+cgroup = "${own#/}/lowtide-test-$$/two"
+policy = "guard"
+END
+start "$LOWTIDE" agent --config agent.toml 2>log
+running=$started
+# limited 1|0: whether it has a limit, and whatever does not fit waits; or neither.
+limited() {
+  [ "$(("$(cat "$root/two/memory.limit_in_bytes")" < 192 << 20))" -eq "$1" ] && grep -qx "oom_kill_disable $1" "$root/two/memory.oom_control"
+}
+thrash two limited 1
+check "${names[7]}" wait_for 20 largest
+check "as the other is kept small, and nothing is killed for that" limited 1
+check "and the log says why" grep -q '^limit .*/two .*of lower priority' log
+has_run() { [ "$(cpu "$two")" -gt $((was + 20)) ]; }
+was=$(cpu "$two")
+check "and it goes on" wait_for 10 has_run
+equals "the other one has no limit" "$(grep -c '^\(limit\|pause\) .*/one ' log)" 0
+kill -9 "$running"
+wait "$running" 2>/dev/null
+check "killed, the guard leaves no limit" wait_for 5 limited 0
+kill -0 "$one" && kill -0 "$two"
+equals "and both programs" $? 0
 stop "$one"; stop "$two"
 
 # Calls of all kinds fail again and again, those of its threads and of its watchdog included.

@@ -17,6 +17,7 @@ guard() { start "$LOWTIDE" guard --cgroup "$name/*" "$@" 2>log; running=$started
 # at N FILE VALUE: whether that file has that value in so many of our groups.
 at() { [ "$(grep -lx "$3" "$root"/*/"$2" | wc -l)" -eq "$1" ]; }
 protected() { grep -qE '^[0-9]{8,}$' "$root/memory.min" && [ "$(grep -lE '^[0-9]{8,}$' "$root"/*/memory.min | wc -l)" -eq 1 ]; }
+cpu_us() { awk '$1 == "usage_usec" { print $2 }' "$root/$1/cpu.stat"; }
 refaults() { awk '$1 == "workingset_refault_anon" { print $2 }' "$root/$1/memory.stat"; }
 
 # The one that is whole by now may stay so by itself: whoever comes anew takes from it again.
@@ -64,6 +65,36 @@ kill -9 "$running"
 wait "$running" 2>/dev/null
 check "killed, it leaves nobody protected" wait_for 3 at 2 memory.min 0
 check "above neither" wait_for 3 grep -qx 0 "$root/memory.min"
+
+# With a higher priority one is whole, and the other is kept small, though it loses nearly all of its time.
+stop "$one"; stop "$two"
+cat >agent.toml <<END
+state_file = ""
+[[workload]]
+cgroup = "$name/two"
+policy = "guard"
+priority = 10
+[[workload]]
+cgroup = "$name/one"
+policy = "guard"
+END
+in_group one "$PATTERN" all.toml --seconds 400
+one=$started
+start "$LOWTIDE" agent --config agent.toml 2>log
+running=$started
+small() { grep -qE '^[0-9]{7,8}$' "$root/one/memory.high"; }
+meanwhile small
+equals "the one with the lower priority is kept small" $? 0
+filled() { [ "$(held two)" -gt $((76 << 20)) ]; }
+check "the other becomes whole" wait_for 30 filled
+has_run() { [ "$(cpu_us one)" -gt $((was + 200000)) ]; }
+was=$(cpu_us one)
+check "both go on" wait_for 10 has_run
+check "the log says why" grep -q '^limit .*/one .*of lower priority' log
+equals "and nothing is paused" "$(grep -c ^pause log)" 0
+kill -9 "$running"
+wait "$running" 2>/dev/null
+check "killed, it leaves no limit" wait_for 3 at 2 memory.high max
 
 guard --means pause
 meanwhile at 1 cgroup.freeze 1

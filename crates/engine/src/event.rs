@@ -102,9 +102,11 @@ pub enum ActionKind {
     Fetch,
     /// Its memory was protected for a time.
     Protect,
+    /// It was kept small for a time.
+    Limit,
     /// It was paused for a time.
     Pause,
-    /// Its protection or pause was ended.
+    /// Its protection, limit or pause was ended.
     Release,
 }
 
@@ -117,6 +119,7 @@ impl ActionKind {
             Self::PageOut => "stow",
             Self::Fetch => "fetch",
             Self::Protect => "protect",
+            Self::Limit => "limit",
             Self::Pause => "pause",
             Self::Release => "release",
         }

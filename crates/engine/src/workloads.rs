@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lowtide_kernel::cgroup::{Cgroup, Version, Vitals};
+use lowtide_kernel::grant::GrantState;
 use lowtide_kernel::pressure::StallTotals;
 use lowtide_kernel::proc::{self, ProcessId};
 use lowtide_kernel::root::{Kernel, Result};
@@ -92,8 +93,8 @@ pub struct Workload {
     others: Others,
     /// Its counters.
     pub totals: WorkloadTotals,
-    /// Bytes that are protected now, and whether it is paused.
-    pub granted: (u64, bool),
+    /// Whether it is protected, limited or paused now.
+    pub granted: GrantState,
     /// When its idle ages were sampled.
     ages_read_s: f64,
     /// When it was observed.
@@ -121,7 +122,7 @@ impl Workload {
             metric: None,
             others: Others::default(),
             totals: WorkloadTotals::default(),
-            granted: (0, false),
+            granted: GrantState::default(),
             ages_read_s: 0.0,
             observed_s: f64::NAN,
             found_s: None,
@@ -153,6 +154,11 @@ impl Workload {
     /// Sets idle ages that a source just sampled.
     pub fn set_ages(&mut self, source: &'static str, ages: Vec<AgeBin>, now_s: f64) {
         (self.ages, self.ages_read_s, self.sampled_by, self.are_ages_new) = (ages, now_s, source, true);
+    }
+
+    /// lowtide set its `memory.high`, or took that back: others did not.
+    pub fn limited(&mut self) {
+        self.others.except_limit();
     }
 
     /// lowtide reclaimed between these two readings: others did not.
@@ -208,8 +214,9 @@ pub struct Workloads {
     quiet: Option<(f64, f64)>,
     /// CPU ticks: busy, and of all.
     ticks: Option<(u64, u64)>,
-    /// Memory of all of them can be protected.
+    /// Memory of all of them can be protected; all of them can be limited.
     can_protect: bool,
+    can_limit: bool,
     /// systemd-oomd is running.
     killer: bool,
     /// Share of the time that some task of the machine stalled between the last two observations.
@@ -295,6 +302,7 @@ impl Workloads {
             cpus: std::thread::available_parallelism().ok().map(|cpus| float(cpus.get())),
             cpu_busy,
             can_protect: self.can_protect,
+            can_limit: self.can_limit,
             ..Observation::default()
         }
     }

@@ -1,20 +1,34 @@
 //! What a workload is granted at the expense of others, for a time: memory that is not reclaimed (`memory.min` along the
-//! chain of its cgroups), or that others wait. Every grant is a lease in the undo journal.
+//! chain of its cgroups), that others are kept small, or that they wait. Every grant is a lease in the undo journal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use lowtide_model::target::TargetId;
 
+use self::limit::Limit;
 use self::pause::Pause;
 use crate::cgroup::{Cgroup, Version};
 use crate::proc::ProcessId;
 use crate::root::{Error, Kernel, Result};
 use crate::undo::{Journal, Lease};
 
+mod limit;
 mod pause;
 
+pub use limit::can_limit;
 pub use pause::Stopped;
+
+/// What of this kind holds for a cgroup now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GrantState {
+    /// Bytes that are protected; 0 = none are.
+    pub protected: u64,
+    /// Bytes below which it is kept; 0 = it is not.
+    pub limited: u64,
+    /// It waits.
+    pub paused: bool,
+}
 
 /// Memory of a cgroup that is not reclaimed.
 #[derive(Debug)]
@@ -47,6 +61,7 @@ pub struct Grants {
     journal: Journal,
     protections: BTreeMap<TargetId, Protection>,
     raised: BTreeMap<PathBuf, Raised>,
+    limits: BTreeMap<TargetId, Limit>,
     pauses: BTreeMap<TargetId, Pause>,
 }
 
@@ -58,8 +73,9 @@ pub fn can_protect(kernel: &Kernel, cgroup: &Cgroup) -> bool {
 impl Grants {
     /// Nothing is granted yet.
     pub fn new(kernel: &Kernel, journal: Journal) -> Self {
-        let (protections, raised, pauses) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { kernel: kernel.clone(), journal, protections, raised, pauses }
+        let (protections, raised) = (BTreeMap::new(), BTreeMap::new());
+        let (limits, pauses) = (BTreeMap::new(), BTreeMap::new());
+        Self { kernel: kernel.clone(), journal, protections, raised, limits, pauses }
     }
 
     /// Protects so many bytes of a cgroup until then. True if that is new.
@@ -120,6 +136,23 @@ impl Grants {
         }
     }
 
+    /// Keeps a cgroup below so many bytes until then, and kills nothing for that; in steps, as each takes its time. True if that
+    /// is new.
+    pub fn limit(&mut self, cgroup: &Cgroup, bytes: u64, until_s: f64) -> Result<bool> {
+        let id = TargetId::Cgroup(cgroup.inode);
+        // Version 1 sets no limit for which it would have to reclaim pages that are used meanwhile: it waits for as long as that takes.
+        let reached = self.limits.get(&id).is_some_and(|limit| limit.is(bytes));
+        let waits = cgroup.version == Version::V1 && !reached;
+        let _waits = waits.then(|| pause::pause(&self.kernel, &self.journal, (cgroup, None), until_s));
+        if let Some(limit) = self.limits.get_mut(&id) {
+            limit.until_s = until_s;
+            limit.set(&self.kernel, bytes)?;
+            return Ok(false);
+        }
+        let limit = Limit::new(&self.kernel, &self.journal, cgroup, (bytes, until_s))?;
+        Ok(limit.map(|limit| self.limits.insert(id, limit)).is_some())
+    }
+
     /// Has the processes of a cgroup, or one of them, wait until then. True if that is new.
     ///
     /// # Errors
@@ -141,18 +174,20 @@ impl Grants {
     /// Takes back whatever a cgroup was granted. True if that was something.
     pub fn release(&mut self, id: TargetId) -> bool {
         let (protected, paused) = (self.protections.remove(&id), self.pauses.remove(&id));
+        let limited = self.limits.remove(&id);
         if let Some(protection) = &protected {
             self.lower(protection, id);
         }
-        protected.is_some() || paused.is_some()
+        protected.is_some() || limited.is_some() || paused.is_some()
     }
 
     /// Takes back what was not granted again in time: of which cgroups.
-    pub fn expire(&mut self, now_s: f64) -> Vec<TargetId> {
+    pub fn expire(&mut self, now_s: f64) -> BTreeSet<TargetId> {
         self.journal.retry();
         let protected = self.protections.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
         let paused = self.pauses.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
-        let over: Vec<TargetId> = protected.chain(paused).collect();
+        let limited = self.limits.iter().filter(|(_, of)| of.until_s < now_s).map(|(id, _)| *id);
+        let over: BTreeSet<TargetId> = protected.chain(paused).chain(limited).collect();
         for id in &over {
             self.release(*id);
         }
@@ -161,7 +196,7 @@ impl Grants {
 
     /// Whether nothing is granted, and everything that was is taken back.
     pub fn is_empty(&self) -> bool {
-        self.protections.is_empty() && self.pauses.is_empty() && !self.journal.owes()
+        self.protections.is_empty() && self.limits.is_empty() && self.pauses.is_empty() && !self.journal.owes()
     }
 
     /// Why one that waits is stopped by a signal rather than frozen.
@@ -169,9 +204,13 @@ impl Grants {
         self.pauses.get(&id)?.stopped.as_deref()
     }
 
-    /// Bytes of a cgroup that are protected, and whether it waits.
-    pub fn of(&self, id: TargetId) -> (u64, bool) {
-        (self.protections.get(&id).map_or(0, |of| of.bytes), self.pauses.contains_key(&id))
+    /// What holds for a cgroup now.
+    pub fn of(&self, id: TargetId) -> GrantState {
+        GrantState {
+            protected: self.protections.get(&id).map_or(0, |of| of.bytes),
+            limited: self.limits.get(&id).map_or(0, |of| of.bytes),
+            paused: self.pauses.contains_key(&id),
+        }
     }
 }
 
@@ -210,10 +249,10 @@ mod tests {
         assert!(!grants.protect(&cgroup, 3000, 6.0).unwrap());
         assert_eq!(
             (read("cg/a/memory.min"), grants.of(TargetId::Cgroup(cgroup.inode))),
-            ("3100".into(), (3000, false))
+            ("3100".into(), GrantState { protected: 3000, ..GrantState::default() })
         );
         assert!(grants.expire(5.5).is_empty());
-        assert_eq!(grants.expire(7.0), [TargetId::Cgroup(cgroup.inode)]);
+        assert_eq!(grants.expire(7.0), BTreeSet::from([TargetId::Cgroup(cgroup.inode)]));
         assert_eq!((&read("cg/a/memory.min")[..3], &read("cg/a/b/memory.min")[..1]), ("100", "0"));
     }
 
@@ -242,6 +281,54 @@ mod tests {
     }
 
     #[test]
+    fn limits_are_reached_in_steps_and_go_again_and_are_safe_first() {
+        let (v1, v2) = (
+            [
+                ("proc/self/mountinfo", "30 29 0:26 / /cg rw - cgroup cgroup rw,memory\n"),
+                ("cg/a/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("cg/a/memory.usage_in_bytes", "200000000\n"),
+                ("cg/a/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
+            ],
+            [
+                V2,
+                ("cg/a/memory.high", "max\n"),
+                ("cg/a/memory.current", "200000000\n"),
+                ("cg/cgroup.controllers", "memory\n"),
+            ],
+        );
+        for (files, file, old) in [(v1, "memory.limit_in_bytes", "9223372036854771712"), (v2, "memory.high", "max")] {
+            let (dir, mut grants) = tree(&files);
+            // A file that is none of the kernel's keeps what is behind what was written.
+            let begins = |name: &str, with: &str| {
+                let text = std::fs::read_to_string(dir.path().join("cg/a").join(name)).unwrap();
+                assert!(text.starts_with(with), "{name}: {text}");
+            };
+            let cgroup = Cgroup::named(&grants.kernel, "/a").unwrap();
+            assert!(can_limit(&grants.kernel, &cgroup) && grants.limit(&cgroup, 100_000_000, 5.0).unwrap());
+            begins(file, "132891136");
+            std::fs::write(
+                dir.path().join("cg/a").join(file.replace("limit", "usage").replace("high", "current")),
+                "132891136",
+            )
+            .unwrap();
+            assert!(!grants.limit(&cgroup, 100_000_000, 6.0).unwrap());
+            begins(file, "100000000");
+            assert_eq!(grants.of(TargetId::Cgroup(cgroup.inode)).limited, 100_000_000);
+            if file != "memory.high" {
+                begins("memory.oom_control", "1");
+            }
+            assert_eq!((grants.expire(5.5).len(), grants.expire(7.0).len()), (0, 1));
+            begins(file, old);
+            if file != "memory.high" {
+                begins("memory.oom_control", "0");
+            }
+            // One that is lower anyway.
+            std::fs::write(dir.path().join("cg/a").join(file), "5000\n").unwrap();
+            assert!(!grants.limit(&cgroup, 100_000_000, 5.0).unwrap() && grants.is_empty());
+        }
+    }
+
+    #[test]
     fn who_is_paused_is_frozen_and_thawed_again() {
         let (dir, mut grants) = tree(&[
             V2,
@@ -256,7 +343,8 @@ mod tests {
             grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 5.0).unwrap()
                 && !grants.pause(TargetId::Cgroup(cgroup.inode), (&cgroup, None), 6.0).unwrap()
         );
-        assert_eq!((frozen().as_str(), grants.of(TargetId::Cgroup(cgroup.inode))), ("1\n", (0, true)));
+        let paused = GrantState { paused: true, ..GrantState::default() };
+        assert_eq!((frozen().as_str(), grants.of(TargetId::Cgroup(cgroup.inode))), ("1\n", paused));
         assert!(grants.release(TargetId::Cgroup(cgroup.inode)) && !grants.release(TargetId::Cgroup(cgroup.inode)));
         assert!(frozen().starts_with('0'));
         // It is the shell of a terminal.

@@ -12,13 +12,14 @@ use lowtide_model::target::TargetId;
 use lowtide_model::units::{Share, Span};
 use serde::{Deserialize, Serialize};
 
-use self::detect::{Detector, Progress};
+use self::detect::{Detector, Progress, crowded};
 use self::round::Round;
 use crate::machine::{Observation, Policy, WorkloadAction};
 use crate::policies::{AnyPolicy, PolicyError, PolicySettings};
 use crate::replay::Replayed;
 
 pub mod detect;
+mod member;
 mod quantum;
 pub mod round;
 
@@ -36,7 +37,7 @@ pub enum Detect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Means {
-    /// Protection where the machine can, else pauses.
+    /// Protection where the machine can and has a CPU for each, else pauses.
     Auto,
     /// The memory of one is protected from reclaim; the others go on.
     Protect,
@@ -89,10 +90,15 @@ impl Default for GuardSettings {
 }
 
 impl GuardSettings {
+    /// Whether workloads of lower priority are kept small rather than paused.
+    fn limits(&self, frame: &Observation) -> bool {
+        self.means != Means::Pause && frame.can_limit
+    }
+
     /// Whether one is protected, rather than the others paused.
-    fn protects(&self, frame: &Observation) -> bool {
+    fn protects(&self, thrashing: &[&Progress], frame: &Observation) -> bool {
         match self.means {
-            Means::Auto => frame.can_protect,
+            Means::Auto => frame.can_protect && !crowded(thrashing, frame),
             Means::Protect => true,
             Means::Pause => false,
         }
@@ -143,13 +149,12 @@ impl Guard {
     }
 
     fn begin(&mut self, progress: &[Progress], frame: &Observation) -> Vec<WorkloadAction> {
-        let Some(why) = self.detector.begins(progress, frame) else { return Vec::new() };
+        let Some((why, thrashing)) = self.detector.begins(progress, frame) else { return Vec::new() };
         let (times, until_s) = self.refuted;
         // A clock that was set back must not make it wait longer.
         if (until_s - refuted_s(times)..until_s).contains(&frame.now_s) {
             return Vec::new();
         }
-        let thrashing = self.detector.thrashing(progress);
         // A clock that was set back must not make it believe that it was long ago.
         self.strikes =
             if (0.0..AGAIN_S).contains(&(frame.now_s - self.ended_s)) { (self.strikes + 1).min(6) } else { 0 };

@@ -100,6 +100,8 @@ pub struct Observation {
     pub cpu_busy: Option<f64>,
     /// Memory of a target can be protected from reclaim.
     pub can_protect: bool,
+    /// Targets can be kept small, and nothing is killed for that.
+    pub can_limit: bool,
 }
 
 /// Seconds that a page of each kind costs that is refaulted.
@@ -154,6 +156,17 @@ pub enum WorkloadAction {
         /// Why.
         reason: String,
     },
+    /// Keep a workload below so many bytes, and kill nothing for that. It ends by itself unless it is asked for again.
+    Limit {
+        /// Which workload.
+        target: TargetId,
+        /// Bytes.
+        bytes: f64,
+        /// For so many seconds from now on.
+        lasts_s: f64,
+        /// Why.
+        reason: String,
+    },
     /// Have a workload wait. It ends by itself unless it is asked for again.
     Pause {
         /// Which workload.
@@ -163,7 +176,7 @@ pub enum WorkloadAction {
         /// Why.
         reason: String,
     },
-    /// End a workload's protection, and have it run.
+    /// End a workload's protection or limit, and have it run.
     Release {
         /// Which workload.
         target: TargetId,

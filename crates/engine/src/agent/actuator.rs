@@ -15,7 +15,7 @@ use super::background::{Background, PageOutRequest, Paged, Reach};
 use super::grants::{Granted, Granting};
 use super::reclaim::CgroupReclaim;
 use crate::event::{ActionEvent, ActionKind, Event};
-use crate::workloads::Workloads;
+use crate::workloads::{Workload, Workloads};
 
 /// Carries out what one policy asks for.
 pub(super) struct AgentActuator<'a> {
@@ -44,12 +44,15 @@ impl Actuator<WorkloadAction> for AgentActuator<'_> {
                 }
                 WorkloadAction::Fetch { target, reason } => self.page(*target, None, reason),
                 WorkloadAction::Protect { target, reason, .. }
+                | WorkloadAction::Limit { target, reason, .. }
                 | WorkloadAction::Pause { target, reason, .. }
                 | WorkloadAction::Release { target, reason } => self.grant(*target, &action, reason),
             }
         }
         // Last: what is granted again must not be taken back because the turn before took long.
-        self.granting.expire(self.now_s);
+        for id in self.granting.expire(self.now_s) {
+            self.workloads.all.get_mut(&id).map(Workload::limited);
+        }
     }
 }
 
@@ -65,7 +68,7 @@ impl AgentActuator<'_> {
         let Some(workload) = self.workloads.all.get_mut(&wanted.target) else { return };
         // Nothing reclaims from one process of a cgroup, nor from a cgroup of version 1; what is paused is what the kernel takes
         // first.
-        let paused = self.granting.of(wanted.target).1;
+        let paused = self.granting.of(wanted.target).paused;
         if workload.process.is_some() || (paused && workload.cgroup.version == Version::V1) {
             return;
         }
@@ -75,11 +78,19 @@ impl AgentActuator<'_> {
         self.reclaimed.push(outcome.reclaimed);
     }
 
-    /// Protects a workload, pauses it, or ends both.
+    /// Protects, limits or pauses a workload, or ends that.
     fn grant(&mut self, id: TargetId, action: &WorkloadAction, reason: &str) {
-        let Some(workload) = self.workloads.all.get(&id) else { return };
-        let Some(Granted { kind, bytes, stopped }) = self.granting.act(workload, action, self.now_s) else { return };
-        let asked = (kind == ActionKind::Protect).then_some(PerKind { anon: bytes, file: 0.0 });
+        let Some(workload) = self.workloads.all.get_mut(&id) else { return };
+        let before = self.granting.of(id).limited;
+        // The kernel reclaims when a limit is set.
+        let cpu_s = self.reclaim.kernel.thread_cpu_s();
+        let granted = self.granting.act(workload, action, self.now_s);
+        self.reclaim.cpu_s += self.reclaim.kernel.thread_cpu_s() - cpu_s;
+        if self.granting.of(id).limited != before {
+            workload.limited();
+        }
+        let Some(Granted { kind, bytes, stopped }) = granted else { return };
+        let asked = (bytes > 0.0).then_some(PerKind { anon: bytes, file: 0.0 });
         let action = ActionEvent { asked, reason, stopped, ..ActionEvent::on(kind, workload) };
         self.sinks.publish(self.now_s, &Event::Acted(&action));
     }

@@ -1,4 +1,4 @@
-//! Grants of the guard: protection and pauses, in the journal, and taken back in time, also after a kill.
+//! Grants of the guard: protection, limits and pauses, in the journal, and taken back in time, also after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Write};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
-use lowtide_kernel::grant::Grants;
+use lowtide_kernel::grant::{GrantState, Grants};
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::target::TargetId;
@@ -75,7 +75,7 @@ pub fn stay_in_memory() {
 pub struct Granted {
     /// What was done.
     pub kind: ActionKind,
-    /// Bytes that are protected.
+    /// Bytes that are protected, or below which it is kept.
     pub bytes: f64,
     /// Why it was not done.
     pub stopped: Option<String>,
@@ -116,6 +116,7 @@ impl Granting {
     pub fn act(&mut self, workload: &Workload, action: &WorkloadAction, now_s: f64) -> Option<Granted> {
         let (kind, wanted) = match action {
             WorkloadAction::Protect { bytes, .. } => (ActionKind::Protect, *bytes * PROTECTED),
+            WorkloadAction::Limit { bytes, .. } => (ActionKind::Limit, *bytes),
             WorkloadAction::Pause { .. } => (ActionKind::Pause, 0.0),
             _ => (ActionKind::Release, 0.0),
         };
@@ -128,11 +129,18 @@ impl Granting {
         let done: anyhow::Result<bool> = match action {
             WorkloadAction::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
                 // A workload that was paused before runs now.
-                let waited = grants.of(id).1 && grants.release(id);
+                let before = grants.of(id);
+                let waited = (before.paused || before.limited > 0) && grants.release(id);
                 Ok(grants.protect(&workload.cgroup, integer(wanted), now_s + lasts_s)? || waited)
             }),
+            WorkloadAction::Limit { lasts_s, .. } => self.grants().and_then(|grants| {
+                let before = grants.of(id);
+                let other = (before.protected > 0 || before.paused) && grants.release(id);
+                Ok(grants.limit(&workload.cgroup, integer(wanted), now_s + lasts_s)? || other)
+            }),
             WorkloadAction::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
-                let protected = grants.of(id).0 > 0 && grants.release(id);
+                let before = grants.of(id);
+                let protected = (before.protected > 0 || before.limited > 0) && grants.release(id);
                 let new = grants.pause(id, (&workload.cgroup, workload.process), now_s + lasts_s)?;
                 if let Some(why) = grants.stopped(id).filter(|_| new) {
                     let text = format!("{}: stopped by a signal, as it cannot be frozen: {why}", workload.path);
@@ -153,12 +161,13 @@ impl Granting {
         }
     }
 
-    /// Takes back what was not granted again in time.
-    pub fn expire(&mut self, now_s: f64) {
+    /// Takes back what was not granted again in time: of which workloads.
+    pub fn expire(&mut self, now_s: f64) -> BTreeSet<TargetId> {
         let over = self.grants.as_mut().map(|grants| grants.expire(now_s)).unwrap_or_default();
         if !over.is_empty() {
             log::line("expired", &[("cgroups", over.len().to_string())]);
         }
+        over
     }
 
     /// Signals the watchdog. Without one nothing stays granted.
@@ -174,9 +183,9 @@ impl Granting {
         self.would.is_empty() && self.grants.as_ref().is_none_or(Grants::is_empty)
     }
 
-    /// Bytes of a workload that are protected, and whether it waits.
-    pub fn of(&self, id: TargetId) -> (u64, bool) {
-        self.grants.as_ref().map_or((0, false), |grants| grants.of(id))
+    /// What holds for a workload now.
+    pub fn of(&self, id: TargetId) -> GrantState {
+        self.grants.as_ref().map_or_else(GrantState::default, |grants| grants.of(id))
     }
 
     /// Takes everything back.

@@ -19,7 +19,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Takes in a reading of the workload; lowtide never sets `memory.high`.
+    /// Takes in a reading of the workload.
     pub fn observe(&mut self, vitals: &Vitals, now_s: f64) {
         // A clock that was set back must not keep what was.
         self.did_s.retain(|at_s| (0.0..COUNTS_S).contains(&(now_s - at_s)));
@@ -32,6 +32,11 @@ impl Others {
             let old = self.did_s.len().saturating_sub(TIMES);
             self.did_s.drain(..old);
         }
+    }
+
+    /// lowtide itself set `memory.high` since the last reading.
+    pub fn except_limit(&mut self) {
+        self.high = None;
     }
 
     /// lowtide itself reclaimed between these two readings.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lowtide_kernel::cgroup::{Cgroup, is_below};
-use lowtide_kernel::grant::can_protect;
+use lowtide_kernel::grant::{can_limit, can_protect};
 use lowtide_kernel::proc::{self, ProcessId};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::target::TargetId;
@@ -67,8 +67,10 @@ impl Workloads {
             paths.insert(path.clone());
             self.take_in(&mut before, &cgroup, path, rule);
         }
-        self.can_protect =
-            self.all.values().all(|workload| workload.process.is_none() && can_protect(&self.kernel, &workload.cgroup));
+        let can = |of: fn(&Kernel, &Cgroup) -> bool| {
+            self.all.values().all(|workload| workload.process.is_none() && of(&self.kernel, &workload.cgroup))
+        };
+        (self.can_protect, self.can_limit) = (can(can_protect), can(can_limit));
         self.notes
             .retain(|note| !note.starts_with('/') || there.iter().any(|path: &String| note.starts_with(path.as_str())));
     }

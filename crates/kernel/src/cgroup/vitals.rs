@@ -121,12 +121,14 @@ impl Cgroup {
 
 fn parse(text: &str) -> Vitals {
     let mut vitals = Vitals::default();
-    let (mut anon, mut file, mut shared) = (0u64, 0u64, 0u64);
+    let (mut anon, mut file, mut shared, mut lists) = (0u64, 0u64, 0u64, [0u64; 2]);
     for (key, number) in keyed(text) {
         match key {
             "anon" | "total_rss" => anon = number,
             "file" | "total_cache" => file = number,
             "shmem" | "total_shmem" => shared = number,
+            "inactive_anon" | "total_inactive_anon" => lists[0] = number,
+            "active_anon" | "total_active_anon" => lists[1] = number,
             "anon_thp" | "total_rss_huge" => vitals.huge = number,
             "total_swap" => vitals.swapped = number,
             "zswap" => vitals.zswap = number,
@@ -139,7 +141,9 @@ fn parse(text: &str) -> Vitals {
             _ => {}
         }
     }
-    vitals.resident = PerKind { anon: anon.saturating_add(shared), file: file.saturating_sub(shared) };
+    // What was read ahead from swap and is not mapped yet is on the lists only.
+    let listed = lists[0].saturating_add(lists[1]);
+    vitals.resident = PerKind { anon: anon.saturating_add(shared).max(listed), file: file.saturating_sub(shared) };
     vitals
 }
 
@@ -176,6 +180,15 @@ mod tests {
             "rss 1\ncache 1\ntotal_rss 100\ntotal_cache 50\nworkingset_refault_anon 1\ntotal_workingset_refault_anon 4\ntotal_shmem 20\ntotal_swap 7\n",
         );
         assert_eq!((vitals.resident, vitals.swapped, vitals.refaults), ([120, 30].into(), 7, [4, 0].into()));
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_in_memory() {
+        let v2 = parse("anon 100\nshmem 20\nswapcached 40\ninactive_anon 90\nactive_anon 60\n");
+        let v1 = parse("inactive_anon 1\nactive_anon 2\ntotal_rss 120\ntotal_inactive_anon 90\ntotal_active_anon 60\n");
+        assert_eq!((v2.resident.anon, v1.resident.anon), (150, 150));
+        // Memory that is locked is on neither list.
+        assert_eq!(parse("anon 100\ninactive_anon 9\n").resident.anon, 100);
     }
 
     #[test]

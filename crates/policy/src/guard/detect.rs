@@ -50,6 +50,9 @@ const STAYS: f64 = 0.5;
 /// More than before: by more than this share.
 const MORE: f64 = 0.005;
 
+/// Of those of lower priority that take memory, one that has a smaller share of it does not matter.
+const LARGE: f64 = 0.05;
+
 /// Observations that are further apart than this are not held together: the machine slept, or its clock jumped.
 const APART_S: f64 = 30.0;
 
@@ -153,19 +156,25 @@ impl Detector {
         progress.iter().filter(|of| self.thrashes(of)).collect()
     }
 
-    /// Why thrashing has begun; `None` while it has not.
-    pub fn begins(&mut self, progress: &[Progress], frame: &Observation) -> Option<String> {
-        let thrashing = self.thrashing(progress);
-        let (why, at_once) = match self.settings.detect {
-            Detect::Auto => (self.would_gain(&thrashing, frame), worsens(&thrashing)),
-            Detect::Published => (self.as_published(&thrashing, frame), false),
+    /// Why thrashing has begun, and of which workloads; `None` while it has not.
+    pub fn begins<'a>(&mut self, progress: &'a [Progress], frame: &Observation) -> Option<(String, Vec<&'a Progress>)> {
+        let mut members = self.thrashing(progress);
+        let (mut why, at_once) = match self.settings.detect {
+            Detect::Auto => (self.would_gain(&members, frame), worsens(&members)),
+            Detect::Published => (self.as_published(&members, frame), false),
         };
+        if self.settings.detect == Detect::Auto
+            && self.settings.limits(frame)
+            && let Some(outranking) = outranking(progress, frame)
+        {
+            (why, members) = outranking;
+        }
         let since_s = if why.is_some() { *self.begins_s.get_or_insert(frame.now_s) } else { f64::INFINITY };
         if why.is_none() {
             self.begins_s = None;
         }
         let hold_s = if at_once { 0.0 } else { self.settings.hold.0.as_secs_f64() };
-        why.filter(|_| frame.now_s - since_s >= hold_s - 1e-6)
+        why.filter(|_| frame.now_s - since_s >= hold_s - 1e-6).map(|why| (why, members))
     }
 
     /// Progress in CPUs' worth: what all make now, against what those make that fit.
@@ -173,21 +182,17 @@ impl Detector {
         if thrashing.len() < 2 || fill_free_memory(thrashing) {
             return None;
         }
-        let cpus = frame.cpus.unwrap_or(f64::INFINITY);
-        let progress = |of: &&Progress| 1.0 - of.lost;
-        let now = thrashing.iter().map(progress).sum::<f64>().min(cpus);
-        let room = room(thrashing);
-        let (fit, never): (Vec<&Progress>, Vec<&Progress>) =
-            thrashing.iter().partition(|of| needed(of.demand, room) <= room);
+        let cpus = Cpus::of(frame);
+        let now = cpus.work(thrashing.iter().copied());
+        let (fit, never) = fitting(thrashing);
         if fit.is_empty() {
             return None;
         }
         // Every workload has a turn, so what can be had is what fits on average. Those that never fit do no better in theirs.
-        let mean = fit.iter().map(|of| needed(of.demand, room)).sum::<f64>() / float(fit.len());
-        let together = (room / mean).floor().min(float(fit.len())).min(cpus);
         let all = float(thrashing.len());
-        let then = together * float(fit.len()) / all + never.iter().map(progress).sum::<f64>() / all;
-        (now * (1.0 + GAIN[usize::from(!self.settings.protects(frame))]) < then).then(|| {
+        let then = at_a_time(&fit, room(thrashing)).min(cpus.count) * float(fit.len()) / all
+            + never.iter().map(|of| 1.0 - of.lost).sum::<f64>() / all;
+        (now * (1.0 + GAIN[usize::from(!self.settings.protects(thrashing, frame))]) < then).then(|| {
             let lost = 100.0 * thrashing.iter().map(|of| of.lost).sum::<f64>() / all;
             format!("{} workloads lose {lost:.0} % of their time to each other", thrashing.len())
         })
@@ -218,6 +223,69 @@ impl Detector {
     }
 }
 
+/// Why a workload is protected from others of lower priority, and all of them; `None` where none loses time of which others
+/// take the memory. It need not lose much: a service that waits for little else answers late as soon as it loses any.
+fn outranking<'a>(progress: &'a [Progress], frame: &Observation) -> Option<(Option<String>, Vec<&'a Progress>)> {
+    let loses = progress.iter().filter(|of| of.lost >= CALM).max_by_key(|of| of.priority)?;
+    let lower = || progress.iter().filter(|of| of.priority < loses.priority);
+    let large = LARGE * lower().map(|of| of.resident).sum::<f64>();
+    let take = lower().filter(|of| of.resident > large && (of.lost > 0.0 || of.resident > of.before));
+    let members: Vec<&Progress> = [loses].into_iter().chain(take).collect();
+    let fits = needed(loses.demand, room(&members)) <= room(&members);
+    // What others lose has to be kept somewhere.
+    let kept = frame.swap_free.is_none_or(|free| float(free) >= loses.demand - loses.resident);
+    (members.len() > 1 && fits && kept).then(|| {
+        let why = format!("it loses {:.0} % of its time to others of lower priority", 100.0 * loses.lost);
+        (Some(why), members)
+    })
+}
+
+/// What the CPUs get done.
+#[derive(Debug, Clone, Copy)]
+pub struct Cpus {
+    count: f64,
+    /// Paging takes CPU time, as with zram.
+    page: bool,
+}
+
+impl Cpus {
+    /// Those of a machine.
+    pub fn of(frame: &Observation) -> Self {
+        Self { count: frame.cpus.unwrap_or(f64::INFINITY), page: !frame.swap_on_disk }
+    }
+
+    /// Work that is done, in CPUs' worth: what is not lost, of as many as there are CPUs for.
+    pub fn work<'a>(self, of: impl Iterator<Item = &'a Progress>) -> f64 {
+        let (all, lost) = of.fold((0.0, 0.0), |(all, lost), of| (all + 1.0, lost + of.lost));
+        let left = if self.page { (self.count - lost).max(0.0) } else { self.count };
+        f64::min(all - lost, left)
+    }
+}
+
+/// Those that fit into what all of them have, and those that never do.
+fn fitting<'a>(thrashing: &[&'a Progress]) -> (Vec<&'a Progress>, Vec<&'a Progress>) {
+    let room = room(thrashing);
+    thrashing.iter().partition(|of| needed(of.demand, room) <= room)
+}
+
+/// Of workloads that fit, so many do at a time, on average.
+fn at_a_time(fit: &[&Progress], room: f64) -> f64 {
+    let mean = fit.iter().map(|of| needed(of.demand, room)).sum::<f64>() / float(fit.len().max(1));
+    (room / mean.max(1.0)).floor().min(float(fit.len()))
+}
+
+/// Whether those that wait for their turn get more done in all than if they went on with what is left: where there are fewer CPUs
+/// than workloads and paging takes CPU time, as with zram, they take from those that fit what they lose.
+pub fn crowded(thrashing: &[&Progress], frame: &Observation) -> bool {
+    let (all, cpus) = (float(thrashing.len()), Cpus::of(frame));
+    if !cpus.page || all <= cpus.count {
+        return false;
+    }
+    let fit = at_a_time(&fitting(thrashing).0, room(thrashing)).min(cpus.count);
+    let others = (all - fit) * cpus.work(thrashing.iter().copied()) / all;
+    fit > (1.0 + GAIN[1]) * (fit * cpus.count / all + others)
+}
+
 /// Whether it can only become worse: together they asked for more than there is, and each of them asks for more still.
 fn worsens(of: &[&Progress]) -> bool {
     let (demand, resident) =
@@ -242,7 +310,7 @@ pub fn room(of: &[&Progress]) -> f64 {
 }
 
 /// A workload that alone lacks less than a tenth of what it asked for fits: it does nearly as well as with all of it.
-const NEARLY: f64 = 1.1;
+pub const NEARLY: f64 = 1.1;
 
 /// Bytes that a workload needs which asks for so many, where there are as many as this for all.
 pub fn needed(demand: f64, room: f64) -> f64 {

@@ -10,7 +10,8 @@ use lowtide_model::kind::PerKind;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 
-use super::detect::{CALM, Progress, needed, room};
+use super::detect::{CALM, Cpus, NEARLY, Progress, needed, room};
+use super::member::{Member, Patience};
 use super::quantum::{Quantum, SHORTEST_S};
 use super::{GuardSettings, LEASE_S};
 use crate::machine::{Observation, Reclaim, WorkloadAction};
@@ -27,46 +28,18 @@ const TRIAL_S: f64 = 2.0;
 /// Of what the members have, no more is protected.
 const MOST_PROTECTED: f64 = 0.95;
 
-/// Thrashing is over once no workload has lost time for so long, seconds.
+/// Where others are kept small, this share more of what is needed is left: for kernel memory that is charged as pages return.
+const MARGIN: f64 = 1.0 / 32.0;
+
+/// Thrashing is over once no workload has lost time for so long, seconds. Each time that it was not, twice as long.
 const OVER_S: f64 = 10.0;
-
-/// A workload that takes part.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Member {
-    /// Bytes that it needs, as far as that is known: at most what it asked for.
-    need: f64,
-    demand: f64,
-    resident: f64,
-    floor: f64,
-    priority: i32,
-    /// The need is what it was observed to do with.
-    learnt: bool,
-    /// When its last turn began, and when it ran last.
-    turn_s: f64,
-    ran_s: f64,
-    /// Since when it has run without losing time.
-    calm_since_s: Option<f64>,
-    /// When it joined, and seconds of progress since: what it ran without what it lost.
-    joined_s: f64,
-    progress_s: f64,
-}
-
-impl Member {
-    /// Bytes that it needs and has not.
-    fn lacks(&self) -> f64 {
-        (self.need - self.resident).max(0.0)
-    }
-}
-
-/// Work that is done, in CPUs' worth: what is not lost, of as many as there are CPUs for.
-fn work<'a>(of: impl Iterator<Item = &'a Progress>, cpus: f64) -> f64 {
-    of.map(|of| 1.0 - of.lost).sum::<f64>().min(cpus)
-}
 
 /// From the beginning of thrashing to its end.
 #[derive(Debug, Clone)]
 pub struct Round {
     protects: bool,
+    /// Those of lower priority can be kept small.
+    limits: bool,
     strikes: u32,
     lost: f64,
     quantum: Quantum,
@@ -85,9 +58,11 @@ pub struct Round {
     beside: BTreeSet<TargetId>,
     turn_s: f64,
     turn_ends_s: f64,
-    /// Work that all did before, in CPUs' worth; and when it is compared with what is done since. `None` = it was.
+    /// Work that is to be done, in CPUs' worth, and when it is compared with what is done. `None` = it was.
     trial: Option<(f64, f64)>,
-    cpus: f64,
+    cpus: Cpus,
+    /// One of them has ended: those that are left nearly fit, maybe.
+    ended: bool,
     /// Since when no workload has lost time.
     calm_s: Option<f64>,
     /// When progress was observed last.
@@ -99,7 +74,8 @@ impl Round {
     pub fn new(thrashing: &[&Progress], strikes: u32, frame: &Observation, settings: &GuardSettings) -> Option<Self> {
         let (now_s, costs) = (frame.now_s, frame.costs);
         let mut round = Self {
-            protects: settings.protects(frame),
+            protects: settings.protects(thrashing, frame),
+            limits: settings.limits(frame),
             strikes,
             lost: settings.lost.0,
             quantum: Quantum::new(settings),
@@ -114,7 +90,8 @@ impl Round {
             turn_s: now_s,
             turn_ends_s: now_s,
             trial: None,
-            cpus: frame.cpus.unwrap_or(f64::INFINITY),
+            cpus: Cpus::of(frame),
+            ended: false,
             calm_s: None,
             observed_s: now_s,
         };
@@ -124,9 +101,8 @@ impl Round {
         }
         round.favourite = round.closest(None)?;
         round.holder = round.favourite;
-        let before = work(thrashing.iter().copied(), round.cpus);
         let fetch_s = round.fetch_s(round.members.get(&round.holder));
-        round.trial = Some((before, now_s + fetch_s + TRIAL_S));
+        round.trial = Some((round.goal(thrashing), now_s + fetch_s + TRIAL_S));
         Some(round)
     }
 
@@ -136,31 +112,33 @@ impl Round {
     }
 
     fn join(&mut self, of: &Progress, now_s: f64) {
-        let Progress { demand, resident, floor, priority, .. } = *of;
-        let member = Member {
-            need: needed(demand, self.room),
-            demand,
-            resident,
-            floor,
-            priority,
-            learnt: false,
-            turn_s: f64::NEG_INFINITY,
-            ran_s: now_s,
-            calm_since_s: None,
-            joined_s: now_s,
-            progress_s: 0.0,
-        };
+        let mut member = Member::new(of, now_s);
+        member.needs_at_most(needed(of.demand, self.room));
         self.members.insert(of.id, member);
+    }
+
+    /// Whether some have a higher priority than others: they have what they need as long as they need it, the others share the rest.
+    fn ranked(&self) -> bool {
+        let mut priorities = self.members.values().map(|of| of.priority);
+        let first = priorities.next();
+        self.limits && priorities.any(|priority| Some(priority) != first)
+    }
+
+    /// Whether none waits: they go on with what is left.
+    fn all_run(&self) -> bool {
+        self.protects || self.ranked()
     }
 
     /// Whether others would wait for one that never fits: it makes progress as badly alone, so that time is lost.
     fn too_large(&self) -> bool {
-        !self.protects && self.members.values().any(|of| of.need > self.room)
+        !self.all_run() && self.members.values().any(|of| of.need > self.room)
     }
 
     /// The workload that lacks least of what it needs, of those that fit: by priority first, by waiting time last.
     fn closest(&self, but: Option<TargetId>) -> Option<TargetId> {
-        let fit = self.members.iter().filter(|(id, of)| of.need <= self.room && Some(**id) != but);
+        let fit = || self.members.iter().filter(|(_, of)| of.need <= self.room);
+        let first = fit().map(|(_, of)| of.priority).max().filter(|_| self.ranked());
+        let fit = fit().filter(|(id, of)| Some(**id) != but && first.is_none_or(|first| of.priority == first));
         let order = |a: &Member, b: &Member| {
             b.priority.cmp(&a.priority).then(a.lacks().total_cmp(&b.lacks())).then(a.turn_s.total_cmp(&b.turn_s))
         };
@@ -169,8 +147,12 @@ impl Round {
 
     /// Takes note of the progress of all.
     pub fn observe(&mut self, progress: &[Progress], now_s: f64) {
+        let before = self.members.len();
         self.members.retain(|id, _| progress.iter().any(|of| of.id == *id));
-        let calm_since_s = CALM_S * f64::from(1 << self.strikes);
+        self.ended |= self.members.len() < before;
+        let lost = if self.ranked() { CALM } else { self.lost };
+        let all_run = self.all_run();
+        let patience = Patience { calm_s: CALM_S * f64::from(1 << self.strikes), lost };
         // A clock that jumped says nothing of what was done meanwhile.
         let elapsed_s = Some(now_s - self.observed_s).filter(|s| (0.0..LEASE_S).contains(s)).unwrap_or(0.0);
         self.observed_s = now_s;
@@ -183,31 +165,16 @@ impl Round {
                 }
                 continue;
             };
-            (member.demand, member.resident) = (of.demand, of.resident);
-            (member.floor, member.priority) = (of.floor, of.priority);
             let runs = of.id == self.holder || self.beside.contains(&of.id);
             if of.id == self.holder {
                 self.quantum.observe(elapsed_s, of.lost);
             }
-            if runs || self.protects {
+            if runs || all_run {
                 member.ran_s = now_s;
                 member.progress_s += elapsed_s * (1.0 - of.lost);
             }
-            // A clock that was set back begins again.
-            member.calm_since_s = member.calm_since_s.filter(|since_s| *since_s <= now_s);
-            if runs && of.lost < CALM {
-                let since_s = *member.calm_since_s.get_or_insert(now_s);
-                if now_s - since_s >= calm_since_s {
-                    let before = if member.learnt { member.need } else { f64::INFINITY };
-                    (member.need, member.learnt) = (before.min(of.used), true);
-                }
-            } else if runs {
-                (member.calm_since_s, member.learnt) = (None, member.learnt && of.lost < self.lost);
-            } else {
-                member.calm_since_s = None;
-            }
-            let needed = needed(of.demand, self.room);
-            member.need = if member.learnt { member.need.min(needed) } else { needed };
+            member.observe(of, now_s, runs, patience);
+            member.needs_at_most(needed(of.demand, self.room));
         }
         let calm = progress.iter().filter(|of| self.members.contains_key(&of.id)).all(|of| of.lost < CALM);
         self.calm_s = calm.then(|| self.calm_s.filter(|since_s| *since_s <= now_s).unwrap_or(now_s));
@@ -218,13 +185,22 @@ impl Round {
         self.swap_s * of.into_iter().map(Member::lacks).sum::<f64>() / PAGE_BYTES
     }
 
+    /// What the trial has to reach, in CPUs' worth: what all did before; where some outrank others, of whom less may be done then, half of
+    /// what the first of them lost.
+    fn goal(&self, before: &[&Progress]) -> f64 {
+        let first =
+            before.iter().filter(|of| self.ranked() && of.id == self.holder).map(|of| 1.0 - of.lost / 2.0).next();
+        first.unwrap_or_else(|| self.cpus.work(before.iter().copied()))
+    }
+
     /// Whether the trial is over, and has shown that it gains something, or that it does not; `None` before and after.
     pub fn gains(&mut self, progress: &[Progress], now_s: f64) -> Option<bool> {
-        let (before, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
+        let (goal, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
         self.trial = None;
-        let runs = |of: &&Progress| self.members.contains_key(&of.id) && (self.protects || self.runs(of.id));
+        let all = |id| self.members.contains_key(&id) && (self.all_run() || self.runs(id));
+        let counts = |of: &&Progress| if self.ranked() { of.id == self.holder } else { all(of.id) };
         // A turn that took long, or a clock that jumped, says nothing.
-        Some(now_s >= until_s + TRIAL_S || work(progress.iter().filter(runs), self.cpus) >= before)
+        Some(now_s >= until_s + TRIAL_S || self.cpus.work(progress.iter().filter(counts)) >= goal)
     }
 
     /// Why there is nothing to be shared any more; `None` while there is.
@@ -232,11 +208,15 @@ impl Round {
         let needs: f64 = self.members.values().map(|of| of.need).sum();
         if self.members.len() < 2 {
             Some("no two are left that thrash".to_owned())
-        } else if needs <= self.room {
+        } else if needs <= self.room * if self.ended { NEARLY } else { 1.0 } {
             Some("all fit".to_owned())
         } else if self.too_large() || self.closest(None).is_none() {
             Some("one of them fits never".to_owned())
-        } else if self.protects && self.calm_s.is_some_and(|since_s| now_s - since_s >= OVER_S) {
+        } else if self.ranked() && self.cycles >= FAVOURED && now_s >= self.turn_ends_s {
+            Some("it may be that it needs no protection any more".to_owned())
+        } else if self.all_run()
+            && self.calm_s.is_some_and(|since_s| now_s - since_s >= OVER_S * f64::from(1 << self.strikes))
+        {
             Some("no workload loses time any more".to_owned())
         } else {
             None
@@ -290,7 +270,9 @@ impl Round {
         let (favourite_s, other_s) = self.quantum.turns_s(self.members.len().saturating_sub(1 + self.beside.len()));
         let lasts_s = if self.holder == self.favourite {
             self.cycles += 1;
-            self.queue = self.by_turn().into_iter().filter(|id| !self.runs(*id)).collect();
+            let (ranked, first) = (self.ranked(), self.priority(self.holder));
+            let waits = |id: &TargetId| !self.runs(*id) && (!ranked || self.priority(*id) == first);
+            self.queue = self.by_turn().into_iter().filter(waits).collect();
             // No workload waits for longer than a cycle.
             let waited_s = self.queue.front().and_then(|id| self.members.get(id)).map_or(0.0, |of| now_s - of.ran_s);
             favourite_s.min(self.quantum.longest_s() - waited_s).max(SHORTEST_S)
@@ -308,11 +290,17 @@ impl Round {
         actions
     }
 
-    /// All members, those first whose turn is longest ago.
+    fn priority(&self, id: TargetId) -> Option<i32> {
+        self.members.get(&id).map(|of| of.priority)
+    }
+
+    /// All members, those first whose turn is longest ago; where some outrank others, these first.
     fn by_turn(&self) -> Vec<TargetId> {
-        let mut order: Vec<(f64, TargetId)> = self.members.iter().map(|(id, of)| (of.turn_s, *id)).collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        order.into_iter().map(|(_, id)| id).collect()
+        let ranked = self.ranked();
+        let mut order: Vec<(&TargetId, &Member)> = self.members.iter().collect();
+        let rank = |of: &Member| if ranked { std::cmp::Reverse(of.priority) } else { std::cmp::Reverse(0) };
+        order.sort_by(|a, b| rank(a.1).cmp(&rank(b.1)).then(a.1.turn_s.total_cmp(&b.1.turn_s)));
+        order.into_iter().map(|(id, _)| *id).collect()
     }
 
     /// Workloads that fit beside it, those first that have waited for longest.
@@ -333,25 +321,25 @@ impl Round {
     }
 
     fn grant(&self, why: &str) -> Vec<WorkloadAction> {
-        let reason = || why.to_owned();
         let mut actions = Vec::new();
         // No more is protected than they have among them now: what others took since must not be missing to all the rest.
         let wanted = |of: &Member| of.need.min(self.room);
         let all: f64 = self.members.iter().filter(|(id, _)| self.runs(**id)).map(|(_, of)| wanted(of)).sum();
         let have: f64 = MOST_PROTECTED * self.members.values().map(|of| of.resident).sum::<f64>();
         let share = if all > have { have / all } else { 1.0 };
+        let lower = |of: &&Member| self.ranked() && Some(of.priority) < self.priority(self.holder);
+        let left = (self.room - all * (1.0 + MARGIN)).max((1.0 - MOST_PROTECTED) * self.room);
+        let asked: f64 = self.members.values().filter(lower).map(|of| of.demand).sum();
         for (id, of) in &self.members {
-            actions.push(if self.protects {
-                if self.runs(*id) {
-                    let bytes = share * wanted(of);
-                    WorkloadAction::Protect { target: *id, bytes, lasts_s: LEASE_S, reason: reason() }
-                } else {
-                    WorkloadAction::Release { target: *id, reason: reason() }
-                }
-            } else if self.runs(*id) {
-                WorkloadAction::Release { target: *id, reason: reason() }
+            let (target, lasts_s, reason) = (*id, LEASE_S, why.to_owned());
+            actions.push(if self.runs(*id) && self.protects {
+                WorkloadAction::Protect { target, bytes: share * wanted(of), lasts_s, reason }
+            } else if !self.runs(*id) && lower(&of) {
+                WorkloadAction::Limit { target, bytes: left * of.demand / asked.max(1.0), lasts_s, reason }
+            } else if self.runs(*id) || self.all_run() {
+                WorkloadAction::Release { target, reason }
             } else {
-                WorkloadAction::Pause { target: *id, lasts_s: LEASE_S, reason: reason() }
+                WorkloadAction::Pause { target, lasts_s, reason }
             });
         }
         actions
@@ -366,7 +354,8 @@ impl Round {
         let wait = || self.members.iter().filter(|(id, _)| !self.runs(**id));
         let have: f64 = wait().map(|(_, of)| of.resident).sum();
         let mut actions = Vec::new();
-        if wanted > 0.0 && have > 0.0 {
+        // Whoever is kept small reclaims from itself.
+        if wanted > 0.0 && have > 0.0 && !self.ranked() {
             for (id, of) in wait() {
                 let bytes = (wanted * of.resident / have).min(of.resident - of.floor).max(0.0);
                 let (bytes, older_s) = (PerKind { anon: bytes, file: 0.0 }, PerKind { anon: Some(0.0), file: None });

@@ -87,6 +87,23 @@ fn where_it_can_one_is_protected_and_the_others_go_on() {
 }
 
 #[test]
+fn where_they_need_the_cpus_of_one_another_the_others_wait() {
+    let waits = |cpus, swap_on_disk, lost| {
+        let mut guard = Guard::new(GuardSettings::default());
+        let of = THRASHING.map(|(resident, swapped, back, _)| (resident, swapped, back, lost));
+        let can = |now_s| Observation { can_protect: true, cpus: Some(cpus), swap_on_disk, ..frame(now_s, &of) };
+        let actions = (0..4).map(|now_s| guard.decide(&can(f64::from(now_s)))).last().unwrap();
+        assert!(guard.holder().is_some());
+        pauses(&actions) == [TWO]
+    };
+    assert!(waits(1.0, false, 0.7));
+    assert!(!waits(2.0, false, 0.7), "each has a CPU");
+    assert!(!waits(1.0, true, 0.7), "who waits for a disk needs none");
+    // Of a CPU each has half, so that both lose nearly all of that.
+    assert!(waits(1.0, false, 0.45));
+}
+
+#[test]
 fn what_would_gain_nothing_is_left_alone() {
     let never = |of: &[(f64, f64, f64, f64)]| {
         let mut guard = Guard::new(GuardSettings::default());
@@ -177,4 +194,75 @@ fn the_clock_may_jump_and_pressure_may_be_unknown() {
         })
         .collect();
     assert!(turns.contains(&Some(ONE)) && turns.contains(&Some(TWO)), "{turns:?}");
+}
+
+/// A service that loses a little, of high priority, and two programs that evict each other and it.
+fn outranked(now_s: f64, service: (f64, f64, f64, f64)) -> Observation {
+    let batch = (60.0, 60.0, 40_000.0, 0.9);
+    let mut frame = Observation { can_limit: true, ..frame(now_s, &[batch, service, batch]) };
+    frame.targets[1].priority = 10;
+    frame
+}
+
+/// MiB that others are limited to; nothing waits, and nothing is protected.
+fn limits(actions: &[WorkloadAction]) -> Vec<f64> {
+    assert_eq!(pauses(actions), []);
+    let limit = |of: &WorkloadAction| match of {
+        WorkloadAction::Protect { target, .. } => panic!("{target:?} is protected"),
+        WorkloadAction::Limit { target, bytes, .. } if *target != TWO => Some((bytes / MIB).round()),
+        _ => None,
+    };
+    actions.iter().filter_map(limit).collect()
+}
+
+#[test]
+fn of_higher_priority_it_has_what_it_needs_as_soon_as_others_cost_it_time_and_for_as_long() {
+    let mut guard = Guard::new(GuardSettings::default());
+    let loses = (70.0, 30.0, 800.0, 0.05);
+    let mut begins =
+        (0..8).map(|turn| 0.25 * f64::from(turn)).map(|now_s| (now_s, guard.decide(&outranked(now_s, loses))));
+    let (begins_s, actions) = begins.find(|(_, actions)| !actions.is_empty()).unwrap();
+    // Of 190 MiB, 9.5 are in transit and 103 are the service's: its demand, and a little of the kernel.
+    assert_eq!((begins_s, limits(&actions)), (0.5, vec![39.0, 39.0]));
+    assert_eq!(guard.holder(), Some(TWO));
+    // The others go on to lose nearly all of their time: it keeps what it needs, for many cycles.
+    let whole = (100.0, 0.0, 0.0, 0.0);
+    let lasts_s = (2..999).find(|second| limits(&guard.decide(&outranked(f64::from(*second), whole))) != [39.0, 39.0]);
+    assert!(
+        lasts_s.is_some_and(|lasts_s| lasts_s > 100 && guard.holder().is_none()),
+        "it is tried without: {lasts_s:?}"
+    );
+}
+
+#[test]
+fn of_higher_priority_it_costs_others_nothing_where_they_are_not_the_cause() {
+    let never = |service, change: fn(&mut Observation)| {
+        let mut guard = Guard::new(GuardSettings::default());
+        (0..30).all(|turn| {
+            let mut frame = outranked(0.25 * f64::from(turn), service);
+            frame.targets.truncate(2);
+            change(&mut frame);
+            guard.decide(&frame).is_empty()
+        })
+    };
+    assert!(!never((100.0, 30.0, 800.0, 0.05), |_| ()));
+    assert!(never((100.0, 30.0, 0.0, 0.0), |_| ()), "nothing is refaulted");
+    assert!(never((100.0, 30.0, 50.0, 0.015), |_| ()), "next to nothing is lost");
+    assert!(never((30.0, 400.0, 800.0, 0.05), |_| ()), "it needs more than all have");
+    assert!(never((100.0, 30.0, 800.0, 0.05), |frame| frame.swap_free = Some(1 << 20)), "there is no swap for it");
+    assert!(never((100.0, 30.0, 800.0, 0.05), |frame| frame.can_limit = false), "others would be killed");
+    let idle = |frame: &mut Observation| frame.targets[0].refaults = PerKind::default();
+    assert!(never((100.0, 30.0, 800.0, 0.05), idle), "others take nothing");
+}
+
+#[test]
+fn of_higher_priority_it_is_let_go_where_that_changes_nothing() {
+    let mut guard = Guard::new(GuardSettings::default());
+    // It loses as much as before: by a limit of its own.
+    let ends = (0..40).map(|turn| 0.25 * f64::from(turn)).find(|now_s| {
+        let before = guard.holder();
+        let actions = guard.decide(&outranked(*now_s, (70.0, 30.0, 800.0, 0.05)));
+        before.is_some() && actions.iter().all(|of| matches!(of, WorkloadAction::Release { .. }))
+    });
+    assert!(ends.is_some_and(|end_s| end_s < 5.0), "{ends:?}");
 }

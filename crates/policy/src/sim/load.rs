@@ -93,6 +93,8 @@ pub struct Load {
     pub done_s: Option<f64>,
     /// Bytes that are protected for a time, and until when.
     pub granted: (f64, f64),
+    /// Bytes below which it is kept for a time, and until when.
+    pub limited: (f64, f64),
     /// Until when it is paused.
     pub paused_until_s: f64,
     /// When it is in the foreground; in the background it does nothing. `None` = always.
@@ -149,6 +151,7 @@ impl Load {
             work_s: f64::INFINITY,
             done_s: None,
             granted: (0.0, 0.0),
+            limited: (f64::INFINITY, 0.0),
             paused_until_s: 0.0,
             foreground: None,
             parts,
@@ -177,6 +180,13 @@ impl Load {
     pub(super) fn min_at(&self, now_s: f64) -> f64 {
         let (bytes, until_s) = self.granted;
         if now_s < until_s { self.limits.min.max(bytes) } else { self.limits.min }
+    }
+
+    /// Bytes beyond which it reclaims from itself at that time: its limits, as memory.high.
+    pub(super) fn high_at(&self, now_s: f64) -> f64 {
+        let (bytes, until_s) = self.limited;
+        let limit = self.limits.max.min(self.limits.high);
+        if now_s < until_s { limit.min(bytes) } else { limit }
     }
 
     /// Whether it is in the background at that time.

@@ -235,7 +235,7 @@ impl Simulated {
     /// Reclaims what a workload holds beyond its limits, at its own expense. Seconds that it waits.
     fn keep_limits(&mut self, at: usize) -> f64 {
         let load = &mut self.loads[at];
-        let over = load.bytes() - load.limits.max.min(load.limits.high);
+        let over = load.bytes() - load.high_at(self.now_s);
         if over <= 0.0 {
             return 0.0;
         }

@@ -21,17 +21,19 @@ const LANES: usize = 8;
 enum State {
     Runs,
     Protected,
+    Limited,
     Waits,
 }
 
 impl State {
-    const ALL: [Self; 3] = [Self::Runs, Self::Protected, Self::Waits];
+    const ALL: [Self; 4] = [Self::Runs, Self::Protected, Self::Limited, Self::Waits];
 
     /// Its character, its colour and its name.
     fn key(self) -> (char, Ink, &'static str) {
         match self {
             Self::Runs => ('█', Ink::Anon, "runs"),
             Self::Protected => ('▓', Ink::Resident, "runs, protected"),
+            Self::Limited => ('▒', Ink::Age3, "runs, limited"),
             Self::Waits => ('░', Ink::File, "waits"),
         }
     }
@@ -41,6 +43,7 @@ impl State {
 fn state(action: &str) -> Option<State> {
     match action {
         "protect" => Some(State::Protected),
+        "limit" => Some(State::Limited),
         "pause" => Some(State::Waits),
         "release" => Some(State::Runs),
         _ => None,

@@ -64,7 +64,7 @@ fn figures(action: &ActionEvent<'_>) -> Vec<(&'static str, String)> {
         ActionKind::Split => {
             figures = vec![("cgroup", name), ("bytes", bytes(action.bytes.anon)), took_s];
         }
-        ActionKind::Protect | ActionKind::Pause | ActionKind::Release => {
+        ActionKind::Protect | ActionKind::Limit | ActionKind::Pause | ActionKind::Release => {
             figures = vec![("cgroup", name)];
             figures.extend(workload.into_iter().flat_map(|of| {
                 let resident = of.now.resident.total();

@@ -27,7 +27,7 @@ fn plain(value: impl Into<Option<f64>>) -> Values {
 /// Metrics of each workload: names, docs, whether they are in bytes, whether they are counters, and values.
 type WorkloadMetric = (&'static str, &'static str, bool, bool, fn(&Workload) -> Values);
 
-const METRICS: [WorkloadMetric; 13] = [
+const METRICS: [WorkloadMetric; 14] = [
     ("resident", "Memory of the workload", true, false, |of| by_kind(of.now.resident.map(float))),
     ("swapped", "Memory of the workload that is paged out", true, false, |of| plain(float(of.now.swapped))),
     ("kept", "What keeping it takes, as far as that is known", true, false, |of| plain(of.kept_bytes())),
@@ -44,8 +44,11 @@ const METRICS: [WorkloadMetric; 13] = [
     ("idle", "Memory not used for at least the age", true, false, |of| idle(&of.ages)),
     ("refaults", "Pages that came back", false, true, |of| by_kind(of.now.refaults.map(float))),
     ("reclaimed", "Memory that the agent had evicted", true, true, |of| by_kind(of.totals.reclaimed)),
-    ("protected", "Memory that is protected for a time", true, false, |of| plain(float(of.granted.0))),
-    ("paused", "Whether it waits for its turn", false, false, |of| plain(f64::from(u8::from(of.granted.1)))),
+    ("protected", "Memory that is protected for a time", true, false, |of| plain(float(of.granted.protected))),
+    ("limit", "Memory below which it is kept for a time; 0 while it is not", true, false, |of| {
+        plain(float(of.granted.limited))
+    }),
+    ("paused", "Whether it waits for its turn", false, false, |of| plain(f64::from(u8::from(of.granted.paused)))),
     ("requests", "Requests to reclaim, and those that were cut short", false, true, |of| {
         let (all, short) = of.totals.requests;
         [("done", all - short), ("cut_short", short)].map(|(of, n)| (vec![("result", of.to_owned())], n)).into()

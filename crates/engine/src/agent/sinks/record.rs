@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use lowtide_kernel::grant::GrantState;
 use lowtide_model::generations::CgroupUse;
 use lowtide_model::meta::{End, Meta};
 use lowtide_model::units::{float, integer};
@@ -51,7 +52,7 @@ impl AgentRecord {
         match event {
             Event::Observed(observed) => {
                 self.observe(t_s, observed);
-                let granted = observed.workloads.values().any(|workload| workload.granted != (0, false));
+                let granted = observed.workloads.values().any(|workload| workload.granted != GrantState::default());
                 due = !granted && t_s - self.written_s >= WRITE_EVERY_S;
             }
             Event::Acted(action) => self.act(t_s, action),

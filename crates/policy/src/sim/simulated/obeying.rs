@@ -164,6 +164,7 @@ impl Simulated {
             cpus: Some(self.setup.cpus),
             cpu_busy: (since_s > 0.0).then(|| (busy_cpu_s / (since_s * self.setup.cpus)).min(1.0)),
             can_protect: true,
+            can_limit: true,
             costs: RefaultCosts { swap_s: self.memory.swap.in_s, disk_s: self.memory.disk_s },
             ..Observation::default()
         };
@@ -230,10 +231,19 @@ impl Simulated {
             Ask::Workload(WorkloadAction::Protect { target, bytes, lasts_s, .. }) => {
                 self.grant(target, Some(bytes), lasts_s)
             }
+            Ask::Workload(WorkloadAction::Limit { target, bytes, lasts_s, .. }) => {
+                let until_s = self.now_s + lasts_s;
+                if let Some(at) = self.find(target) {
+                    self.loads[at].limited = (bytes, until_s);
+                }
+            }
             Ask::Workload(WorkloadAction::Pause { target, lasts_s, .. }) => self.grant(target, None, lasts_s),
             Ask::Workload(WorkloadAction::Release { target, .. }) => {
                 self.grant(target, Some(0.0), 0.0);
                 self.grant(target, None, 0.0);
+                if let Some(at) = self.find(target) {
+                    self.loads[at].limited = (f64::INFINITY, 0.0);
+                }
             }
         }
     }

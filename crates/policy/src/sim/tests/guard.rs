@@ -131,6 +131,7 @@ impl Policy for Leases {
                     }
                     (reclaim.target, 0.0)
                 }
+                WorkloadAction::Limit { target, lasts_s, .. } => (*target, *lasts_s),
                 WorkloadAction::Fetch { target, .. } => (*target, 0.0),
                 // An ended grant may be taken back from a workload that has ended.
                 WorkloadAction::Release { .. } => continue,

@@ -85,6 +85,7 @@ impl Policy for Checked<WorkloadPolicy> {
                 // The guard has laws of its own: it acts where there is pressure.
                 WorkloadAction::Fetch { .. }
                 | WorkloadAction::Protect { .. }
+                | WorkloadAction::Limit { .. }
                 | WorkloadAction::Pause { .. }
                 | WorkloadAction::Release { .. } => {}
                 WorkloadAction::PageOut { target, bytes: asked, .. } => {
