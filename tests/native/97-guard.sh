@@ -123,18 +123,7 @@ check "and what was changed" grep -qE ' (pause|release) ' out
 stop "$one"; stop "$two"
 
 # Of two of which one has a higher priority, the other is kept small and goes on.
-cat >agent.toml <<END
-state_file = ""
-[[workload]]
-cgroup = "${own#/}/lowtide-test-$$/one"
-policy = "guard"
-priority = 10
-[[workload]]
-cgroup = "${own#/}/lowtide-test-$$/two"
-policy = "guard"
-END
-start "$LOWTIDE" agent --config agent.toml 2>log
-running=$started
+guard --priority "${own#/}/lowtide-test-$$/one"
 # limited 1|0: whether it has a limit, and whatever does not fit waits; or neither.
 limited() {
   [ "$(("$(cat "$root/two/memory.limit_in_bytes")" < 192 << 20))" -eq "$1" ] && grep -qx "oom_kill_disable $1" "$root/two/memory.oom_control"
@@ -142,7 +131,7 @@ limited() {
 thrash two limited 1
 check "${names[7]}" wait_for 20 largest
 check "as the other is kept small, and nothing is killed for that" limited 1
-check "and the log says why" grep -q '^limit .*/two .*of lower priority' log
+check "and the log says why" grep -q '^limit .*/two .*of higher priority' log
 has_run() { [ "$(cpu "$two")" -gt $((was + 20)) ]; }
 was=$(cpu "$two")
 check "and it goes on" wait_for 10 has_run

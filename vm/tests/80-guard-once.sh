@@ -90,7 +90,7 @@ check "the other becomes whole" wait_for 30 filled
 has_run() { [ "$(cpu_us one)" -gt $((was + 200000)) ]; }
 was=$(cpu_us one)
 check "both go on" wait_for 10 has_run
-check "the log says why" grep -q '^limit .*/one .*of lower priority' log
+check "the log says why" grep -q '^limit .*/one .*of higher priority' log
 equals "and nothing is paused" "$(grep -c ^pause log)" 0
 kill -9 "$running"
 wait "$running" 2>/dev/null

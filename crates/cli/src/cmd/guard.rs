@@ -22,6 +22,9 @@ pub struct GuardArgs {
     /// Guard these cgroups: a path below the memory cgroup mount, `*` for one part of it, `**` for any number
     #[arg(long, value_name = "PATTERN")]
     cgroup: Vec<String>,
+    /// These lose no time to the others, which are kept small for that
+    #[arg(long, value_name = "PATTERN")]
+    priority: Vec<String>,
     /// Leave these alone, with all that is below them
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
@@ -37,10 +40,10 @@ pub struct GuardArgs {
     /// Serve the live page, JSON and metrics there: 127.0.0.1:PORT or unix:PATH
     #[arg(long, value_name = "ADDRESS", value_parser = named::<Listen>)]
     listen: Option<Listen>,
-    /// Record what workloads hold, and who is protected or waits: `lowtide report DIR timeline`
+    /// Record what workloads hold, and who is protected, limited or waits: `lowtide report DIR timeline`
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Measure, decide and log, but protect and pause nothing
+    /// Measure, decide and log, but protect, limit and pause nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -77,11 +80,12 @@ fn config(args: &GuardArgs) -> Config {
     let settings = GuardSettings { detect: args.detect, means: args.means, ..GuardSettings::default() };
     let usual = || USUAL.map(str::to_owned).to_vec();
     let cgroups = if args.cgroup.is_empty() { usual() } else { args.cgroup.clone() };
-    let workload = |cgroup| WorkloadRule {
+    let first = args.priority.iter().cloned().map(|cgroup| (cgroup, 1));
+    let workload = |(cgroup, priority)| WorkloadRule {
         cgroup,
         policy: "guard".to_owned(),
         metric: None,
-        priority: 0,
+        priority,
         by: args.by,
         labels: BTreeMap::new(),
     };
@@ -93,7 +97,7 @@ fn config(args: &GuardArgs) -> Config {
         listen: args.listen.clone(),
         out: args.out.clone(),
         policy: BTreeMap::from([("guard".to_owned(), Spec::Guard(settings))]),
-        workload: cgroups.into_iter().map(workload).collect(),
+        workload: first.chain(cgroups.into_iter().map(|cgroup| (cgroup, 0))).map(workload).collect(),
         ..Config::default()
     }
 }

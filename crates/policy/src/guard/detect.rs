@@ -235,7 +235,7 @@ fn outranking<'a>(progress: &'a [Progress], frame: &Observation) -> Option<(Opti
     // What others lose has to be kept somewhere.
     let kept = frame.swap_free.is_none_or(|free| float(free) >= loses.demand - loses.resident);
     (members.len() > 1 && fits && kept).then(|| {
-        let why = format!("it loses {:.0} % of its time to others of lower priority", 100.0 * loses.lost);
+        let why = format!("one of higher priority loses {:.0} % of its time to others", 100.0 * loses.lost);
         (Some(why), members)
     })
 }
