@@ -107,6 +107,8 @@ attack() {
       injected "$call" "$error" "$number" "$@" || break
       # The kernel's own, which it does not fail.
       ! grep -q 'signalfd.*INJECTED' trace || continue
+      # Nor is this lowtide yet.
+      ! grep -q 'error while loading shared libraries' err || continue
       count=$((count + 1))
       fault="$call $error $number"
       ! grep -q panicked err || wrong "$fault" "panic"
@@ -153,7 +155,7 @@ unchanged() {
   if [ "$code" -ne 0 ]; then "$LOWTIDE" recover >out 2>&1; fi
   [ "$(state)" = "$before" ]
 }
-attack recover 11 "$LOWTIDE" recover
+attack recover 1 "$LOWTIDE" recover
 
 # An agent at work, in which calls of all kinds fail again and again, those of its threads and its watchdog included.
 cat >agent.toml <<END

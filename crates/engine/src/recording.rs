@@ -37,7 +37,13 @@ pub fn journal(kernel: &Kernel) -> anyhow::Result<Journal> {
 
 /// Takes back what dead lowtides left, and reports it. Fails if the journals cannot be read.
 pub fn take_back(kernel: &Kernel, folder: &Path) -> anyhow::Result<()> {
-    for recovered in undo::recover(kernel, folder)?.recovered {
+    let recovery = undo::recover(kernel, folder)?;
+    for error in recovery.unread {
+        lowtide_kernel::message!(
+            "lowtide: what a killed lowtide left may still be there: {error}; run lowtide recover"
+        );
+    }
+    for recovered in recovery.recovered {
         let (pid, command) = (recovered.pid, &recovered.command);
         for (undo, result) in &recovered.undone {
             match result {

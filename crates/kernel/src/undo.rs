@@ -181,7 +181,7 @@ impl Journal {
                 Ok(file) => {
                     // Another lowtide that recovers may hold the lock of a journal this new, and removes it as one without leases.
                     flock(&file, FlockOperation::LockExclusive).map_err(|e| Error::new("lock", &path, e))?;
-                    if is_named(&file, &path) {
+                    if is_named(&file, &path).map_err(|error| Error::new("find", &path, error))? {
                         break file;
                     }
                 }
@@ -431,13 +431,29 @@ mod tests {
     }
 
     #[test]
+    fn a_journal_that_cannot_be_read_is_reported_and_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path, run, journal) = opened(dir.path());
+        std::mem::forget(journal.write(&path, "new").unwrap());
+        // A dead process holds no lock: its journal, as it left it, in another folder.
+        let left = dir.path().join("left");
+        make_private(&left).unwrap();
+        std::fs::copy(&journal.0.path, left.join("7.journal")).unwrap();
+        std::fs::create_dir(left.join("6.journal")).unwrap();
+        let recovery = recover(&kernel, &left).unwrap();
+        assert_eq!((recovery.unread.len(), recovery.recovered.len()), (1, 1), "{recovery:?}");
+        assert!(recovery.unread[0].to_string().contains("6.journal"), "{recovery:?}");
+        assert!(recover(&kernel, &run).unwrap().unread.is_empty());
+    }
+
+    #[test]
     fn a_line_that_was_cut_short_swallows_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let (_, path, _, journal) = opened(dir.path());
         // As where a disk was full for a moment.
         journal.0.file.lock().unwrap().write_all(b"{\"taken\":{\"id\":7,\"und\xff").unwrap();
         let lease = journal.write(&path, "new").unwrap();
-        let contents = read(&File::open(&journal.0.path).unwrap());
+        let (contents, _) = read(&File::open(&journal.0.path).unwrap());
         assert_eq!(contents.open.len(), 1);
         drop(lease);
     }
@@ -457,7 +473,7 @@ mod tests {
             bytes.extend_from_slice(&garbage);
             let cut = dir.path().join("cut");
             std::fs::write(&cut, bytes).unwrap();
-            let open = read(&File::open(cut).unwrap()).open.len();
+            let open = read(&File::open(cut).unwrap()).0.open.len();
             proptest::prop_assert!(open <= whole + 1 && (open >= whole || !garbage.is_empty()));
             drop(leases);
         }

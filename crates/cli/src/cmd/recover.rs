@@ -85,6 +85,11 @@ pub fn run(args: &RecoverArgs) -> anyhow::Result<i32> {
             serde_json::json!({ "pid": live.pid, "command": live.command, "change": undo, "error": why })
         }));
     }
+    for error in recovery.unread {
+        failed = true;
+        text += &format!("What a killed lowtide left may still be there: {error}. Run it again.\n");
+        lines.push(serde_json::json!({ "error": error.to_string() }));
+    }
     for recovered in recovery.recovered {
         for (undo, result) in recovered.undone {
             failed |= result.is_err();

@@ -19,6 +19,8 @@ pub struct Recovery {
     pub recovered: Vec<Recovered>,
     /// Of processes that live: they take back their changes themselves.
     pub live: Vec<LiveJournal>,
+    /// Why a journal could not be read to its end: what it lists may be left.
+    pub unread: Vec<Error>,
 }
 
 /// The journal of a process that lives.
@@ -49,45 +51,83 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
     if check_private(folder).unless_gone()?.is_none() {
         return Ok(all);
     }
-    let entries = std::fs::read_dir(folder).map_err(|error| Error::new("list", folder, error))?;
-    for path in entries.flatten().map(|entry| entry.path()).filter(|p| p.extension().is_some_and(|e| e == "journal")) {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-        let Ok(file) = options.open(&path) else { continue };
-        let is_live = flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
-        // Another that recovers may have removed it between these two calls, and a new journal may have its name.
-        if !is_named(&file, &path) {
-            continue;
-        }
-        let Contents { owner, mut open, owed } = read(&file);
-        let (pid, command) = owner.unwrap_or_default();
-        if is_live {
-            // One that recovers it has the lock for a moment, too.
-            let owed = owed.iter().filter_map(|id| open.remove(id)).collect();
-            all.live.push(LiveJournal { pid, command, owed });
-            continue;
-        }
-        // A live owner of DAMON holds the folder's lock.
-        let live = File::open(folder).is_ok_and(|dir| flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err());
-        let undo = |undo: Undo| {
-            let result = if live && undo.is_exclusive() { Ok(()) } else { undo.apply(kernel) };
-            (undo, result)
+    let list = |error| Error::new("list", folder, error);
+    for entry in std::fs::read_dir(folder).map_err(list)? {
+        let path = match entry {
+            Ok(entry) => entry.path(),
+            Err(error) => {
+                all.unread.push(list(error));
+                continue;
+            }
         };
-        let undone: Vec<_> = open.into_values().rev().map(undo).collect();
-        if undone.iter().all(|(_, result)| result.is_ok()) {
-            let _ = std::fs::remove_file(&path);
-        }
-        if !undone.is_empty() {
-            all.recovered.push(Recovered { pid, command, undone });
+        if path.extension().is_some_and(|extension| extension == "journal")
+            && let Err(error) = recover_one(kernel, folder, &path, &mut all)
+        {
+            all.unread.push(error);
         }
     }
     Ok(all)
 }
 
+/// Takes back what one journal lists, if its process is dead. Fails if it cannot be read.
+fn recover_one(kernel: &Kernel, folder: &Path, path: &Path, all: &mut Recovery) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+    let Some(file) = options.open(path).map_err(|error| Error::new("open", path, error)).unless_gone()? else {
+        return Ok(());
+    };
+    let is_live = is_held(&file).map_err(|error| Error::new("lock", path, error))?;
+    // Another that recovers may have removed it between these two calls, and a new journal may have its name.
+    if !is_named(&file, path).map_err(|error| Error::new("find", path, error))? {
+        return Ok(());
+    }
+    let (Contents { owner, mut open, owed }, end) = read(&file);
+    let (pid, command) = owner.unwrap_or_default();
+    if is_live {
+        // One that recovers it has the lock for a moment, too.
+        let owed = owed.iter().filter_map(|id| open.remove(id)).collect();
+        all.live.push(LiveJournal { pid, command, owed });
+        return Ok(());
+    }
+    let undo = |undo: Undo| {
+        // A live owner of DAMON holds the folder's lock.
+        let damon_is_held = || File::open(folder).and_then(|folder| is_held(&folder));
+        let held = if undo.is_exclusive() { damon_is_held() } else { Ok(false) };
+        let result = match held {
+            Ok(true) => Ok(()),
+            Ok(false) => undo.apply(kernel),
+            Err(error) => Err(Error::new("lock", folder, error)),
+        };
+        (undo, result)
+    };
+    let undone: Vec<_> = open.into_values().rev().map(undo).collect();
+    // What could not be read may list more.
+    if end.is_ok() && undone.iter().all(|(_, result)| result.is_ok()) {
+        let _ = std::fs::remove_file(path);
+    }
+    if !undone.is_empty() {
+        all.recovered.push(Recovered { pid, command, undone });
+    }
+    end.map_err(|error| Error::new("read", path, error))
+}
+
+/// Whether another process holds the lock of an open file; else, this one has it now.
+fn is_held(file: &File) -> std::io::Result<bool> {
+    match rustix::io::retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Whether an open file is the one of that name.
-pub(super) fn is_named(file: &File, path: &Path) -> bool {
+pub(super) fn is_named(file: &File, path: &Path) -> std::io::Result<bool> {
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
-    file.metadata().is_ok_and(|open| std::fs::metadata(path).is_ok_and(|named| identity(open) == identity(named)))
+    match std::fs::metadata(path) {
+        Ok(named) => Ok(identity(file.metadata()?) == identity(named)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Contents of a journal.
@@ -104,11 +144,11 @@ pub(super) struct Contents {
 /// A journal has at most so many bytes that are read: some hundred thousand lines.
 const LONGEST: u64 = 64 << 20;
 
-pub(super) fn read(file: &File) -> Contents {
+/// What can be read of a journal counts; and why that is not all of it.
+pub(super) fn read(file: &File) -> (Contents, std::io::Result<()>) {
     let mut bytes = Vec::new();
-    // What can be read of one that cannot be read to its end counts.
-    let _ = file.take(LONGEST).read_to_end(&mut bytes);
-    parse(&bytes)
+    let end = file.take(LONGEST).read_to_end(&mut bytes).map(drop);
+    (parse(&bytes), end)
 }
 
 fn parse(bytes: &[u8]) -> Contents {
@@ -150,7 +190,7 @@ pub fn damon_holder(folder: &Path) -> Option<(u32, String)> {
         if !is_locked(&file) {
             continue;
         }
-        let Contents { owner, open, .. } = read(&file);
+        let (Contents { owner, open, .. }, _) = read(&file);
         if open.values().any(Undo::is_exclusive) {
             return owner;
         }
