@@ -290,7 +290,7 @@ impl Cgroup {
     }
 
     /// The name of a file in this version.
-    fn by_version(&self, v1: &'static str, v2: &'static str) -> &'static str {
+    pub(crate) fn by_version(&self, v1: &'static str, v2: &'static str) -> &'static str {
         if self.version == Version::V1 { v1 } else { v2 }
     }
 

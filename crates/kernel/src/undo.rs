@@ -231,14 +231,14 @@ impl Journal {
     /// Writes `value` to a kernel file and takes it back later.
     pub fn write(&self, path: &Path, value: &str) -> Result<Lease> {
         let old = self.0.kernel.read_text(path)?;
-        self.write_over(path, old.trim_end(), value)
-    }
-
-    /// The same for a file that is read in another form than it is written in: this is what it held.
-    pub fn write_over(&self, path: &Path, old: &str, value: &str) -> Result<Lease> {
-        let lease = self.lease(&Written { path: path.to_path_buf(), old: old.to_owned() })?;
+        let lease = self.keep(path, old.trim_end())?;
         self.0.kernel.write(path, value)?;
         Ok(lease)
+    }
+
+    /// Writes down the value of a kernel file that is about to be written.
+    pub fn keep(&self, path: &Path, old: &str) -> Result<Lease> {
+        self.lease(&Written { path: path.to_path_buf(), old: old.to_owned() })
     }
 }
 

@@ -108,6 +108,9 @@ impl GuardSettings {
 /// What is granted ends after so many seconds unless it is granted again.
 pub const LEASE_S: f64 = 5.0;
 
+/// What is left to a workload is so much more than what it needs, as a share: for kernel memory that is charged as pages return.
+pub const MARGIN: f64 = 1.0 / 32.0;
+
 /// The policy.
 #[derive(Debug, Clone)]
 pub struct Guard {

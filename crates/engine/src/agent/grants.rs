@@ -11,6 +11,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo::{self, Journal};
 use lowtide_model::target::TargetId;
 use lowtide_model::units::integer;
+use lowtide_policy::guard::MARGIN;
 use lowtide_policy::machine::WorkloadAction;
 use rustix::fs::OFlags;
 use rustix::mm::MlockAllFlags;
@@ -26,7 +27,7 @@ pub const SILENCE: Duration = Duration::from_secs(5);
 /// What is protected, over what is needed. A cgroup that uses a page more than is protected loses pages at every scan, at
 /// least 32 each time (mm/vmscan.c: SWAP_CLUSTER_MAX), and its use grows when it comes back: by page tables, and by the 64 pages
 /// that each CPU is charged ahead (mm/memcontrol.c: MEMCG_CHARGE_BATCH).
-const PROTECTED: f64 = 1.0 + 1.0 / 32.0;
+const PROTECTED: f64 = 1.0 + MARGIN;
 
 /// A process that takes back this one's leases when it ends or hangs for too long: it waits until its standard input is closed,
 /// or silent. It has a process group of its own, so that Ctrl-C does not end it.
@@ -95,6 +96,11 @@ pub struct Granting {
     reported: BTreeSet<String>,
 }
 
+/// A workload is granted one thing at a time: ends what it has, unless that is the same. True if that was something.
+fn end_other(grants: &mut Grants, id: TargetId, is_same: fn(&GrantState) -> bool) -> bool {
+    !is_same(&grants.of(id)) && grants.release(id)
+}
+
 impl Granting {
     /// Nothing is granted yet.
     pub fn new(kernel: &Kernel, dry_run: bool) -> Self {
@@ -128,25 +134,21 @@ impl Granting {
         }
         let done: anyhow::Result<bool> = match action {
             WorkloadAction::Protect { lasts_s, .. } => self.grants().and_then(|grants| {
-                // A workload that was paused before runs now.
-                let before = grants.of(id);
-                let waited = (before.paused || before.limited > 0) && grants.release(id);
-                Ok(grants.protect(&workload.cgroup, integer(wanted), now_s + lasts_s)? || waited)
+                let other = end_other(grants, id, |of| of.protected > 0);
+                Ok(grants.protect(&workload.cgroup, integer(wanted), now_s + lasts_s)? || other)
             }),
             WorkloadAction::Limit { lasts_s, .. } => self.grants().and_then(|grants| {
-                let before = grants.of(id);
-                let other = (before.protected > 0 || before.paused) && grants.release(id);
+                let other = end_other(grants, id, |of| of.limited > 0);
                 Ok(grants.limit(&workload.cgroup, integer(wanted), now_s + lasts_s)? || other)
             }),
             WorkloadAction::Pause { lasts_s, .. } => self.grants().and_then(|grants| {
-                let before = grants.of(id);
-                let protected = (before.protected > 0 || before.limited > 0) && grants.release(id);
+                let other = end_other(grants, id, |of| of.paused);
                 let new = grants.pause(id, (&workload.cgroup, workload.process), now_s + lasts_s)?;
                 if let Some(why) = grants.stopped(id).filter(|_| new) {
                     let text = format!("{}: stopped by a signal, as it cannot be frozen: {why}", workload.path);
                     log::line("note", &[("text", text)]);
                 }
-                Ok(new || protected)
+                Ok(new || other)
             }),
             _ => Ok(self.grants.as_mut().is_some_and(|grants| grants.release(id))),
         };

@@ -28,8 +28,7 @@ pub(super) struct Limit {
 
 /// Whether a cgroup can be limited without a kill.
 pub fn can_limit(kernel: &Kernel, cgroup: &Cgroup) -> bool {
-    let file = if cgroup.version == Version::V1 { "memory.oom_control" } else { "memory.high" };
-    kernel.exists(cgroup.path.join(file))
+    kernel.exists(cgroup.path.join(cgroup.by_version("memory.oom_control", "memory.high")))
 }
 
 impl Limit {
@@ -40,25 +39,22 @@ impl Limit {
         cgroup: &Cgroup,
         (bytes, until_s): (u64, f64),
     ) -> Result<Option<Self>> {
-        let v1 = cgroup.version == Version::V1;
-        let name = |v1_name, v2_name| cgroup.path.join(if v1 { v1_name } else { v2_name });
-        let file = name("memory.limit_in_bytes", "memory.high");
-        let usage = name("memory.usage_in_bytes", "memory.current");
+        let file = cgroup.path.join(cgroup.by_version("memory.limit_in_bytes", "memory.high"));
+        let usage = cgroup.path.join(cgroup.by_version("memory.usage_in_bytes", "memory.current"));
+        let old = kernel.read_text(&file)?;
         // `max` is as much as there is.
-        if kernel.read_text(&file)?.trim().parse::<u64>().is_ok_and(|limit| limit <= bytes) {
+        if old.trim().parse::<u64>().is_ok_and(|limit| limit <= bytes) {
             return Ok(None);
         }
-        let safe = v1.then(|| cgroup.path.join("memory.oom_control"));
-        let safe = match safe {
-            Some(path) if !kernel.read_text(&path)?.starts_with("oom_kill_disable 1") => {
-                Some(journal.write_over(&path, "0", "1")?)
+        let mut leases = Vec::new();
+        if cgroup.version == Version::V1 {
+            let safe = cgroup.path.join("memory.oom_control");
+            if !kernel.read_text(&safe)?.starts_with("oom_kill_disable 1") {
+                leases.push(journal.keep(&safe, "0")?);
+                kernel.write(&safe, "1")?;
             }
-            _ => None,
-        };
-        // As it is: the kernel reclaims at a write, and must find how this is taken back.
-        let old = kernel.read_text(&file)?.trim_end().to_owned();
-        let lease = journal.write_over(&file, &old, &old)?;
-        let leases = [lease].into_iter().chain(safe).collect();
+        }
+        leases.insert(0, journal.keep(&file, old.trim_end())?);
         let mut limit = Self { until_s, bytes: u64::MAX, file, usage, _leases: leases };
         limit.set(kernel, bytes)?;
         Ok(Some(limit))

@@ -76,7 +76,8 @@ fn recover_one(kernel: &Kernel, folder: &Path, path: &Path, all: &mut Recovery) 
     let Some(file) = options.open(path).map_err(|error| Error::new("open", path, error)).unless_gone()? else {
         return Ok(());
     };
-    let is_live = is_held(&file).map_err(|error| Error::new("lock", path, error))?;
+    let is_live =
+        is_held(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| Error::new("lock", path, error))?;
     // Another that recovers may have removed it between these two calls, and a new journal may have its name.
     if !is_named(&file, path).map_err(|error| Error::new("find", path, error))? {
         return Ok(());
@@ -91,7 +92,8 @@ fn recover_one(kernel: &Kernel, folder: &Path, path: &Path, all: &mut Recovery) 
     }
     let undo = |undo: Undo| {
         // A live owner of DAMON holds the folder's lock.
-        let damon_is_held = || File::open(folder).and_then(|folder| is_held(&folder));
+        let damon_is_held =
+            || File::open(folder).and_then(|folder| is_held(&folder, FlockOperation::NonBlockingLockExclusive));
         let held = if undo.is_exclusive() { damon_is_held() } else { Ok(false) };
         let result = match held {
             Ok(true) => Ok(()),
@@ -111,9 +113,9 @@ fn recover_one(kernel: &Kernel, folder: &Path, path: &Path, all: &mut Recovery) 
     end.map_err(|error| Error::new("read", path, error))
 }
 
-/// Whether another process holds the lock of an open file; else, this one has it now.
-fn is_held(file: &File) -> std::io::Result<bool> {
-    match rustix::io::retry_on_intr(|| flock(file, FlockOperation::NonBlockingLockExclusive)) {
+/// Whether another process holds the lock of an open file; else, this one has it now, as it asked for it.
+fn is_held(file: &File, lock: FlockOperation) -> std::io::Result<bool> {
+    match rustix::io::retry_on_intr(|| flock(file, lock)) {
         Ok(()) => Ok(false),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
         Err(error) => Err(error.into()),
@@ -180,7 +182,7 @@ pub fn is_in_use(folder: &Path, pid: u32) -> bool {
 
 /// Whether its owner lives: it keeps the file locked until its end.
 fn is_locked(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockShared).is_err()
+    is_held(file, FlockOperation::NonBlockingLockShared).unwrap_or(true)
 }
 
 /// The live lowtide that holds a lease of DAMON, as pid and command line.

@@ -165,9 +165,9 @@ impl Detector {
         };
         if self.settings.detect == Detect::Auto
             && self.settings.limits(frame)
-            && let Some(outranking) = outranking(progress, frame)
+            && let Some((reason, of)) = outranking(progress, frame)
         {
-            (why, members) = outranking;
+            (why, members) = (Some(reason), of);
         }
         let since_s = if why.is_some() { *self.begins_s.get_or_insert(frame.now_s) } else { f64::INFINITY };
         if why.is_none() {
@@ -225,7 +225,7 @@ impl Detector {
 
 /// Why a workload is protected from others of lower priority, and all of them; `None` where none loses time of which others
 /// take the memory. It need not lose much: a service that waits for little else answers late as soon as it loses any.
-fn outranking<'a>(progress: &'a [Progress], frame: &Observation) -> Option<(Option<String>, Vec<&'a Progress>)> {
+fn outranking<'a>(progress: &'a [Progress], frame: &Observation) -> Option<(String, Vec<&'a Progress>)> {
     let loses = progress.iter().filter(|of| of.lost >= CALM).max_by_key(|of| of.priority)?;
     let lower = || progress.iter().filter(|of| of.priority < loses.priority);
     let large = LARGE * lower().map(|of| of.resident).sum::<f64>();
@@ -236,7 +236,7 @@ fn outranking<'a>(progress: &'a [Progress], frame: &Observation) -> Option<(Opti
     let kept = frame.swap_free.is_none_or(|free| float(free) >= loses.demand - loses.resident);
     (members.len() > 1 && fits && kept).then(|| {
         let why = format!("one of higher priority loses {:.0} % of its time to others", 100.0 * loses.lost);
-        (Some(why), members)
+        (why, members)
     })
 }
 

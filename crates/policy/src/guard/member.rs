@@ -36,7 +36,6 @@ impl Member {
     /// One that joins now.
     pub fn new(of: &Progress, now_s: f64) -> Self {
         let Progress { demand, resident, floor, priority, .. } = *of;
-        let (turn_s, calm_since_s) = (f64::NEG_INFINITY, None);
         Self {
             need: demand,
             demand,
@@ -44,9 +43,9 @@ impl Member {
             floor,
             priority,
             learnt: false,
-            turn_s,
+            turn_s: f64::NEG_INFINITY,
             ran_s: now_s,
-            calm_since_s,
+            calm_since_s: None,
             joined_s: now_s,
             progress_s: 0.0,
         }

@@ -13,7 +13,7 @@ use lowtide_model::units::float;
 use super::detect::{CALM, Cpus, NEARLY, Progress, needed, room};
 use super::member::{Member, Patience};
 use super::quantum::{Quantum, SHORTEST_S};
-use super::{GuardSettings, LEASE_S};
+use super::{GuardSettings, LEASE_S, MARGIN};
 use crate::machine::{Observation, Reclaim, WorkloadAction};
 
 /// What ran so long without losing time, seconds, has in memory what it needs. Each time that this was wrong, twice as long.
@@ -27,9 +27,6 @@ const TRIAL_S: f64 = 2.0;
 
 /// Of what the members have, no more is protected.
 const MOST_PROTECTED: f64 = 0.95;
-
-/// Where others are kept small, this share more of what is needed is left: for kernel memory that is charged as pages return.
-const MARGIN: f64 = 1.0 / 32.0;
 
 /// Thrashing is over once no workload has lost time for so long, seconds. Each time that it was not, twice as long.
 const OVER_S: f64 = 10.0;
@@ -188,17 +185,19 @@ impl Round {
     /// What the trial has to reach, in CPUs' worth: what all did before; where some outrank others, of whom less may be done then, half of
     /// what the first of them lost.
     fn goal(&self, before: &[&Progress]) -> f64 {
-        let first =
-            before.iter().filter(|of| self.ranked() && of.id == self.holder).map(|of| 1.0 - of.lost / 2.0).next();
-        first.unwrap_or_else(|| self.cpus.work(before.iter().copied()))
+        match before.iter().find(|of| of.id == self.holder) {
+            Some(first) if self.ranked() => 1.0 - first.lost / 2.0,
+            _ => self.cpus.work(before.iter().copied()),
+        }
     }
 
     /// Whether the trial is over, and has shown that it gains something, or that it does not; `None` before and after.
     pub fn gains(&mut self, progress: &[Progress], now_s: f64) -> Option<bool> {
         let (goal, until_s) = self.trial.filter(|(_, until_s)| now_s >= *until_s)?;
         self.trial = None;
-        let all = |id| self.members.contains_key(&id) && (self.all_run() || self.runs(id));
-        let counts = |of: &&Progress| if self.ranked() { of.id == self.holder } else { all(of.id) };
+        let (ranked, all_run) = (self.ranked(), self.all_run());
+        let all = |id| self.members.contains_key(&id) && (all_run || self.runs(id));
+        let counts = |of: &&Progress| if ranked { of.id == self.holder } else { all(of.id) };
         // A turn that took long, or a clock that jumped, says nothing.
         Some(now_s >= until_s + TRIAL_S || self.cpus.work(progress.iter().filter(counts)) >= goal)
     }
@@ -298,8 +297,8 @@ impl Round {
     fn by_turn(&self) -> Vec<TargetId> {
         let ranked = self.ranked();
         let mut order: Vec<(&TargetId, &Member)> = self.members.iter().collect();
-        let rank = |of: &Member| if ranked { std::cmp::Reverse(of.priority) } else { std::cmp::Reverse(0) };
-        order.sort_by(|a, b| rank(a.1).cmp(&rank(b.1)).then(a.1.turn_s.total_cmp(&b.1.turn_s)));
+        let rank = |of: &Member| ranked.then_some(of.priority);
+        order.sort_by(|a, b| rank(b.1).cmp(&rank(a.1)).then(a.1.turn_s.total_cmp(&b.1.turn_s)));
         order.into_iter().map(|(id, _)| *id).collect()
     }
 
@@ -327,7 +326,8 @@ impl Round {
         let all: f64 = self.members.iter().filter(|(id, _)| self.runs(**id)).map(|(_, of)| wanted(of)).sum();
         let have: f64 = MOST_PROTECTED * self.members.values().map(|of| of.resident).sum::<f64>();
         let share = if all > have { have / all } else { 1.0 };
-        let lower = |of: &&Member| self.ranked() && Some(of.priority) < self.priority(self.holder);
+        let (ranked, all_run, first) = (self.ranked(), self.all_run(), self.priority(self.holder));
+        let lower = |of: &&Member| ranked && Some(of.priority) < first;
         let left = (self.room - all * (1.0 + MARGIN)).max((1.0 - MOST_PROTECTED) * self.room);
         let asked: f64 = self.members.values().filter(lower).map(|of| of.demand).sum();
         for (id, of) in &self.members {
@@ -336,7 +336,7 @@ impl Round {
                 WorkloadAction::Protect { target, bytes: share * wanted(of), lasts_s, reason }
             } else if !self.runs(*id) && lower(&of) {
                 WorkloadAction::Limit { target, bytes: left * of.demand / asked.max(1.0), lasts_s, reason }
-            } else if self.runs(*id) || self.all_run() {
+            } else if self.runs(*id) || all_run {
                 WorkloadAction::Release { target, reason }
             } else {
                 WorkloadAction::Pause { target, lasts_s, reason }

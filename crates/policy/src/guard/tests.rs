@@ -266,3 +266,17 @@ fn of_higher_priority_it_is_let_go_where_that_changes_nothing() {
     });
     assert!(ends.is_some_and(|end_s| end_s < 5.0), "{ends:?}");
 }
+
+#[test]
+fn when_one_has_ended_the_others_are_let_go_if_they_nearly_fit() {
+    let ends = |third: f64| {
+        let mut guard = Guard::new(GuardSettings::default());
+        // Of 270 MiB that may be used of 285, the first two lack a twentieth.
+        let of = [(140.0, 0.0, 40_000.0, 0.7), (100.0, third, 40_000.0, 0.7), (45.0, 100.0, 40_000.0, 0.7)];
+        (0..3).for_each(|now_s| drop(guard.decide(&frame(f64::from(now_s), &of))));
+        assert!(guard.holder().is_some());
+        guard.decide(&frame(3.0, &of[..2]));
+        guard.holder().is_none()
+    };
+    assert!(ends(40.0) && !ends(80.0));
+}

@@ -7,6 +7,7 @@ use lowtide_model::target::TargetId;
 use lowtide_model::units::float;
 use lowtide_model::{PAGE, PAGE_BYTES};
 
+use super::super::load::Load;
 use super::Simulated;
 use crate::machine::{
     Actuator, Block, BlockDone, Done, Observation, Order, Reclaim, Reclaimed, RegionAction, RegionObservation,
@@ -95,13 +96,11 @@ impl Simulated {
         self.reclaim_cpu_s += cpu_s;
     }
 
-    /// Protects so many bytes of a workload, or has it wait, for so many seconds.
-    fn grant(&mut self, id: TargetId, bytes: Option<f64>, lasts_s: f64) {
+    /// Grants something to a workload, given when that ends.
+    fn grant(&mut self, id: TargetId, lasts_s: f64, set: impl FnOnce(&mut Load, f64)) {
         let until_s = self.now_s + lasts_s;
-        let Some(at) = self.find(id) else { return };
-        match bytes {
-            Some(bytes) => self.loads[at].granted = (bytes, until_s),
-            None => self.loads[at].paused_until_s = until_s,
+        if let Some(at) = self.find(id) {
+            set(&mut self.loads[at], until_s);
         }
     }
 
@@ -229,22 +228,17 @@ impl Simulated {
             Ask::Workload(WorkloadAction::PageOut { target, bytes, .. }) => self.page_out_anon(target, bytes * share),
             Ask::Workload(WorkloadAction::Fetch { target, .. }) => self.fetch(target, share),
             Ask::Workload(WorkloadAction::Protect { target, bytes, lasts_s, .. }) => {
-                self.grant(target, Some(bytes), lasts_s)
+                self.grant(target, lasts_s, |load, until_s| load.granted = (bytes, until_s))
             }
             Ask::Workload(WorkloadAction::Limit { target, bytes, lasts_s, .. }) => {
-                let until_s = self.now_s + lasts_s;
-                if let Some(at) = self.find(target) {
-                    self.loads[at].limited = (bytes, until_s);
-                }
+                self.grant(target, lasts_s, |load, until_s| load.limited = (bytes, until_s))
             }
-            Ask::Workload(WorkloadAction::Pause { target, lasts_s, .. }) => self.grant(target, None, lasts_s),
-            Ask::Workload(WorkloadAction::Release { target, .. }) => {
-                self.grant(target, Some(0.0), 0.0);
-                self.grant(target, None, 0.0);
-                if let Some(at) = self.find(target) {
-                    self.loads[at].limited = (f64::INFINITY, 0.0);
-                }
+            Ask::Workload(WorkloadAction::Pause { target, lasts_s, .. }) => {
+                self.grant(target, lasts_s, |load, until_s| load.paused_until_s = until_s)
             }
+            Ask::Workload(WorkloadAction::Release { target, .. }) => self.grant(target, 0.0, |load, now_s| {
+                (load.granted.1, load.limited.1, load.paused_until_s) = (now_s, now_s, now_s);
+            }),
         }
     }
 }
