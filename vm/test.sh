@@ -4,7 +4,7 @@
 # depend on the kernel. A line `# guest: OPTIONS` in a test has vm/run's options for its guest; without, it is one CPU in virtual time.
 #
 # Environment: KERNELS, JOBS (guests at a time), TIMEOUT (seconds of the host for a guest), TEST_TIMEOUT (seconds of the guest for a
-# test); KILLS and DEATHS (of the tests that kill lowtide).
+# test); KILLS, FIRST, KIND and DEATHS (of the tests that kill lowtide).
 # Output: what each test printed once it has ended, its lines `ok - `, `not ok - ` and `skip - ` with the kernel before the
 # name. Fails if any is not ok.
 
@@ -49,7 +49,7 @@ one() { # KERNEL TEST
   read -ra options < <(sed -n 's/^# guest: //p' "vm/tests/$test.sh") || true
   # The guest ends with this shell, however that ends.
   setpriv --pdeathsig TERM vm/run --kernel "$kernel" --clock virtual --timeout "$timeout" "${puts[@]}" "${options[@]}" -- \
-    env LOWTIDE=/usr/local/bin/lowtide PATTERN=/usr/local/bin/pattern KILLS="${KILLS:-}" DEATHS="${DEATHS:-}" \
+    env LOWTIDE=/usr/local/bin/lowtide PATTERN=/usr/local/bin/pattern KILLS="${KILLS:-}" FIRST="${FIRST:-}" KIND="${KIND:-}" DEATHS="${DEATHS:-}" \
     timeout --kill-after=10 "$test_timeout" bash "/lowtide/vm/tests/$test.sh" >"$log" 2>&1 </dev/null || status=$?
   case $status in
     0) reason='reported nothing' ;;

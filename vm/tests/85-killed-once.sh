@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # guest: --no-flusher
-# lowtide, killed at any instant: a run with a scheme and swap, the agent, the guard. $KILLS of each (3). What was granted is
-# taken back within five seconds by the watchdog; where that is killed too, by `recover`, which takes back all else.
+# lowtide, killed at any instant: a run with a scheme and swap, the agent, the guard. $KILLS of each (3), from number $FIRST
+# (0) on, of which the instants depend; only of $KIND (guards, agents or runs), if that is set. What was granted is taken back within five seconds by the
+# watchdog; where that is killed too, by `recover`, which takes back all else.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh" || exit 1
 # shellcheck disable=SC2154  # set by lib.sh
 cd "$tmp" || exit 1
-kills=${KILLS:-3}
+kills=${KILLS:-3} first=${FIRST:-0}
 modprobe zram 2>/dev/null
 null_swap || { skip "lowtide is killed" "null_blk"; exit; }
 root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
-echo 100M >"$root/memory.max"
 name=${root##*/}
 pattern_of all.toml 80M 80M 100000 20
 pattern_of idle.toml 32M 1M 6 10
@@ -47,6 +47,11 @@ killed() {
   kill -9 "$running" ${children[@]+"${children[@]}"} 2>/dev/null
   wait "$running" 2>/dev/null
 }
+# begin: what the kernel is to be like after each.
+begin() {
+  left=0 unlike=0
+  before=$(settings)
+}
 # recovered: takes back what is left, and counts where that fails, or the kernel is not as it was before.
 recovered() {
   "$LOWTIDE" recover >>recovered 2>&1 || left=$((left + 1))
@@ -57,68 +62,76 @@ released() { ! grep -qvx 0 "$root"/*/cgroup.freeze && ! grep -qvx 0 "$root"/memo
 granted() { ! released; }
 filled() { [ "$(held one)" -gt 30000000 ]; }
 
-in_group one "$PATTERN" all.toml; one=$started
-in_group two "$PATTERN" all.toml; two=$started
-in_group idle sleep 100000; idle=$started
-wait_for 20 filled
-before=$(settings)
+kill_guards() {
+  local at_work=0 late=0 one two
+  echo 100M >"$root/memory.max"
+  in_group one "$PATTERN" all.toml; one=$started
+  in_group two "$PATTERN" all.toml; two=$started
+  wait_for 20 filled
+  begin
+  for ((number = first; number < first + kills; number++)); do
+    start "$LOWTIDE" guard --cgroup "$name/*" --means "$([ $((number % 4)) -lt 2 ] && echo pause || echo protect)" 2>>log
+    running=$started
+    # Two of three once there is a grant, the others at any instant.
+    [ $((number % 3)) -eq 0 ] || wait_for 12 granted
+    sleep "$(instant $((number + 1)) 1)"
+    ! granted || at_work=$((at_work + 1))
+    killed $((number % 2))
+    if [ $((number % 2)) -eq 0 ]; then
+      wait_for 5 released || late=$((late + 1))
+    fi
+    recovered
+  done
+  between "guards were killed while something was granted" "$at_work" $((kills / 3)) "$kills"
+  equals "of $kills killed guards, none left anything for more than five seconds" "$late" 0
+  equals "recover takes back what is left where the watchdog is killed, too" "$left $unlike" "0 0"
+  kill -0 "$one" && kill -0 "$two"
+  equals "and the programs run" $? 0
+  stop "$one"; stop "$two"
+  rmdir "$root/one" "$root/two"
+  echo max >"$root/memory.max"
+}
 
-at_work=0 late=0 left=0 unlike=0
-for ((number = 0; number < kills; number++)); do
-  start "$LOWTIDE" guard --cgroup "$name/*" --means "$([ $((number % 4)) -lt 2 ] && echo pause || echo protect)" 2>>log
-  running=$started
-  # Two of three once there is a grant, the others at any instant.
-  [ $((number % 3)) -eq 0 ] || wait_for 12 granted
-  sleep "$(instant $((number + 1)) 1)"
-  ! granted || at_work=$((at_work + 1))
-  killed $((number % 2))
-  if [ $((number % 2)) -eq 0 ]; then
-    wait_for 5 released || late=$((late + 1))
-  fi
-  recovered
-done
-between "guards were killed while something was granted" "$at_work" $((kills / 3)) "$kills"
-equals "of $kills killed guards, none left anything for more than five seconds" "$late" 0
-equals "recover takes back what is left where the watchdog is killed, too" "$left $unlike" "0 0"
-kill -0 "$one" && kill -0 "$two"
-equals "and the programs run" $? 0
-stop "$one"; stop "$two"
-rmdir "$root/one" "$root/two"
-echo max >"$root/memory.max"
-stop "$idle"
-in_group idle "$PATTERN" all.toml; idle=$started
-before=$(settings)
+kill_agents() {
+  local at_work=0 program
+  in_group idle "$PATTERN" all.toml; program=$started
+  begin
+  for ((number = first; number < first + kills; number++)); do
+    start "$LOWTIDE" agent --config agent.toml 2>>log
+    running=$started
+    sleep "$(instant $((number + 1000)) 4)"
+    gone "$running" || at_work=$((at_work + 1))
+    killed $((number % 2))
+    # The watchdog may be at it.
+    [ $((number % 2)) -eq 1 ] || sleep 1
+    recovered
+  done
+  equals "of $kills agents that were killed at work, none left anything after recover" "$at_work $left $unlike" "$kills 0 0"
+  stop "$program"
+  rmdir "$root/idle"
+}
 
-at_work=0 left=0 unlike=0
-for ((number = 0; number < kills; number++)); do
-  start "$LOWTIDE" agent --config agent.toml 2>>log
-  running=$started
-  sleep "$(instant $((number + 1000)) 4)"
-  gone "$running" || at_work=$((at_work + 1))
-  killed $((number % 2))
-  # The watchdog may be at it.
-  [ $((number % 2)) -eq 1 ] || sleep 1
-  recovered
-done
-equals "of $kills agents that were killed at work, none left anything after recover" "$at_work $left $unlike" "$kills 0 0"
-stop "$idle"
+kill_runs() {
+  local at_work=0 programs pid
+  begin
+  for ((number = first; number < first + kills; number++)); do
+    start "$LOWTIDE" run --out "run-$number" --scheme prcl --max-overhead 100% --swap zram:64M -- "$PATTERN" idle.toml >/dev/null 2>>log
+    running=$started
+    sleep "$(instant $((number + 2000)) 5)"
+    # The program goes on, without lowtide, to its end.
+    programs=()
+    read -ra programs 2>/dev/null <"/proc/$running/task/$running/children"
+    is_as_before || at_work=$((at_work + 1))
+    killed 0
+    for pid in ${programs[@]+"${programs[@]}"}; do wait_for 30 gone "$pid"; done
+    recovered
+    rm -rf "run-$number"
+  done
+  between "runs were killed while the kernel was changed" "$at_work" $((kills / 2)) "$kills"
+  equals "of $kills killed runs, none left anything after recover" "$left $unlike" "0 0"
+}
 
-at_work=0 left=0 unlike=0
-before=$(settings)
-for ((number = 0; number < kills; number++)); do
-  start "$LOWTIDE" run --out "run-$number" --scheme prcl --max-overhead 100% --swap zram:64M -- "$PATTERN" idle.toml >/dev/null 2>>log
-  running=$started
-  sleep "$(instant $((number + 2000)) 5)"
-  # The program goes on, without lowtide, to its end.
-  read -ra program 2>/dev/null <"/proc/$running/task/$running/children"
-  is_as_before || at_work=$((at_work + 1))
-  killed 0
-  for pid in ${program[@]+"${program[@]}"}; do wait_for 30 gone "$pid"; done
-  recovered
-  rm -rf "run-$number"
-done
-between "runs were killed while the kernel was changed" "$at_work" $((kills / 2)) "$kills"
-equals "of $kills killed runs, none left anything after recover" "$left $unlike" "0 0"
+for kind in ${KIND:-guards agents runs}; do "kill_$kind"; done
 [ "$anything_failed" -eq 0 ] || sed 's/^/# /' recovered log | tail -60
-rmdir "$root/idle" "$root"
+rmdir "$root"
 swapoff /dev/nullb0 && modprobe -r null_blk
