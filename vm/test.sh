@@ -41,7 +41,7 @@ trap 'exit 143' TERM HUP
 
 # In the guest the tests have the folders of the repository around them, so that they find the harness of tests/native.
 puts=(--put vm/tests:/lowtide/vm/tests)
-for path in tests/native/lib.sh workloads/patterns workloads/violent.py packaging/systemd/lowtide-agent.service; do puts+=(--put "$path:/lowtide/$path"); done
+for path in tests/native/lib.sh workloads/patterns workloads/violent.py packaging/systemd; do puts+=(--put "$path:/lowtide/$path"); done
 
 # Runs one test and prints its result in one piece.
 one() { # KERNEL TEST

@@ -32,9 +32,10 @@ check "the agent takes the ConfigMap's file" "$LOWTIDE" agent --config agent.tom
 check "and the one of the package" "$LOWTIDE" agent --config "$packaging/systemd/agent.toml" --check
 if command -v systemd-analyze >/dev/null; then
   sed "s|/usr/bin/lowtide|$LOWTIDE|" "$packaging/systemd/lowtide-agent.service" >lowtide-agent.service
-  check "systemd takes the unit" systemd-analyze verify --man=no ./lowtide-agent.service
+  cp "$packaging/systemd/lowtide-agent.socket" .
+  check "systemd takes the units" systemd-analyze verify --man=no ./lowtide-agent.service ./lowtide-agent.socket
 else
-  skip "systemd takes the unit" systemd-analyze
+  skip "systemd takes the units" systemd-analyze
 fi
 
 rules="Prometheus takes the rules"

@@ -39,12 +39,15 @@ equals "half of it does" $? 137 || sed 's/^/# /' half.out
 units=/run/systemd/system log=/lowtide-agent.log
 sed -e "s|/usr/bin/lowtide|$LOWTIDE|" -e "/^\[Service\]/a StandardError=append:$log" \
   /lowtide/packaging/systemd/lowtide-agent.service >lowtide-agent.service
-mkdir -p /etc/lowtide && printf 'listen = "unix:/run/lowtide/page"\n[[workload]]\ncgroup = "system.slice/idle.scope"\n' >/etc/lowtide/agent.toml
+listens() { printf 'listen = "%s"\n[[workload]]\ncgroup = "system.slice/idle.scope"\n' "$1" >/etc/lowtide/agent.toml; }
+mkdir -p /etc/lowtide && listens 127.0.0.1:9465
 modprobe zram && echo 1G >/sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
-enter mkdir -p "$units" && enter tee "$units/lowtide-agent.service" <lowtide-agent.service >/dev/null && enter systemctl daemon-reload
+enter mkdir -p "$units" && enter tee "$units/lowtide-agent.service" <lowtide-agent.service >/dev/null
+enter tee "$units/lowtide-agent.socket" </lowtide/packaging/systemd/lowtide-agent.socket >/dev/null && enter systemctl daemon-reload
 start nsenter -t "$(manager)" --mount --pid --cgroup -- \
   systemd-run --scope --quiet --collect --unit=idle -- "$PATTERN" /patterns/fixed.toml --seconds 120
 check "the unit of the package starts" enter systemctl start lowtide-agent
+check "its page is answered though it has no network" enter "$LOWTIDE" top --once --url http://127.0.0.1:9465
 check "its agent reclaims what is idle" wait_for 100 grep -q '^reclaim.*idle.scope' "$log"
 agent=$(pgrep -f "^$LOWTIDE agent --config /etc" | head -n 1)
 field() { sed -n "s/^$1:\t//p" "$2"; }
@@ -58,6 +61,20 @@ equals "and lacks no permission" "$(grep -i 'permi\|denied' "$log")" ""
 sed -n 's/^sampling/# &/p' "$log"
 check "and ends when it is asked to" enter systemctl stop lowtide-agent
 contains "by itself" "$(enter systemctl show --property=Result lowtide-agent)" success
+
+# refused ADDRESS: the agent's reason not to start.
+refused() {
+  : >"$log"
+  listens "$1"
+  enter systemctl start lowtide-agent 2>/dev/null
+  enter systemctl stop lowtide-agent 2>/dev/null
+  cat "$log"
+}
+contains "an address that the socket unit does not have is refused" "$(refused 127.0.0.1:9466)" "the socket unit has 127.0.0.1:9465"
+contains "a socket that nobody answers is reported" "$(refused unix:/run/lowtide/page)" "a socket unit listens on 127.0.0.1:9465"
+enter systemctl stop lowtide-agent.socket 2>/dev/null
+enter rm "$units/lowtide-agent.socket" && enter systemctl daemon-reload
+contains "and a page where nobody can come is refused" "$(refused 127.0.0.1:9465)" "nobody can come there"
 stop "$started"
 swapoff /dev/zram0
 stop "$unshared"

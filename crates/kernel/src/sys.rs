@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -80,6 +80,17 @@ pub fn own_cpu_s() -> f64 {
 pub fn thread_cpu_s() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default().as_secs_f64()
+}
+
+/// A copy of a descriptor that this process was started with; it is closed when a program is executed. Fails if there is none of
+/// that number.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: it is borrowed for the call below only, which refuses a number without a descriptor.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+    Ok(rustix::io::fcntl_dupfd_cloexec(descriptor, 0)?)
 }
 
 /// What the children of this process used that ended and were waited for.

@@ -151,6 +151,20 @@ fn parse_ram(text: &str) -> Vec<(u64, u64)> {
         .collect()
 }
 
+/// Whether this process has a network of its own with nothing but loopback, as systemd's `PrivateNetwork=` gives one: no other
+/// process can connect to it. False where that cannot be known.
+pub fn is_alone_on_network(kernel: &Kernel) -> bool {
+    let space = |pid: &str| std::fs::read_link(kernel.path(format!("/proc/{pid}/ns/net"))).ok();
+    let Some((own, first)) = space("self").zip(space("1")) else { return false };
+    let devices = kernel.read_text("/proc/self/net/dev").unwrap_or_default();
+    own != first && has_only_loopback(&devices)
+}
+
+fn has_only_loopback(devices: &str) -> bool {
+    let mut names = devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));
+    names.next() == Some("lo") && names.next().is_none()
+}
+
 /// Nanoseconds on `CLOCK_MONOTONIC`, the clock of trace events.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
@@ -193,6 +207,24 @@ mod tests {
     }
 
     #[test]
+    fn a_network_with_nothing_but_loopback_is_private_beside_that_of_the_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let kernel = Kernel::at(dir.path());
+        assert!(!is_alone_on_network(&kernel));
+        for (pid, space) in [("1", "net:[1]"), ("self", "net:[2]")] {
+            std::fs::create_dir_all(dir.path().join(format!("proc/{pid}/ns"))).unwrap();
+            std::os::unix::fs::symlink(space, dir.path().join(format!("proc/{pid}/ns/net"))).unwrap();
+        }
+        std::fs::create_dir_all(dir.path().join("proc/self/net")).unwrap();
+        let head = "Inter-|   Receive\n face |bytes\n    lo: 0 0\n";
+        for (text, alone) in [(head.to_owned(), true), (format!("{head}  eth0: 0 0\n"), false), (String::new(), false)]
+        {
+            std::fs::write(dir.path().join("proc/self/net/dev"), text).unwrap();
+            assert_eq!(is_alone_on_network(&kernel), alone);
+        }
+    }
+
+    #[test]
     fn ram_is_top_level_only() {
         let text = "00001000-0009fbff : System RAM\n  01000000-0220bb07 : Kernel code\n100000000-63fffffff : System RAM\n00000000-00000000 : System RAM\n";
         assert_eq!(parse_ram(text), [(0x1000, 0x9fc00), (0x1_0000_0000, 0x6_4000_0000)]);
@@ -201,7 +233,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = (parse_meminfo(&text), parse_cpu(&text), parse_ram(&text), parse_scattered(&text));
+            let _ = (parse_meminfo(&text), parse_cpu(&text), parse_ram(&text), parse_scattered(&text), has_only_loopback(&text));
         }
     }
 }

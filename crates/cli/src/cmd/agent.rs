@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::{output, session};
 use lowtide_engine::agent::config::Config;
 use lowtide_engine::agent::daemon::Agent;
-use lowtide_engine::agent::{address, serve::http};
+use lowtide_engine::agent::{address, serve::http, serve::listen};
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recording;
 
@@ -64,6 +64,10 @@ pub(super) fn work(kernel: &Kernel, mut agent: Agent, dry_run: bool) -> anyhow::
     lowtide_kernel::log::in_background()?;
     // After the signals: a thread that was started before would die of them.
     let (listen, serve, view) = agent.served();
+    for address in listen::unanswered(listen)? {
+        let fix = "systemctl disable --now lowtide-agent.socket";
+        lowtide_kernel::message!("lowtide: a socket unit listens on {address}, and `listen` names no address: {fix}");
+    }
     let server = listen.map(|listen| http::start(listen, serve, view)).transpose()?;
     if let Some(server) = &server {
         lowtide_kernel::message!("listening address={}", server.name);

@@ -9,6 +9,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lowtide_kernel::root::Kernel;
+use lowtide_kernel::{sys, system};
 use serde::Deserialize;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -162,7 +164,7 @@ pub(crate) enum Listener {
 pub(super) fn open(listen: &Listen, is_tls: bool) -> io::Result<(Listener, String, Option<SocketFile>)> {
     match listen {
         Listen::Address(address) => {
-            let listener = TcpListener::bind(address)?;
+            let listener = passed(address)?.map_or_else(|| bound(address), Ok)?;
             listener.set_nonblocking(true)?;
             let scheme = if is_tls { "https" } else { "http" };
             let name = format!("{scheme}://{}/", listener.local_addr()?);
@@ -173,6 +175,47 @@ pub(super) fn open(listen: &Listen, is_tls: bool) -> io::Result<(Listener, Strin
             Ok((Listener::Unix(listener), listen.to_string(), Some(file)))
         }
     }
+}
+
+fn bound(address: &SocketAddr) -> io::Result<TcpListener> {
+    if system::is_alone_on_network(&Kernel::default()) {
+        let fix = "systemctl enable --now lowtide-agent.socket, whose ListenStream= has this address";
+        return Err(io::Error::other(format!(
+            "nobody can come there: PrivateNetwork= gives this process its own; {fix}"
+        )));
+    }
+    TcpListener::bind(address)
+}
+
+/// The socket of that address among those that a socket unit of systemd opened for this process; `None` if it opened none.
+/// Fails if they are all of other addresses.
+fn passed(address: &SocketAddr) -> io::Result<Option<TcpListener>> {
+    let mut listeners = opened_by_systemd()?;
+    if listeners.is_empty() {
+        return Ok(None);
+    }
+    if let Some(at) = listeners.iter().position(|(at, _)| at == address) {
+        return Ok(Some(listeners.swap_remove(at).1));
+    }
+    let others = listeners.iter().map(|(at, _)| at.to_string()).collect::<Vec<_>>().join(", ");
+    let fix = "write the same address here and into ListenStream= (systemctl edit lowtide-agent.socket)";
+    Err(io::Error::other(format!("the socket unit has {others}; {fix}")))
+}
+
+/// Addresses that a socket unit opened for this process though `listen` names no address: nothing answers there.
+pub fn unanswered(listen: Option<&Listen>) -> io::Result<Vec<SocketAddr>> {
+    match listen {
+        Some(Listen::Address(_)) => Ok(Vec::new()),
+        _ => Ok(opened_by_systemd()?.into_iter().map(|(address, _)| address).collect()),
+    }
+}
+
+fn opened_by_systemd() -> io::Result<Vec<(SocketAddr, TcpListener)>> {
+    let listener = |number| {
+        let listener = TcpListener::from(sys::inherited(number)?);
+        Ok((listener.local_addr()?, listener))
+    };
+    sd_notify::listen_fds()?.map(listener).collect()
 }
 
 #[cfg(test)]
@@ -229,6 +272,14 @@ mod tests {
         assert!(hosts("127.0.0.2:80").unwrap().contains(&"127.0.0.2".to_owned()));
         assert!(hosts("[::1]:80").unwrap().contains(&"[::1]".to_owned()));
         assert_eq!(hosts("unix:/x"), None, "no page of a browser comes there");
+    }
+
+    #[test]
+    fn without_a_socket_unit_the_address_is_bound_here() {
+        let (listener, name, _) = open(&listen("127.0.0.1:0"), true).unwrap();
+        let Listener::Tcp(listener) = listener else { panic!("{listener:?}") };
+        assert_eq!(name, format!("https://{}/", listener.local_addr().unwrap()));
+        assert_eq!(unanswered(None).unwrap(), []);
     }
 
     #[test]
