@@ -170,6 +170,8 @@ pub mod flag {
     pub const MMAP: u64 = 1 << 11;
     /// Anonymous.
     pub const ANON: u64 = 1 << 12;
+    /// Goes to swap when it is evicted: anonymous, shared memory, tmpfs.
+    pub const SWAPBACKED: u64 = 1 << 14;
     /// hugetlbfs: not on an LRU list, DAMON cannot sample it.
     pub const HUGE: u64 = 1 << 17;
     /// No page here.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use lowtide_model::cohort::Picture;
+use lowtide_model::episode::PageKind;
 use lowtide_model::units::float;
 
 use super::Target;
@@ -102,7 +103,7 @@ impl Cohorts {
                 member.cohort.resize(size);
                 continue;
             }
-            let frames = Frames::open(&self.kernel)?;
+            let frames = Frames::open(&self.kernel)?.by_lists();
             let cohort = CohortMonitor::new(frames, size, true, cgroup.inode);
             let member = Member { cgroup: cgroup.clone(), cohort, target: Target::default() };
             self.members.insert(cgroup.inode, member);
@@ -147,8 +148,11 @@ impl Cohorts {
         (self.walked_s, self.walks) = (now_s, self.walks + 1);
         for member in self.members.values_mut() {
             // A cgroup that is gone leaves with the next call of follow().
-            let Ok(target) = target(&self.kernel, &member.cgroup) else { continue };
+            let Ok(mut target) = target(&self.kernel, &member.cgroup) else { continue };
             member.cohort.refresh(&target, now_s, search)?;
+            // The cgroup does not count which of its files' pages are mapped; the sample does.
+            let [_, mapped, cache] = &mut target.totals;
+            *cache = (*cache - member.cohort.cohort.sampled_totals()[PageKind::File.index()].min(*mapped)).max(0.0);
             member.target = target;
         }
         Ok(())
@@ -225,16 +229,20 @@ impl Cohorts {
     }
 }
 
-/// A cgroup as a cohort needs it: its processes, and what is charged to it.
+/// A cgroup as a cohort needs it: its processes, and what is charged to it, shared memory with the anonymous as on the
+/// kernel's lists.
 fn target(kernel: &Kernel, cgroup: &Cgroup) -> Result<Target> {
     let charges = cgroup.charges(kernel)?;
-    let [anon, file, mapped] =
-        [charges.anon_bytes, charges.file_bytes, charges.mapped_file_bytes].map(|bytes| bytes.unwrap_or(0.0));
+    let [anon, file, shared, mapped] =
+        [charges.anon_bytes, charges.file_bytes, charges.shmem_bytes, charges.mapped_file_bytes]
+            .map(|bytes| bytes.unwrap_or(0.0));
+    let files = (file - shared).max(0.0);
     Ok(Target {
         pids: cgroup.pids(kernel)?,
         cgroups: vec![cgroup.clone()],
-        totals: [anon, mapped, (file - mapped).max(0.0)],
-        exact: [true; 3],
+        // Shared memory is among what is mapped.
+        totals: [anon + shared, mapped.min(files), files],
+        exact: [true, false, true],
         mapped: Some(mapped),
         ..Target::default()
     })

@@ -22,6 +22,8 @@ pub struct Frames {
     cache_leaves_trace: bool,
     /// Physical ranges of memory, as frame numbers.
     ram: Vec<(u64, u64)>,
+    /// Shared memory counts as anonymous.
+    by_lists: bool,
 }
 
 /// A mapping with more chosen places than this is searched for populated stretches first.
@@ -38,7 +40,16 @@ impl Frames {
             cgroups: FrameFile::cgroups(kernel).ok(),
             cache_leaves_trace: !mglru_is_on(kernel),
             ram: ram.into_iter().map(|(start, end)| (start / PAGE, end / PAGE)).collect(),
+            by_lists: false,
         })
+    }
+
+    /// Kinds as the kernel's LRU lists have them, and so its reclaim: shared memory and tmpfs go to swap, with anonymous memory.
+    /// Pages of tmpfs that no process maps are left out.
+    #[must_use]
+    pub fn by_lists(mut self) -> Self {
+        self.by_lists = true;
+        self
     }
 
     /// Whether unmapped page cache of a cgroup can be found and sampled.
@@ -66,7 +77,8 @@ impl Frames {
             for page in stretches.into_iter().flat_map(|(from, to)| choice.pages_in(from, to)) {
                 let entry = map.entry(page).map_err(fail)?;
                 if entry.is_present() && entry.frame() != 0 {
-                    let kind = if entry.is_file() { PageKind::File } else { PageKind::Anon };
+                    let file = entry.is_file() && !(self.by_lists && self.is_swap_backed(entry.frame())?);
+                    let kind = if file { PageKind::File } else { PageKind::Anon };
                     let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame())? };
                     let key = PageKey { space: pid, page };
                     let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
@@ -75,6 +87,10 @@ impl Frames {
             }
         }
         Ok(())
+    }
+
+    fn is_swap_backed(&self, frame: u64) -> Result<bool> {
+        Ok(self.flags.value(frame)?.is_some_and(|flags| flags & flag::SWAPBACKED != 0))
     }
 
     /// 1 / number of mappings of a frame; `None` for frames that are no ordinary memory: the zero page, device memory,
@@ -103,7 +119,8 @@ impl Frames {
             return Ok(None);
         }
         let flags = self.flags.value(frame)?.unwrap_or(flag::NOPAGE);
-        Ok((kind_of(flags) == Some(PageKind::Cache)).then_some(frame_found(frame, PageKind::Cache)))
+        let left_out = self.by_lists && flags & flag::SWAPBACKED != 0;
+        Ok((kind_of(flags) == Some(PageKind::Cache) && !left_out).then_some(frame_found(frame, PageKind::Cache)))
     }
 
     /// The chosen frames of the machine that reclaim could take.
@@ -203,6 +220,42 @@ mod tests {
         assert_eq!(kind_of(flag::LRU | flag::MMAP), Some(PageKind::File));
         assert_eq!(kind_of(flag::LRU), Some(PageKind::Cache));
         assert_eq!(kind_of(flag::ANON), None);
+    }
+
+    /// A process with a page of a file, of shared memory and of its own, and a page of tmpfs that nobody maps, all charged to
+    /// cgroup 7.
+    fn tree() -> (tempfile::TempDir, Kernel) {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| {
+            std::fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.path().join(name), bytes).unwrap();
+        };
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let (present, file, once) = (1 << 63, 1 << 61, 1 << 56);
+        write("proc/5/maps", b"00001000-00004000 rw-s 00000000 00:01 9 /memfd:cache (deleted)\n");
+        write("proc/5/pagemap", &words(&[0, present | file | once | 1, present | file | once | 2, present | once | 3]));
+        let (mapped, swap) = (flag::LRU | flag::MMAP, flag::SWAPBACKED);
+        write("proc/kpageflags", &words(&[0, mapped, mapped | swap, mapped | swap | flag::ANON, flag::LRU | swap]));
+        write("proc/kpagecount", &words(&[0, 1, 1, 1, 0]));
+        write("proc/kpagecgroup", &words(&[0, 7, 7, 7, 7]));
+        write("proc/iomem", b"00000000-00004fff : System RAM\n");
+        let kernel = Kernel::at(dir.path());
+        (dir, kernel)
+    }
+
+    #[test]
+    fn shared_memory_is_anonymous_by_the_kernels_lists_and_else_file() {
+        let (_dir, kernel) = tree();
+        let all = Choice { level: 0, seed: 0, turn: 0 };
+        let kinds = |frames: &Frames| {
+            let mut found = Vec::new();
+            frames.mapped(5, all, &mut found).unwrap();
+            let mapped: Vec<PageKind> = found.iter().map(|page| page.kind).collect();
+            (mapped, frames.cache_frame(&[7], 4).unwrap().map(|page| page.kind))
+        };
+        let frames = Frames::open(&kernel).unwrap();
+        assert_eq!(kinds(&frames), (vec![PageKind::File, PageKind::File, PageKind::Anon], Some(PageKind::Cache)));
+        assert_eq!(kinds(&frames.by_lists()), (vec![PageKind::File, PageKind::Anon, PageKind::Anon], None));
     }
 
     #[test]
