@@ -10,6 +10,7 @@
 #   scripts/bench.sh guest accuracy|cost|peers|reads ... one of them in a guest of vm/run
 #   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
 #   scripts/bench.sh [guest] TRIAL                       wmo, phone, long, huge, agent-cost, thrash or service: see bench/trials
+#   scripts/bench.sh guest faults                        tests/native/35-faults.sh on cgroups of version 2; FAULTS=all takes hours
 #   scripts/bench.sh guest soak [DAYS]                   days of the agent beside programs that come and go, in virtual time
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
@@ -215,6 +216,24 @@ trial_in_guest() {
     env LOWTIDE=/usr/local/bin/lowtide "${settings[@]}" "/lowtide/bench/trials/$1.sh" "${@:2}"
 }
 
+# Calls of lowtide fail, in a guest.
+faults_in_guest() {
+  local folder=$target/bench-strace
+  vm/run --kernel "${KERNEL:-6.12}" --prepare || { skip "faults in a guest" "a guest: vm/run --prepare"; return; }
+  ensure_command strace strace || { skip "faults in a guest" "command strace"; return; }
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  cp -L "$(command -v strace)" "$folder/"
+  ldd "$folder/strace" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$folder"
+  # Its libraries are not those of what it traces.
+  # shellcheck disable=SC2016  # expanded in the guest
+  in_guest --kernel "${KERNEL:-6.12}" --clock virtual --no-flusher --timeout "${TIMEOUT:-3600}" --put "$folder:/opt/strace" \
+    --put tests/native:/lowtide/tests/native --put scripts:/lowtide/scripts --put workloads/patterns:/lowtide/workloads/patterns -- \
+    env LOWTIDE=/usr/local/bin/lowtide PATTERN=/usr/local/bin/pattern FAULTS="${FAULTS:-}" sh -c '
+      printf "#!/bin/sh\nexec /lib64/ld-linux-x86-64.so.2 --library-path /opt/strace /opt/strace/strace \"\$@\"\n" >/usr/local/bin/strace
+      chmod +x /usr/local/bin/strace && exec bash /lowtide/tests/native/35-faults.sh'
+}
+
 trials() {
   local status=0 name
   for name in wmo phone agent-cost; do
@@ -320,6 +339,7 @@ case ${1-} in
     case $1 in
       wmo | phone | long | huge | agent-cost | thrash | service | soak) trial_in_guest "$@" ;;
       fidelity) fidelity_in_guest "${@:2}" ;;
+      faults) faults_in_guest ;;
       *) guest "$@" ;;
     esac
     ;;
