@@ -167,7 +167,7 @@ impl<'a> Recommender<'a> {
             longest_s: 0,
             every_s: OBSERVE_S,
         };
-        let now_s = kernel.boot_s();
+        let now_s = kernel.awake_s();
         Ok(Self {
             kernel: kernel.clone(),
             workloads: Workloads::new(kernel, rules, calibration::load()),
@@ -232,7 +232,7 @@ impl<'a> Recommender<'a> {
 
 impl LoopTask for Recommender<'_> {
     fn now_s(&self) -> f64 {
-        self.kernel.boot_s()
+        self.kernel.awake_s()
     }
 
     fn next_due_s(&self) -> f64 {

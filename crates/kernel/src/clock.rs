@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, Timespec, poll};
 
 use crate::sys::{own_cpu_s, thread_cpu_s};
-use crate::system::{monotonic_ns, since_boot_s};
+use crate::system::monotonic_ns;
 
 /// A clock that moves only when a caller waits on it.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +29,7 @@ impl TestClock {
 /// Source of time.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Clock {
-    /// `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME` of the kernel that runs; the first is the clock of trace events.
+    /// `CLOCK_MONOTONIC` of the kernel that runs, the clock of trace events.
     #[default]
     Running,
     /// A test's.
@@ -41,13 +41,6 @@ impl Clock {
         match self {
             Self::Running => monotonic_ns(),
             Self::Test(clock) => clock.now_ns(),
-        }
-    }
-
-    pub(crate) fn boot_s(&self) -> f64 {
-        match self {
-            Self::Running => since_boot_s(),
-            Self::Test(clock) => Duration::from_nanos(clock.now_ns()).as_secs_f64(),
         }
     }
 

@@ -85,9 +85,9 @@ impl Kernel {
         self.clock.monotonic_ns()
     }
 
-    /// Seconds since the boot, sleep counted.
-    pub fn boot_s(&self) -> f64 {
-        self.clock.boot_s()
+    /// Seconds since the boot in which the machine was not suspended: nobody uses memory meanwhile, and nothing grows idle.
+    pub fn awake_s(&self) -> f64 {
+        Duration::from_nanos(self.monotonic_ns()).as_secs_f64()
     }
 
     /// User plus system CPU seconds of this process; none pass by a test's clock.

@@ -171,12 +171,6 @@ pub fn monotonic_ns() -> u64 {
     Duration::try_from(now).ok().and_then(|now| u64::try_from(now.as_nanos()).ok()).unwrap_or(0)
 }
 
-/// Seconds on `CLOCK_BOOTTIME`: since this machine was booted, sleep counted.
-pub fn since_boot_s() -> f64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::try_from(now).unwrap_or_default().as_secs_f64()
-}
-
 /// Which boot of the machine this is: another after every one.
 pub fn boot_id(kernel: &Kernel) -> Result<String> {
     Ok(kernel.read_text("/proc/sys/kernel/random/boot_id")?.trim().to_owned())

@@ -43,7 +43,7 @@ impl Alert {
         let stalled_s = pressure::read(kernel, PRESSURE)?.some_s;
         let (notice, why_read) = match Trigger::open(kernel, PRESSURE, STALL, WINDOW) {
             Ok(trigger) => (Notice::Woken(trigger), None),
-            Err(error) => (Notice::Read(kernel.boot_s(), stalled_s), Some(error)),
+            Err(error) => (Notice::Read(kernel.awake_s(), stalled_s), Some(error)),
         };
         Ok((Self { kernel: kernel.clone(), notice, woken: false, until_s: f64::NEG_INFINITY }, why_read))
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Signal as Received, Signals};
@@ -84,10 +83,9 @@ impl Agent {
     /// An agent with these settings and no file to read again. Fails if a pattern or a policy
     /// makes no sense.
     pub fn with(kernel: &Kernel, config: Config, dry_run: bool) -> anyhow::Result<Self> {
-        let started_unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
         let measured = if config.guards() { calibration::load_or_measure(kernel) } else { calibration::load() };
         let costs = calibration::load().or_usual();
-        let view = LiveView::new(kernel, costs, (kernel.boot_s(), started_unix_s));
+        let view = LiveView::new(kernel, costs);
         let mut agent = Self {
             kernel: kernel.clone(),
             file: None,
@@ -104,7 +102,7 @@ impl Agent {
             metrics: Metrics::default(),
             sinks: Sinks::new(view, config.telemetry.clone()),
             last: (f64::NEG_INFINITY, 0.0),
-            next_s: kernel.boot_s(),
+            next_s: kernel.awake_s(),
             cpu_at_start_s: kernel.own_cpu_s(),
             dry_run,
             was_stopped: false,
@@ -283,9 +281,9 @@ fn pause_s(every_s: f64, cpu_s: f64) -> f64 {
 }
 
 impl LoopTask for Agent {
-    /// Seconds since the boot: what was learnt is of use to the agent after this one as it is.
+    /// As [`Kernel::awake_s`]: what was learnt is of use to the agent after this one as it is.
     fn now_s(&self) -> f64 {
-        self.kernel.boot_s()
+        self.kernel.awake_s()
     }
 
     fn next_due_s(&self) -> f64 {

@@ -122,7 +122,7 @@ impl Cohorts {
         self.members.contains_key(&inode)
     }
 
-    /// When there is something to read or to walk over next, seconds since the boot.
+    /// When there is something to read or to walk over next, as [`Kernel::awake_s`].
     pub fn due_s(&self) -> f64 {
         if self.members.is_empty() {
             return f64::INFINITY;
@@ -185,7 +185,7 @@ impl Cohorts {
             self.busy = false;
             self.kdamond = answer.pid.or(self.kdamond);
             answer.result?;
-            let at_s = self.seconds(answer.at_ns);
+            let at_s = seconds(answer.at_ns);
             for member in self.members.values_mut() {
                 member.cohort.accepted(answer.started, at_s);
             }
@@ -198,7 +198,7 @@ impl Cohorts {
         while let Some((snapshot, after)) = split_snapshot(rest, GAP_NS) {
             rest = after;
             let Some(last) = snapshot.last() else { break };
-            let t_s = self.seconds(last.time_ns);
+            let t_s = seconds(last.time_ns);
             for member in self.members.values_mut() {
                 member.cohort.snapshot(t_s, snapshot);
                 // The agent needs ages only.
@@ -208,11 +208,6 @@ impl Cohorts {
         }
         self.pending = rest.to_vec();
         Ok(sampled)
-    }
-
-    /// Seconds since the boot at a time of the monotonic clock, which stands still while the machine is suspended.
-    fn seconds(&self, monotonic_ns: u64) -> f64 {
-        self.kernel.boot_s() - float(self.kernel.monotonic_ns().saturating_sub(monotonic_ns)) / 1e9
     }
 
     /// Idle ages and working sets of a cgroup at the last sample; `None` before the first.
@@ -227,6 +222,11 @@ impl Cohorts {
         self.kdamond_s = now_s.map_or(self.kdamond_s, |now_s| now_s.max(self.kdamond_s));
         self.kdamond_s
     }
+}
+
+/// A time of the kernel's trace, as [`Kernel::awake_s`].
+fn seconds(monotonic_ns: u64) -> f64 {
+    float(monotonic_ns) / 1e9
 }
 
 /// A cgroup as a cohort needs it: its processes, and what is charged to it, shared memory with the anonymous as on the

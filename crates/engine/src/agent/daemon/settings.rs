@@ -58,7 +58,7 @@ impl Agent {
             Ok(splitter) => self.splitter = Some(splitter),
             Err(error) => {
                 let text = format!("huge pages are not split (Linux 6.12 can): {error}");
-                self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
+                self.sinks.publish(self.kernel.awake_s(), &Event::Note(&text));
             }
         }
     }
@@ -81,7 +81,7 @@ impl Agent {
         };
         self.alert = alert;
         if let Some(text) = note {
-            self.sinks.publish(self.kernel.boot_s(), &Event::Note(&text));
+            self.sinks.publish(self.kernel.awake_s(), &Event::Note(&text));
         }
     }
 

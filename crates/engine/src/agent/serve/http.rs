@@ -161,7 +161,7 @@ pub fn answer(sent: &[u8]) -> io::Result<Vec<u8>> {
     peer.write_all(&sent[..sent.len().min(HEAD * 2)])?;
     peer.shutdown(std::net::Shutdown::Write)?;
     let gate = Gate { hosts: Some(vec!["localhost".to_owned()]), token: None };
-    let view = LiveView::new(&lowtide_kernel::root::Kernel::at("/nowhere"), Default::default(), (0.0, 1000.0));
+    let view = LiveView::new(&lowtide_kernel::root::Kernel::at("/nowhere"), Default::default());
     let reply =
         Arc::new(move |request: &Request<Incoming>| guarded(&gate, false, request, |request| route(&view, request)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;

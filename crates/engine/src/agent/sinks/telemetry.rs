@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use lowtide_fleet::collect::Collector;
 use lowtide_fleet::store;
@@ -18,6 +17,7 @@ use lowtide_policy::machine::Observation;
 use serde::Deserialize;
 
 use crate::event::{Event, Sink};
+use crate::recommender::unix_s;
 use crate::workloads::{NONE, Workload};
 
 /// What is written, and where.
@@ -146,7 +146,7 @@ impl Telemetry {
     /// Takes in an observation of workloads, and passes on to be written what is due.
     fn observe(&mut self, observation: &Observation, workloads: &BTreeMap<TargetId, Workload>) {
         let now_s = observation.now_s;
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        let unix_s = unix_s();
         for target in &observation.targets {
             if let Some(workload) = workloads.get(&target.id) {
                 self.known.insert(target.id, describe(workload));
@@ -208,7 +208,7 @@ impl Telemetry {
 
     /// Writes the last rows, and waits for it. The last trouble.
     pub fn end(&mut self, now_s: f64) -> Option<String> {
-        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+        let unix_s = unix_s();
         let rows = self.collector.end();
         self.add(rows, unix_s - now_s);
         let rows = std::mem::take(&mut self.rows);

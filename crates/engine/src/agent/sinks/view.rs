@@ -13,6 +13,7 @@ use lowtide_policy::machine::WorkloadState;
 use super::history::{History, TargetReading};
 use crate::agent::serve::api::{self, ActionTaken, AgentStatus, Detail, Overview, Shown};
 use crate::event::{Event, HeldBrake, Observed, Sink};
+use crate::recommender::unix_s;
 use crate::workloads::Workload;
 
 /// Notes that are kept.
@@ -23,7 +24,7 @@ const CPU_OVER_S: f64 = 60.0;
 /// The table of workloads as it was observed last, and its past.
 #[derive(Debug, Default)]
 pub(crate) struct Published {
-    /// The agent's start, seconds since the boot: what is shown counts from then.
+    /// The agent's start, as [`Kernel::awake_s`]: what is shown counts from then.
     start_s: f64,
     pub workloads: BTreeMap<TargetId, Workload>,
     /// Processes that hints were given about.
@@ -98,6 +99,15 @@ impl Published {
         }
     }
 
+    /// `unix_s`: now. A suspend or a step of the clock moves the start, so that what is recent has the right time; a clock that is
+    /// slewed does not.
+    fn set_clock(&mut self, unix_s: f64) {
+        let started_unix_s = unix_s - self.status.now_s;
+        if (started_unix_s - self.status.started_unix_s).abs() > 1.0 {
+            self.status.started_unix_s = started_unix_s;
+        }
+    }
+
     fn note(&mut self, text: &str) {
         let notes = &mut self.status.notes;
         if notes.len() < NOTES && !notes.iter().any(|note| note == text) {
@@ -114,11 +124,11 @@ pub struct LiveView {
 }
 
 impl LiveView {
-    /// Nothing was observed yet. `started`: now, seconds since the boot and since 1970.
-    pub fn new(kernel: &Kernel, costs: RefaultCosts, started: (f64, f64)) -> Self {
-        let (start_s, started_unix_s) = started;
+    /// Nothing was observed yet.
+    pub fn new(kernel: &Kernel, costs: RefaultCosts) -> Self {
+        let start_s = kernel.awake_s();
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let status = AgentStatus { version, started_unix_s, ..AgentStatus::default() };
+        let status = AgentStatus { version, started_unix_s: unix_s(), ..AgentStatus::default() };
         let state = Published { start_s, status, costs, ..Published::default() };
         Self { state: Arc::new(Mutex::new(state)), kernel: kernel.clone() }
     }
@@ -143,7 +153,10 @@ impl Sink for LiveView {
         match event {
             Event::Observed(observed) => {
                 let rss_bytes = proc::status(&self.kernel, std::process::id()).map_or(0, |own| own.rss());
-                self.with(|state| state.observe(observed, rss_bytes));
+                self.with(|state| {
+                    state.observe(observed, rss_bytes);
+                    state.set_clock(unix_s());
+                });
             }
             Event::Brakes(held) => self.with(|state| state.held = held.to_vec()),
             Event::Note(text) | Event::Error(text) => self.with(|state| state.note(text)),
@@ -156,5 +169,24 @@ impl Sink for LiveView {
             }),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_recent_has_the_right_time_after_a_suspend() {
+        let mut state = Published::default();
+        let mut started_at = |now_s: f64, unix_s: f64| {
+            state.status.now_s = now_s;
+            state.set_clock(unix_s);
+            state.status.started_unix_s
+        };
+        assert_eq!(started_at(0.0, 1000.0), 1000.0);
+        assert_eq!(started_at(60.0, 1060.2), 1000.0, "a clock is slewed");
+        assert_eq!(started_at(70.0, 4670.0), 4600.0, "suspended for an hour");
+        assert_eq!(started_at(80.0, 4680.0), 4600.0);
     }
 }

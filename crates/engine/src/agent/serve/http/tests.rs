@@ -3,6 +3,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path as FilePath;
 
+use lowtide_kernel::clock::TestClock;
 use lowtide_kernel::root::Kernel;
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::PerKind;
@@ -12,7 +13,8 @@ use crate::event::{ActionEvent, ActionKind, Event, Observed, Sink};
 use crate::failure::code;
 
 fn view() -> LiveView {
-    let mut view = LiveView::new(&Kernel::default(), RefaultCosts::default(), (0.0, 1000.0));
+    let kernel = Kernel::default().with_clock(&TestClock::default());
+    let mut view = LiveView::new(&kernel, RefaultCosts::default());
     let process =
         lowtide_policy::machine::WorkloadState { id: 7.into(), resident: [4096.0, 0.0].into(), ..Default::default() };
     let observation = lowtide_policy::machine::Observation { now_s: 2.0, ..Default::default() };
