@@ -164,3 +164,11 @@ fn peers_that_say_nothing_leave_room_for_others() {
     assert!(get(&server, "/", "Host: localhost\r\n").starts_with("HTTP/1.1 200"));
     drop(silent);
 }
+
+#[test]
+fn a_peer_that_was_answered_gives_its_place_back() {
+    let server = serve("127.0.0.1:0", &Serve::default());
+    // It asks to be kept.
+    let answer = say(&server, "GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: localhost\r\n\r\n");
+    assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{answer}");
+}
