@@ -45,6 +45,7 @@ fn serve(text: &str, serve: &Serve) -> Server {
 fn say(server: &Server, request: &str) -> String {
     let address = server.name.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
