@@ -67,6 +67,8 @@ pub struct Accountant {
     target: Target,
     mapped: Mapped,
     known: BTreeSet<ProcessId>,
+    /// What was read of the processes of a tree as it was searched for them.
+    found: BTreeMap<u32, proc::Stat>,
     /// Counters of each process when first read; zero for one that started since.
     baselines: BTreeMap<ProcessId, [u64; 3]>,
     /// The first row: counters count from it.
@@ -100,6 +102,7 @@ impl Accountant {
             target: Target::default(),
             mapped: Mapped::default(),
             known: BTreeSet::new(),
+            found: BTreeMap::new(),
             baselines: BTreeMap::new(),
             first: None,
             highest: [0; 3],
@@ -133,8 +136,9 @@ impl Accountant {
                     stats.iter().any(|stat| stat.id.pid == *pid)
                         && !(*own_children && roots.iter().any(|root| root.pid == *pid))
                 });
-                self.known =
-                    stats.iter().map(|stat| stat.id).filter(|id| tree.binary_search(&id.pid).is_ok()).collect();
+                let of_tree = stats.into_iter().filter(|stat| tree.binary_search(&stat.id.pid).is_ok());
+                self.found = of_tree.map(|stat| (stat.id.pid, stat)).collect();
+                self.known = self.found.values().map(|stat| stat.id).collect();
                 Ok(tree)
             }
         }
@@ -166,6 +170,11 @@ impl Accountant {
         }
     }
 
+    /// Whether it is known by its processes alone.
+    pub fn is_tree(&self) -> bool {
+        matches!(self.scope, Scope::Tree { .. }) && !self.has_charges()
+    }
+
     /// Whether nothing of the target is left that could use memory. A pattern means what is to come, too.
     pub fn is_over(&self, target: &Target) -> bool {
         target.pids.is_empty() && !target.system && self.selection.is_none()
@@ -181,7 +190,10 @@ impl Accountant {
     pub fn read(&mut self, depth: Depth) -> Result<Accounts> {
         let mut usage = Usage::default();
         self.system(&mut usage);
-        if depth == Depth::System && self.has_charges() {
+        if depth == Depth::System {
+            if !self.has_charges() && !self.target.pids.iter().any(|pid| proc::stat(&self.kernel, *pid).is_ok()) {
+                self.target.pids.clear();
+            }
             self.count_from_zero(&mut usage);
             return Ok(Accounts { usage, target: self.target.clone(), nodes: Vec::new() });
         }
@@ -260,7 +272,8 @@ impl Accountant {
     fn processes(&mut self, usage: &mut Usage, target: &mut Target, pss: bool) {
         let (mut status, mut threads, mut counters, mut proportional) = ([0u64; 5], 0u64, [0u64; 3], None);
         for pid in &target.pids {
-            let Ok(stat) = proc::stat(&self.kernel, *pid) else { continue };
+            let found = self.found.remove(pid).map_or_else(|| proc::stat(&self.kernel, *pid), Ok);
+            let Ok(stat) = found else { continue };
             threads += stat.threads;
             let now =
                 [stat.minor_faults, stat.major_faults, stat.cpu_ticks].map(|of| of.own.saturating_add(of.children));
@@ -396,7 +409,12 @@ mod tests {
         run(7, 1, 200);
         run(8, 1, 110);
         assert_eq!(accountant.pids().unwrap(), [8]);
+        // Where processes are not read, those that were known are there until they end.
+        accountant.read(Depth::Processes).unwrap();
+        assert_eq!(accountant.read(Depth::System).unwrap().target.pids, [8]);
         std::fs::remove_dir_all(dir.path().join("proc/8")).unwrap();
+        let target = accountant.read(Depth::System).unwrap().target;
+        assert!(accountant.is_over(&target));
         assert_eq!(accountant.pids().unwrap(), [0; 0]);
     }
 }

@@ -12,8 +12,11 @@ const PSS_EVERY_S: f64 = 10.0;
 const PSS_FROM_S: f64 = 0.9;
 /// Reading processes and cgroups at a tick is not irregular work where it costs no more than this share of the cap.
 const FREE_SHARE: f64 = 0.1;
-/// They are read at least so often, seconds, or new processes would be missed altogether.
+/// They are read at least so often, seconds, or new processes would be missed altogether; less often where that alone would be
+/// more than the cap.
 const LEAST_EVERY_S: f64 = 10.0;
+/// Proportional set sizes take no more than this share of the cap: each is a walk over all pages, which the source needs more.
+const PSS_SHARE: f64 = 0.1;
 
 /// The accounts of a target, and what reading each depth cost.
 #[derive(Debug)]
@@ -36,17 +39,22 @@ impl AccountReader {
     /// How deep to read now.
     fn depth(&self, now_s: f64, price: &Price, free_s: f64) -> Depth {
         let may = |work: &Work| {
-            work.cost_s <= free_s || work.is_due(now_s, LEAST_EVERY_S, work.size) || price.allows_later(work, now_s)
+            let least_every_s = LEAST_EVERY_S.max(work.cost_s / price.cap);
+            work.cost_s <= free_s || work.is_due(now_s, least_every_s, work.size) || price.allows_later(work, now_s)
         };
         // The charges of a single cgroup are read in any case: only what comes on top can be saved.
         let single = self.accountant.cgroups.len() == 1;
         let charges_s = if single { self.charges.cost_s } else { 0.0 };
         let processes = Work { cost_s: (self.processes.cost_s - charges_s).max(0.0), ..self.processes };
-        let pss_due = now_s > PSS_FROM_S && self.pss.is_due(now_s, PSS_EVERY_S, self.pss.size);
+        let pss_every_s = PSS_EVERY_S.max(self.pss.cost_s / (PSS_SHARE * price.cap));
+        let pss_due = now_s > PSS_FROM_S && self.pss.is_due(now_s, pss_every_s, self.pss.size);
+        let is_tree = self.accountant.is_tree();
         if pss_due && price.allows_later(&self.pss, now_s) {
             Depth::Pss
-        } else if !self.accountant.has_charges() || may(&processes) {
+        } else if !(is_tree || self.accountant.has_charges()) || may(&processes) {
             Depth::Processes
+        } else if is_tree {
+            Depth::System
         } else if single || may(&self.charges) {
             Depth::Charges
         } else {

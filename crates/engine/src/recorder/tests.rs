@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lowtide_kernel::account::Scope;
 use lowtide_kernel::cgroup::Cgroup;
 use lowtide_kernel::clock::TestClock;
+use lowtide_kernel::proc::ProcessId;
 use lowtide_kernel::root::FileChange;
 use lowtide_kernel::undo;
 use lowtide_model::meta::SCHEMA;
@@ -124,8 +125,13 @@ impl Machine {
 
     fn recorder_into(&self, choice: &str, out: Option<PathBuf>) -> Recorder {
         let kernel = self.kernel();
-        let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
         let cgroup = Cgroup::named(&kernel, "/job").unwrap();
+        self.recorder_of(choice, out, Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]))
+    }
+
+    fn recorder_of(&self, choice: &str, out: Option<PathBuf>, accountant: Accountant) -> Recorder {
+        let kernel = self.kernel();
+        let journal = Journal::open(kernel.clone(), &self.dir.path().join("run")).unwrap();
         let options = RecordOptions {
             out,
             source: SourceSettings { choice: choice.parse().unwrap(), attached: true, ..SourceSettings::default() },
@@ -135,7 +141,6 @@ impl Machine {
             plan: None,
         };
         let meta = Meta { schema: SCHEMA, interval_s: 1.0, attached: true, ..Meta::default() };
-        let accountant = Accountant::new(&kernel, Scope::Cgroups, vec![cgroup]);
         Recorder::open(&kernel, &journal, options, RecordSubject { accountant, meta }).unwrap()
     }
 
@@ -370,4 +375,20 @@ fn over_the_price_cap_processes_are_read_less_often() {
     recorder.close(End::default()).unwrap();
     let notes = machine.record().meta().notes.clone();
     assert!(notes.iter().any(|note| note.contains("left out in")), "{notes:?}");
+}
+
+#[test]
+fn processes_without_a_cgroup_of_their_own_too_and_their_end_is_found_at_the_next_tick() {
+    let machine = Machine::new();
+    let root = ProcessId { pid: 7, start_ticks: 5 };
+    let scope = Scope::Tree { roots: vec![root], own_children: false };
+    let accountant = Accountant::new(&machine.kernel(), scope, Vec::new());
+    let mut recorder = machine.recorder_of("none", None, accountant);
+    recorder.price = Price::new(1e-9);
+    let (rows, there) = machine.run(&mut recorder, 60.0);
+    let read = rows.iter().filter(|row| row.rss_bytes.is_some()).count();
+    assert!(there && rows.len() >= 59 && (1..10).contains(&read), "{read} of {}", rows.len());
+    fs::remove_dir_all(machine.root().join("proc/7")).unwrap();
+    let (rows, there) = machine.run(&mut recorder, 5.0);
+    assert!(!there && rows.len() <= 1, "{}", rows.len());
 }

@@ -50,7 +50,11 @@ impl Source for AccessedBits {
     fn read(&mut self, now_s: f64, target: &Target, price: &mut Price) -> Result<Frame> {
         self.at_s = now_s;
         self.monitor.follow(now_s, target);
-        if !self.monitor.is_due(now_s) || !price.allows(&self.step, now_s) {
+        if !self.monitor.is_due(now_s) {
+            return Ok(Frame::default());
+        }
+        if !price.allows(&self.step, now_s) {
+            self.monitor.postpone(now_s);
             return Ok(Frame::default());
         }
         let size = target.totals.iter().sum();

@@ -175,6 +175,21 @@ impl SmapsMonitor {
         now_s >= self.due_s() - 0.05
     }
 
+    /// What is due cannot be paid for now. A window that has passed for long is not read any more, as that would be a reading of
+    /// another; a cycle without one left has the next longer one.
+    pub fn postpone(&mut self, now_s: f64) {
+        if self.is_chosen() {
+            return;
+        }
+        let Some(cycle) = &mut self.cycle else { return };
+        let elapsed_s = now_s - cycle.start_s;
+        cycle.due.retain(|due_s| elapsed_s <= (1.0 + NEAR) * due_s);
+        if cycle.due.is_empty() {
+            let edges = AGE_EDGES_S[1..].iter().map(|edge| f64::from(*edge));
+            cycle.due.extend(edges.filter(|edge| elapsed_s <= (1.0 + NEAR) * edge).take(1));
+        }
+    }
+
     /// Follows the size of the target, at every tick. A cycle in which it begins to grow ends: what is used from then on is mostly
     /// used for the first time.
     pub fn follow(&mut self, now_s: f64, target: &Target) {
@@ -430,6 +445,22 @@ mod tests {
         let edges: Vec<f64> = ends.flat_map(|(_, of)| &of.ages).filter_map(|bin| bin.max_s).collect();
         assert_eq!(edges, [10.0, 30.0, 10.0, 30.0], "three seconds are near no edge");
         assert!(pictures[1].1.working_set[2].is_some() && pictures[2].1.working_set[3].is_some());
+    }
+
+    #[test]
+    fn a_window_that_cannot_be_paid_for_gives_way_to_the_next() {
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        run(&mut monitor, &[0.0, 1.0], |_| MIB);
+        assert_eq!(monitor.due_s(), 2.0);
+        for (now_s, due_s) in [(2.1, 2.0), (2.5, 5.0), (12.0, 20.0), (25.0, 30.0), (100.0, 120.0)] {
+            monitor.postpone(now_s);
+            assert_eq!(monitor.due_s(), due_s, "at {now_s}");
+        }
+        // Nothing longer is known: what is read then ends the cycle.
+        monitor.postpone(140.0);
+        assert!(monitor.is_due(140.0));
+        assert_eq!(run(&mut monitor, &[150.0], |_| MIB).len(), 1);
+        assert!(!monitor.is_due(150.0));
     }
 
     #[test]
