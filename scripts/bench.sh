@@ -11,6 +11,7 @@
 #   scripts/bench.sh instructions [--keep]               instructions of lowtide's work, beside bench/instructions.csv; kept there
 #   scripts/bench.sh [guest] TRIAL                       wmo, phone, long, huge, agent-cost, thrash or service: see bench/trials
 #   scripts/bench.sh guest faults                        tests/native/35-faults.sh on cgroups of version 2; FAULTS=all takes hours
+#   scripts/bench.sh scale [KIND:SIZE]...                what a record costs with up to 10,000 processes, 16 GiB, 64 GiB of addresses
 #   scripts/bench.sh guest soak [DAYS]                   days of the agent beside programs that come and go, in virtual time
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
@@ -208,7 +209,7 @@ trial_in_guest() {
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
   for name in ROUNDS CONFIGS OBJECT_MIB JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
-    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB EVERY MIB SHORT BATCH TRIAL_LOGS; do
+    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB EVERY MONITOR MIB SHORT BATCH TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
   # shellcheck disable=SC2086  # options
@@ -349,6 +350,7 @@ case ${1-} in
     LOWTIDE=$target/release/lowtide LOWTIDE_BENCH=$bench bench/trials/recount.py "${@:2}"
     ;;
   instructions) instructions "${2-}" ;;
+  scale) LOWTIDE=$target/release/lowtide bench/trials/scale.py "${@:2}" ;;
   trials) trials ;;
   fidelity) fidelity ;;
   fleet) fleet "${@:2}" ;;

@@ -5,7 +5,8 @@
 # Each hour three programs start in cgroups of their own, use 32 MiB and end within the hour; the page is read, a hint given,
 # and once a day the wall clock is stepped by an hour, forth and back. A row for each day: the most of 24 readings.
 #
-# Environment: EVERY (60s: the agent's turns), SECONDS_EACH (3600: of an "hour"), LOWTIDE, PATTERN.
+# Environment: EVERY (60s: the agent's turns), SECONDS_EACH (3600: of an "hour"), MONITOR (auto, which is DAMON; as it samples
+# pages each second, a day of it takes 80 minutes, and one by mglru two), LOWTIDE, PATTERN.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,6 +19,7 @@ make_groups || exit 1
 hour=${SECONDS_EACH:-3600}
 cat >"$tmp/agent.toml" <<END
 every = "${EVERY:-60s}"
+monitor = "${MONITOR:-auto}"
 ages = ["10s", "1m"]
 stop_file = "$tmp/stop"
 state_file = "$tmp/state"
@@ -25,8 +27,10 @@ listen = "unix:$tmp/page"
 [[workload]]
 cgroup = "$group_path/*"
 END
+# In use for a while, then idle: who computes has the clock of the guest go slower than the host's.
 for number in 1 2 3; do
-  pattern_of "$tmp/$number.toml" 32M $((number * 8))M $((hour * number / 4)) 0.2
+  pattern_of "$tmp/$number.toml" 32M $((number * 8))M $((hour / 60 + 1)) 0.2
+  printf '[[phase]]\nseconds = %d\n' $((hour * number / 4)) >>"$tmp/$number.toml"
 done
 start_agent "$tmp/agent.toml" || { skip soak "an agent that works here: $(tail -n 1 "$tmp/agent.log")"; exit 0; }
 
