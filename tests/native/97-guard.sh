@@ -166,18 +166,26 @@ else
   skip "something is paused while calls fail" "command strace"
 fi
 
-guard --by process
-thrash one frozen 1
-check "of two processes of one cgroup, one waits" frozen 1
-check "and the log names it" wait_for 5 grep -q "^pause.*one#" log
-kill -9 "$running"
-wait "$running" 2>/dev/null
-check "${names[3]}" wait_for 3 frozen 0
-gone() { ! compgen -G "$freezer/lowtide-guard-*" >/dev/null; }
-check "and no freezer of its own" wait_for 3 gone
-kill -0 "$one" && kill -0 "$two"
-equals "${names[4]}" $? 0
+# $KILLS (1) of it, at any instant while somebody waits: processes of one cgroup, and cgroups.
+left() { compgen -G "$freezer/lowtide-guard-*" >/dev/null; }
+gone_and_free() { frozen 0 && ! left; }
+late=0 died=0
+for ((number = 0; number < ${KILLS:-1}; number++)); do
+  if [ $((number % 2)) -eq 0 ]; then guard --by process; thrash one frozen 1; else guard; thrash two frozen 1; fi
+  if [ "$number" -eq 0 ]; then
+    check "of two processes of one cgroup, one waits" frozen 1
+    check "and the log names it" wait_for 5 grep -q "^pause.*one#" log
+  else
+    sleep "$(awk -v seed="$number" 'BEGIN { srand(seed); print 2 * rand() }')"
+  fi
+  kill -9 "$running"
+  wait "$running" 2>/dev/null
+  wait_for 5 gone_and_free || late=$((late + 1))
+  kill -0 "$one" && kill -0 "$two" || died=$((died + 1))
+  stop "$one"; stop "$two"
+done
+equals "${names[3]}" "$late" 0
+equals "${names[4]}" "$died" 0
 "$LOWTIDE" recover >/dev/null
-stop "$one"; stop "$two"
 give_back
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"
