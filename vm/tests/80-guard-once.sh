@@ -13,7 +13,10 @@ echo 100M >"$root/memory.max"
 name=${root##*/}
 pattern_of all.toml 80M 80M 600 20
 
-guard() { start "$LOWTIDE" guard --cgroup "$name/*" "$@" 2>log; running=$started; }
+# The guard has the capabilities of the unit, and no others.
+unit=/lowtide/packaging/systemd/lowtide-agent.service
+capabilities=-all$(sed -n 's/^CapabilityBoundingSet=//p' "$unit" | tr 'A-Z ' 'a-z\n' | sed 's/^cap_/,+/' | tr -d '\n')
+guard() { start setpriv --no-new-privs --bounding-set "$capabilities" "$LOWTIDE" guard --cgroup "$name/*" "$@" 2>log; running=$started; }
 # at N FILE VALUE: whether that file has that value in so many of our groups.
 at() { [ "$(grep -lx "$3" "$root"/*/"$2" | wc -l)" -eq "$1" ]; }
 protected() { grep -qE '^[0-9]{8,}$' "$root/memory.min" && [ "$(grep -lE '^[0-9]{8,}$' "$root"/*/memory.min | wc -l)" -eq 1 ]; }
