@@ -57,7 +57,7 @@ paused() { grep -qx 1 "$root"/*/cgroup.freeze; }
 released() { ! paused; }
 check "a guard pauses one of two" wait_for 30 paused
 said=$(grep -c . log)
-check "the machine is suspended again" suspended 20
+check "the machine is suspended again" suspended 15
 goes_on() { [ "$(grep -c . log)" -gt "$said" ]; }
 check "the guard goes on after that" wait_for 30 goes_on
 ! gone "$guard" && kill -0 "$one" && kill -0 "$two"
