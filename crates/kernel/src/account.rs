@@ -1,6 +1,6 @@
 //! The accounts of a target at one time: what its processes, its cgroup and the system say, as one row of usage.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lowtide_model::numa::NodeUse;
 use lowtide_model::units::{float, integer};
@@ -66,8 +66,7 @@ pub struct Accountant {
     /// The target as it was last read.
     target: Target,
     mapped: Mapped,
-    known: BTreeSet<ProcessId>,
-    /// What was read of the processes of a tree as it was searched for them.
+    /// The processes of a tree as it was last searched for them, by pid.
     found: BTreeMap<u32, proc::Stat>,
     /// Counters of each process when first read; zero for one that started since.
     baselines: BTreeMap<ProcessId, [u64; 3]>,
@@ -101,7 +100,6 @@ impl Accountant {
             selection: None,
             target: Target::default(),
             mapped: Mapped::default(),
-            known: BTreeSet::new(),
             found: BTreeMap::new(),
             baselines: BTreeMap::new(),
             first: None,
@@ -128,7 +126,8 @@ impl Accountant {
                     proc::pids(&self.kernel)?.iter().filter_map(|pid| proc::stat(&self.kernel, *pid).ok()).collect();
                 // Those of the tree before stay in it when their parent ends and init adopts them.
                 // Another process that has the pid of one of them by now is not of the tree.
-                let is_of_tree = |id: &ProcessId| roots.contains(id) || self.known.contains(id);
+                let was_found = |id: &ProcessId| self.found.get(&id.pid).is_some_and(|stat| stat.id == *id);
+                let is_of_tree = |id: &ProcessId| roots.contains(id) || was_found(id);
                 let seeds: Vec<u32> = stats.iter().map(|stat| stat.id).filter(is_of_tree).map(|id| id.pid).collect();
                 let parents: Vec<(u32, u32)> = stats.iter().map(|stat| (stat.id.pid, stat.ppid)).collect();
                 let mut tree = proc::descendants(&parents, &seeds);
@@ -138,7 +137,6 @@ impl Accountant {
                 });
                 let of_tree = stats.into_iter().filter(|stat| tree.binary_search(&stat.id.pid).is_ok());
                 self.found = of_tree.map(|stat| (stat.id.pid, stat)).collect();
-                self.known = self.found.values().map(|stat| stat.id).collect();
                 Ok(tree)
             }
         }
@@ -272,8 +270,8 @@ impl Accountant {
     fn processes(&mut self, usage: &mut Usage, target: &mut Target, pss: bool) {
         let (mut status, mut threads, mut counters, mut proportional) = ([0u64; 5], 0u64, [0u64; 3], None);
         for pid in &target.pids {
-            let found = self.found.remove(pid).map_or_else(|| proc::stat(&self.kernel, *pid), Ok);
-            let Ok(stat) = found else { continue };
+            let found = self.found.get(pid).cloned();
+            let Some(stat) = found.or_else(|| proc::stat(&self.kernel, *pid).ok()) else { continue };
             threads += stat.threads;
             let now =
                 [stat.minor_faults, stat.major_faults, stat.cpu_ticks].map(|of| of.own.saturating_add(of.children));

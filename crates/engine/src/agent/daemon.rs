@@ -329,7 +329,7 @@ impl LoopTask for Agent {
         }
         let turns = self.last.1 / pause_s(self.config.every.0.as_secs_f64(), self.last.1);
         let fresh = self.sampling.read(now_s, MOST_CPU - turns, &mut self.workloads);
-        // What sampling costs delays no turn: it has its own share.
+        // What sampling costs delays no turn.
         let before_s = self.measuring_cpu_s();
         self.search_step(now_s);
         self.hurry(now_s);

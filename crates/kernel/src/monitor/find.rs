@@ -77,9 +77,14 @@ impl Frames {
             for page in stretches.into_iter().flat_map(|(from, to)| choice.pages_in(from, to)) {
                 let entry = map.entry(page).map_err(fail)?;
                 if entry.is_present() && entry.frame() != 0 {
-                    let file = entry.is_file() && !(self.by_lists && self.is_swap_backed(entry.frame())?);
-                    let kind = if file { PageKind::File } else { PageKind::Anon };
-                    let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame())? };
+                    let may_be_shared_memory = self.by_lists && entry.is_file();
+                    let needs_flags = may_be_shared_memory || !entry.is_exclusive();
+                    let flags = if needs_flags { self.flags.value(entry.frame())? } else { None };
+                    let is_swap_backed = flags.is_some_and(|flags| flags & flag::SWAPBACKED != 0);
+                    let is_file = entry.is_file() && !(may_be_shared_memory && is_swap_backed);
+                    let kind = if is_file { PageKind::File } else { PageKind::Anon };
+                    let weight =
+                        if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame(), flags)? };
                     let key = PageKey { space: pid, page };
                     let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
                     out.extend(weight.map(found));
@@ -89,14 +94,10 @@ impl Frames {
         Ok(())
     }
 
-    fn is_swap_backed(&self, frame: u64) -> Result<bool> {
-        Ok(self.flags.value(frame)?.is_some_and(|flags| flags & flag::SWAPBACKED != 0))
-    }
-
     /// 1 / number of mappings of a frame; `None` for frames that are no ordinary memory: the zero page, device memory,
     /// hugetlbfs (which DAMON cannot sample).
-    fn shared_weight(&self, frame: u64) -> Result<Option<f64>> {
-        let Some(flags) = self.flags.value(frame)? else { return Ok(None) };
+    fn shared_weight(&self, frame: u64, flags: Option<u64>) -> Result<Option<f64>> {
+        let Some(flags) = flags else { return Ok(None) };
         if flags & (flag::ZERO_PAGE | flag::RESERVED | flag::HUGE | flag::NOPAGE) != 0 {
             return Ok(None);
         }
