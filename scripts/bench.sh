@@ -135,6 +135,9 @@ instructions() {
   [ "${1-}" != --keep ] || cp "$counted" bench/instructions.csv
 }
 
+# copy_libraries PROGRAM FOLDER: those that it needs, for a guest; the C library is the guest's own.
+copy_libraries() { ldd "$1" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$2"; }
+
 # The compiler proper with the libraries that it and its tools need, for a guest: into a folder.
 compiler() {
   local folder=$1 tool
@@ -143,8 +146,7 @@ compiler() {
   for tool in "$(gcc -print-prog-name=cc1)" as ld make; do
     tool=$(command -v "$tool") || return
     cp -L "$tool" "$folder/"
-    # The C library is the guest's own.
-    ldd "$tool" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$folder/lib"
+    copy_libraries "$tool" "$folder/lib"
   done
 }
 
@@ -158,7 +160,7 @@ oomd() {
   [ -n "$program" ] || return
   mv "$program" "$folder/"
   rm -rf "$folder/deb" "$folder"/*.deb
-  ldd "$folder/systemd-oomd" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$folder"
+  copy_libraries "$folder/systemd-oomd" "$folder"
 }
 
 # trial_here NAME [ARGUMENT]...: a trial on this machine.
@@ -225,7 +227,7 @@ faults_in_guest() {
   rm -rf "$folder"
   mkdir -p "$folder"
   cp -L "$(command -v strace)" "$folder/"
-  ldd "$folder/strace" | awk '/=> \// && !/\/lib(c|m|dl|pthread)\.so/ { print $3 }' | xargs -r cp -Lt "$folder"
+  copy_libraries "$folder/strace" "$folder"
   # Its libraries are not those of what it traces.
   # shellcheck disable=SC2016  # expanded in the guest
   in_guest --kernel "${KERNEL:-6.12}" --clock virtual --no-flusher --timeout "${TIMEOUT:-3600}" --put "$folder:/opt/strace" \

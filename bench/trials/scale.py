@@ -27,7 +27,6 @@ def processes(count):
     """So many processes with 64 KiB, of which each eighth uses it again and again."""
     for number in range(count):
         if os.fork() == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             memory = mmap.mmap(-1, 64 << 10, flags=mmap.MAP_PRIVATE)
             while True:
                 memory[::PAGE] = b"x" * len(memory[::PAGE])
