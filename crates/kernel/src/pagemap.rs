@@ -52,6 +52,8 @@ pub struct PageMap {
 
 /// How many bytes of address space one `read_chunk` covers: 8 KiB of entries.
 const CHUNK_PAGES: usize = 1024;
+/// Pages of one page table (x86-64, arm64 with pages of 4 KiB).
+const TABLE_PAGES: u64 = 512;
 
 impl PageMap {
     /// Opens a process' page table.
@@ -67,6 +69,24 @@ impl PageMap {
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Entry(0)),
             Err(e) => Err(e),
         }
+    }
+
+    /// Those of `pages`, ascending page numbers, that are present, with their entries. Each page table is read once: the kernel
+    /// walks it to its end, however little of it is asked for (`pagemap_read` in fs/proc/task_mmu.c).
+    pub fn present(&self, pages: impl Iterator<Item = u64>) -> io::Result<Vec<(u64, Entry)>> {
+        let (mut table, mut read) = (Vec::new(), 0..0);
+        let mut present = Vec::new();
+        for page in pages {
+            if !read.contains(&page) {
+                let end = (page / TABLE_PAGES + 1) * TABLE_PAGES;
+                table.clear();
+                self.entries(page, end, &mut |at, entry| table.push((at, entry)))?;
+                read = page..end;
+            }
+            let found = table.binary_search_by_key(&page, |(at, _)| *at).map(|at| table[at]);
+            present.extend(found.ok().filter(|(_, entry)| entry.is_present()));
+        }
+        Ok(present)
     }
 
     /// Calls `visit(first, end)` with ranges of page numbers in `first..end` that hold present pages. Before 6.7, which
@@ -225,6 +245,7 @@ impl FrameFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn own_pages_are_found_in_memory() {
@@ -244,5 +265,20 @@ mod tests {
         let mut extents = Vec::new();
         map.extents(1, first, first + 255, &mut extents).unwrap();
         assert_eq!(extents.iter().map(|e| e.len).sum::<u64>(), 255 * PAGE);
+    }
+
+    proptest! {
+        /// What is read a page table at a time is what is read page by page, past the end of the file, too.
+        #[test]
+        fn pages_are_found_by_tables(entries: Vec<u64>, pages in proptest::collection::btree_set(0..3000_u64, 0..200)) {
+            let dir = tempfile::tempdir().unwrap();
+            let bytes: Vec<u8> = entries.iter().cycle().take(20 * entries.len()).flat_map(|entry| entry.to_ne_bytes()).collect();
+            std::fs::create_dir_all(dir.path().join("proc/5")).unwrap();
+            std::fs::write(dir.path().join("proc/5/pagemap"), bytes).unwrap();
+            let map = PageMap::open(&Kernel::at(dir.path()), 5).unwrap();
+            let one_by_one = pages.iter().map(|page| (*page, map.entry(*page).unwrap()));
+            let expected: Vec<(u64, Entry)> = one_by_one.filter(|(_, entry)| entry.is_present()).collect();
+            prop_assert_eq!(map.present(pages.iter().copied()).unwrap(), expected);
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lowtide_kernel::cgroup::{Cgroup, Version};
 use lowtide_kernel::damon;
 use lowtide_kernel::monitor::Target;
-use lowtide_kernel::monitor::cohorts::{Cohorts, WALK_S};
+use lowtide_kernel::monitor::cohorts::Cohorts;
 use lowtide_kernel::monitor::mglru::{GenerationRound, MglruMonitor};
 use lowtide_kernel::root::{Kernel, Result};
 use lowtide_kernel::undo::{self, Journal};
@@ -147,9 +147,9 @@ impl Sampling {
         self.cohorts.as_mut().map_or(0.0, Cohorts::kdamond_s)
     }
 
-    /// Samples idle ages, where it is time: by addresses at no more than this share of one CPU. True if some are new.
+    /// Samples idle ages, where it is time; page tables are walked at no more than this share of one CPU. True if some are new.
     pub fn read(&mut self, now_s: f64, price: f64, workloads: &mut Workloads) -> bool {
-        let by_cohort = self.read_cohorts(now_s, workloads);
+        let by_cohort = self.read_cohorts(now_s, price, workloads);
         let by_generations = self.read_generations(now_s, workloads);
         let some = self.address.as_mut().map(|address| address.sample(now_s, price)).unwrap_or_default();
         let are_new = by_cohort || by_generations || !some.is_empty();
@@ -163,9 +163,9 @@ impl Sampling {
         are_new
     }
 
-    fn read_cohorts(&mut self, now_s: f64, workloads: &mut Workloads) -> bool {
+    fn read_cohorts(&mut self, now_s: f64, price: f64, workloads: &mut Workloads) -> bool {
         let Some(cohorts) = self.cohorts.as_mut().filter(|cohorts| now_s >= cohorts.due_s()) else { return false };
-        if let Err(error) = cohorts.step(now_s) {
+        if let Err(error) = cohorts.step(now_s, price) {
             // Opened again at the next search, unless another program holds DAMON by then.
             self.cohorts = None;
             workloads.note(format!("DAMON samples no more: {error}"));
@@ -184,7 +184,7 @@ impl Sampling {
                     continue;
                 }
                 // Pages are found, and taken to be new, up to a walk after they came.
-                workload.set_ages("damon", ages, now_s - WALK_S);
+                workload.set_ages("damon", ages, now_s - cohorts.pause_s());
                 are_new = true;
             }
         }

@@ -26,8 +26,8 @@ const TRACE_BUFFER: usize = 1024 * 1024;
 const SAMPLING_S: f64 = 1.0;
 /// Seconds between two reads of the trace: it holds more than two samples of every page.
 const READ_S: f64 = 2.0;
-/// Seconds between two walks over the targets, and how many of them pass between two searches for page cache.
-pub const WALK_S: f64 = 5.0;
+/// Seconds between two walks over the targets, at least, and how many of them pass between two searches for page cache.
+const WALK_S: f64 = 5.0;
 const SEARCH_EVERY: u64 = 3;
 
 /// A snapshot ends where DAMON traced nothing for so long, nanoseconds.
@@ -55,7 +55,9 @@ pub struct Cohorts {
     changed: bool,
     pending: Vec<TraceEvent>,
     sampled_s: Option<f64>,
-    walked_s: f64,
+    walk_due_s: f64,
+    /// Seconds from the last walk to the next.
+    pause_s: f64,
     walks: u64,
     /// CPU seconds of the kdamond.
     kdamond_s: f64,
@@ -83,7 +85,8 @@ impl Cohorts {
             changed: false,
             pending: Vec::new(),
             sampled_s: None,
-            walked_s: f64::NEG_INFINITY,
+            walk_due_s: f64::NEG_INFINITY,
+            pause_s: WALK_S,
             walks: 0,
             kdamond_s: 0.0,
         })
@@ -107,7 +110,7 @@ impl Cohorts {
             let cohort = CohortMonitor::new(frames, size, true, cgroup.inode);
             let member = Member { cgroup: cgroup.clone(), cohort, target: Target::default() };
             self.members.insert(cgroup.inode, member);
-            self.walked_s = f64::NEG_INFINITY;
+            self.walk_due_s = f64::NEG_INFINITY;
         }
         Ok(())
     }
@@ -128,16 +131,20 @@ impl Cohorts {
             return f64::INFINITY;
         }
         let sample_s = self.sampled_s.map_or(f64::INFINITY, |sampled_s| sampled_s + READ_S);
-        sample_s.min(self.walked_s + WALK_S)
+        sample_s.min(self.walk_due_s)
     }
 
-    /// Walks over the cgroups where that is due, and reads what was sampled. True if a sample is new.
+    /// Walks over the cgroups where that is due, and reads what was sampled. True if a sample is new. Walks take no more than
+    /// `price`, a share of one CPU.
     ///
     /// # Errors
     /// If DAMON refuses what it is given, or its trace cannot be read.
-    pub fn step(&mut self, now_s: f64) -> Result<bool> {
-        if now_s >= self.walked_s + WALK_S {
+    pub fn step(&mut self, now_s: f64, price: f64) -> Result<bool> {
+        if now_s >= self.walk_due_s {
+            let before_s = self.kernel.thread_cpu_s();
             self.walk(now_s)?;
+            self.pause_s = pause_s(self.kernel.thread_cpu_s() - before_s, price);
+            self.walk_due_s = now_s + self.pause_s;
         }
         self.commit(now_s);
         self.receive()
@@ -145,7 +152,7 @@ impl Cohorts {
 
     fn walk(&mut self, now_s: f64) -> Result<()> {
         let search = self.walks.is_multiple_of(SEARCH_EVERY);
-        (self.walked_s, self.walks) = (now_s, self.walks + 1);
+        self.walks += 1;
         for member in self.members.values_mut() {
             // A cgroup that is gone leaves with the next call of follow().
             let Ok(mut target) = target(&self.kernel, &member.cgroup) else { continue };
@@ -216,12 +223,22 @@ impl Cohorts {
         (!member.cohort.cohort.is_empty()).then(|| member.cohort.picture(sampled_s, &member.target))
     }
 
+    /// Seconds that may pass before a page that is new is found.
+    pub fn pause_s(&self) -> f64 {
+        self.pause_s
+    }
+
     /// CPU seconds of the kdamond so far.
     pub fn kdamond_s(&mut self) -> f64 {
         let now_s = self.kdamond.and_then(|pid| proc::cpu_seconds(&self.kernel, pid).ok());
         self.kdamond_s = now_s.map_or(self.kdamond_s, |now_s| now_s.max(self.kdamond_s));
         self.kdamond_s
     }
+}
+
+/// Seconds from a walk that took so much CPU time to the next, if walks may take `price`, a share of one CPU.
+fn pause_s(cpu_s: f64, price: f64) -> f64 {
+    (cpu_s / price).max(WALK_S)
 }
 
 /// A time of the kernel's trace, as [`Kernel::awake_s`].
@@ -246,4 +263,14 @@ fn target(kernel: &Kernel, cgroup: &Cgroup) -> Result<Target> {
         mapped: Some(mapped),
         ..Target::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn walks_take_no_more_than_their_price() {
+        assert_eq!([0.001, 0.025, 0.1].map(|cpu_s| pause_s(cpu_s, 0.005)), [5.0, 5.0, 20.0]);
+    }
 }

@@ -74,21 +74,18 @@ impl Frames {
             } else {
                 stretches.push((first, end));
             }
-            for page in stretches.into_iter().flat_map(|(from, to)| choice.pages_in(from, to)) {
-                let entry = map.entry(page).map_err(fail)?;
-                if entry.is_present() && entry.frame() != 0 {
-                    let may_be_shared_memory = self.by_lists && entry.is_file();
-                    let needs_flags = may_be_shared_memory || !entry.is_exclusive();
-                    let flags = if needs_flags { self.flags.value(entry.frame())? } else { None };
-                    let is_swap_backed = flags.is_some_and(|flags| flags & flag::SWAPBACKED != 0);
-                    let is_file = entry.is_file() && !(may_be_shared_memory && is_swap_backed);
-                    let kind = if is_file { PageKind::File } else { PageKind::Anon };
-                    let weight =
-                        if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame(), flags)? };
-                    let key = PageKey { space: pid, page };
-                    let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
-                    out.extend(weight.map(found));
-                }
+            let pages = stretches.into_iter().flat_map(|(from, to)| choice.pages_in(from, to));
+            for (page, entry) in map.present(pages).map_err(fail)?.into_iter().filter(|(_, entry)| entry.frame() != 0) {
+                let may_be_shared_memory = self.by_lists && entry.is_file();
+                let needs_flags = may_be_shared_memory || !entry.is_exclusive();
+                let flags = if needs_flags { self.flags.value(entry.frame())? } else { None };
+                let is_swap_backed = flags.is_some_and(|flags| flags & flag::SWAPBACKED != 0);
+                let is_file = entry.is_file() && !(may_be_shared_memory && is_swap_backed);
+                let kind = if is_file { PageKind::File } else { PageKind::Anon };
+                let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame(), flags)? };
+                let key = PageKey { space: pid, page };
+                let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
+                out.extend(weight.map(found));
             }
         }
         Ok(())
