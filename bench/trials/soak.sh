@@ -6,7 +6,7 @@
 # and once a day the wall clock is stepped by an hour, forth and back. A row for each day: the most of 24 readings.
 #
 # Environment: EVERY (60s: the agent's turns), SECONDS_EACH (3600: of an "hour"), MONITOR (auto, which is DAMON; as it samples
-# pages each second, a day of it takes 80 minutes, and one by mglru 27), LOWTIDE, PATTERN.
+# pages each second, a day of it takes far longer than one by mglru, which takes six minutes), LOWTIDE, PATTERN.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
