@@ -48,8 +48,14 @@ impl AccountReader {
         let processes = Work { cost_s: (self.processes.cost_s - charges_s).max(0.0), ..self.processes };
         let pss_every_s = PSS_EVERY_S.max(self.pss.cost_s / (PSS_SHARE * price.cap));
         let pss_due = now_s > PSS_FROM_S && self.pss.is_due(now_s, pss_every_s, self.pss.size);
+        // What the first costs is not known; it walks over as much as the source's next step.
+        let pss = Work {
+            done_s: Some(now_s),
+            cost_s: self.pss.done_s.map_or(price.reserve_s, |_| self.pss.cost_s),
+            size: 0.0,
+        };
         let is_tree = self.accountant.is_tree();
-        if pss_due && price.allows_later(&self.pss, now_s) {
+        if pss_due && price.allows_later(&pss, now_s) {
             Depth::Pss
         } else if !(is_tree || self.accountant.has_charges()) || may(&processes) {
             Depth::Processes

@@ -27,7 +27,7 @@ fn open(opening: &Opening<'_>) -> Result<Box<dyn Source>> {
         return Err(Error::new("read accessed bits of", "the system", why));
     }
     let monitor = SmapsMonitor::new(opening.kernel, opening.target)?;
-    Ok(Box::new(AccessedBits { monitor, step: Work::default(), at_s: 0.0 }))
+    Ok(Box::new(AccessedBits { monitor, step: Work::default(), at_s: 0.0, readings: 0, is_too_dear: false }))
 }
 
 #[derive(Debug)]
@@ -36,6 +36,9 @@ struct AccessedBits {
     step: Work,
     /// The last time it was read.
     at_s: f64,
+    readings: u64,
+    /// The last reading that was due was not paid for.
+    is_too_dear: bool,
 }
 
 impl Source for AccessedBits {
@@ -53,13 +56,15 @@ impl Source for AccessedBits {
         if !self.monitor.is_due(now_s) {
             return Ok(Frame::default());
         }
-        if !price.allows(&self.step, now_s) {
+        self.is_too_dear = !price.allows(&self.step, now_s);
+        if self.is_too_dear {
             self.monitor.postpone(now_s);
             return Ok(Frame::default());
         }
         let size = target.totals.iter().sum();
         let picture = price.pay(&mut self.step, (now_s, size), || self.monitor.step(now_s, target))?;
         price.reserve_s = self.step.cost_s;
+        self.readings += u64::from(picture.is_some());
         let picture = picture.map(|picture| (now_s, picture));
         Ok(Frame { picture, mappings: self.monitor.take_scan(), ..Frame::default() })
     }
@@ -70,6 +75,16 @@ impl Source for AccessedBits {
             (self.at_s, picture)
         });
         Frame { picture, ..Frame::default() }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let cost_ms = 1e3 * self.step.cost_s;
+        let text = || {
+            format!(
+                "its accessed bits were not read: that takes some {cost_ms:.0} ms, which --max-overhead allows later; record longer, or raise it"
+            )
+        };
+        (self.is_too_dear && self.readings == 0).then(text).into_iter().collect()
     }
 
     fn read_mappings_after(&mut self, idle_s: f64) -> bool {
