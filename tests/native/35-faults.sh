@@ -2,7 +2,8 @@
 # Each system call of lowtide fails once, and a signal comes at each place where it makes something: no panic, an exit code
 # of the contract, the program's own code once it ran, and a kernel as it was before.
 #
-# FAULTS=all injects every fault; by default a part of them, which differs from call to call.
+# FAULTS=all injects every fault, also into the agent and the guard, a second each; by default a part of them, which differs
+# from call to call.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck source=scripts/lib.sh
@@ -74,12 +75,15 @@ timerfd_create EMFILE
 ioctl EIO
 "
 
+supervised=(timeout -s KILL 60 strace)
 # injected SYSCALL ERROR NUMBER COMMAND...: runs it with that call of its main thread failing; 1 if there was none.
 injected() {
   local call=$1 error=$2 number=$3
   shift 3
-  timeout -s KILL 60 strace -y -o trace -e trace="$call" -e "inject=$call:error=$error:when=$number" "$@" >out 2>err
+  "${supervised[@]}" -y -o trace -e trace="$call" -e "inject=$call:error=$error:when=$number" "$@" >out 2>err
   code=$?
+  # A tracer that is no parent (-D) may still write.
+  wait_for 5 grep -q '^+++' trace
   # The kernel made a device, and its number was lost by the fault: nobody can know of it. It is not set up, and takes no memory.
   if grep -q 'hot_add.*INJECTED' trace; then
     for device in /sys/block/zram*; do
@@ -157,6 +161,30 @@ unchanged() {
   [ "$(state)" = "$before" ]
 }
 attack recover 1 "$LOWTIDE" recover
+
+# --- daemons
+# attack_daemons: two workloads, of which nothing is to be had, and a daemon, ended after a second. -D: by a signal that it gets,
+# not strace.
+attack_daemons() {
+  local supervised=(timeout --preserve-status -s TERM -k 20 1 strace -D) mount own group name
+  mount=$(awk '/ - cgroup2 / || / - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5; exit }' /proc/self/mountinfo)
+  own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
+  group=${own%/}/lowtide-test-$$
+  mkdir "$mount$group" "$mount$group/one" "$mount$group/two" || return
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  for name in one two; do start sh -c 'echo 0 >"$1" && exec sleep 100000' sh "$mount$group/$name/cgroup.procs"; done
+  printf '%s\n' 'every = "200ms"' "state_file = '$tmp/state'" "listen = 'unix:$tmp/page'" \
+    '[[workload]]' "cgroup = '${group#/}/*'" "policy = 'auto'" >daemon.toml
+  prepare() { rm -f state; }
+  unchanged() { [ "$(state)" = "$before" ]; }
+  # 2: a pattern in the file cannot be checked.
+  contract() { case $code in 0 | 1 | 3 | 4 | 5) ;; 2) grep -q '^lowtide: .*: workload 1: cannot' err ;; 6) [ "$error" = EBUSY ] ;; *) return 1 ;; esac; }
+  attack agent 1 "$LOWTIDE" agent --config daemon.toml
+  attack guard 1 "$LOWTIDE" guard --cgroup "${group#/}/*"
+  stop "${all_started[-1]}"; stop "${all_started[-2]}"
+  rmdir "$mount$group/one" "$mount$group/two" "$mount$group"
+}
+[ "${FAULTS:-}" != all ] || attack_daemons
 
 # An agent at work, in which calls of all kinds fail again and again, those of its threads and its watchdog included.
 cat >agent.toml <<END

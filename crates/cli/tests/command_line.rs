@@ -138,7 +138,7 @@ fn mistakes_have_an_exit_code_and_a_fix() {
         (2, "compare"),
         (2, "simulate"),
         (2, "simulate --scenario wrong.toml"),
-        (2, "agent --config none --check"),
+        (5, "agent --config none --check"),
         (2, "agent --config wrong.toml --check"),
         (2, "guard --means nonsense"),
         (2, "fleet"),

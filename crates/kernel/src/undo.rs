@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -180,7 +181,8 @@ impl Journal {
             match OpenOptions::new().create_new(true).append(true).mode(0o600).open(&path) {
                 Ok(file) => {
                     // Another lowtide that recovers may hold the lock of a journal this new, and removes it as one without leases.
-                    flock(&file, FlockOperation::LockExclusive).map_err(|e| Error::new("lock", &path, e))?;
+                    retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))
+                        .map_err(|e| Error::new("lock", &path, e))?;
                     if is_named(&file, &path).map_err(|error| Error::new("find", &path, error))? {
                         break file;
                     }
@@ -205,8 +207,11 @@ impl Journal {
         // The folder itself is locked: a lock file would be left behind.
         let path = self.0.path.parent().unwrap_or(Path::new("/"));
         let file = File::open(path).map_err(|e| Error::new("lock", path, e))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::os("lock", path, libc::EBUSY))?;
-        Ok(file)
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(Error::os("lock", path, libc::EBUSY)),
+            Err(TryLockError::Error(error)) => Err(Error::new("lock", path, error)),
+        }
     }
 
     /// Writes down how a change that is about to be made is taken back.

@@ -1,13 +1,12 @@
 //! `lowtide agent`: reclaims from the workloads of this machine what they do not need.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use lowtide_kernel::root::Kernel;
 use lowtide_kernel::undo;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::{output, session};
 use lowtide_engine::agent::config::Config;
@@ -94,8 +93,12 @@ fn lock(folder: &Path) -> anyhow::Result<File> {
     let path = folder.join("agent.lock");
     let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = open.with_context(|| path.display().to_string())?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Failure::new(code::BUSY, format!("agent: another one is at work ({} is locked); end it first", path.display()))
-    })?;
-    Ok(file)
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let message = format!("agent: another one is at work ({} is locked); end it first", path.display());
+            Err(Failure::new(code::BUSY, message).into())
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
 }

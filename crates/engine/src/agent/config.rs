@@ -126,7 +126,8 @@ impl Config {
     /// Reads and checks a file. Fails with the place of the mistake, and what would be right.
     pub fn load(path: &Path, kernel: &Kernel) -> anyhow::Result<Self> {
         let wrong = |why: String| Failure::new(code::USAGE, format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let unreadable = |error| failure::of_file(&path.display().to_string(), &error, "give another with --config");
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let config: Self = toml::from_str(&text).map_err(|error| failure::in_toml(path, &text, &error))?;
         config.check(kernel).map_err(wrong)?;
         Ok(config)
