@@ -14,6 +14,7 @@
 #   scripts/bench.sh scale [KIND:SIZE]...                what a record costs with up to 10,000 processes, 16 GiB, 64 GiB of addresses
 #   scripts/bench.sh guest soak [DAYS]                   days of the agent beside programs that come and go, in virtual time
 #   scripts/bench.sh [--pypi] fleet [speed|fidelity|tune] replays of a fleet; with --pypi DuckDB and Spark beside them
+#   scripts/bench.sh [--pypi] fleet hosts [HOSTS]        a day of 10,000 hosts, replayed; with --pypi on Spark, too
 #   scripts/bench.sh budgets [PROGRAM...]                budgets, and the least that holds; some ten minutes a program
 #   scripts/bench.sh mutants [K/N]                       mutants of model, policy and engine that the tests catch; one of N (60) of them
 #   scripts/bench.sh pasted [NAME...]                    programs started again under the limits that are pasted, two hours
@@ -65,15 +66,30 @@ fleet() {
   "$venv/bin/pip" install --quiet --disable-pip-version-check duckdb==1.4.1 && "$venv/bin/python3" bench/trials/fleet_sql.py "$target/release/lowtide" "$telemetry" ||
     skip "replays in SQL" "duckdb from PyPI"
   title "the same on Spark"
-  if ! command -v java >/dev/null; then
-    skip "replays on Spark" java
-  elif "$venv/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.7,<2' pyarrow 'pandas>=2.2,<3' 'pyspark>=4' &&
-    VIRTUAL_ENV=$venv "$venv/bin/maturin" develop --quiet --release -m python/Cargo.toml; then
+  if spark; then
     "$venv/bin/python3" bench/trials/fleet_spark.py "$telemetry"
     rm -f python/lowtide/*.so
-  else
-    skip "replays on Spark" "maturin and pyspark from PyPI"
   fi
+}
+
+# Puts the Python package and Spark beside what --pypi fetched.
+spark() {
+  if ! command -v java >/dev/null; then
+    skip "replays on Spark" java
+    return 1
+  fi
+  "$venv/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.7,<2' pyarrow 'pandas>=2.2,<3' 'pyspark>=4' &&
+    VIRTUAL_ENV=$venv "$venv/bin/maturin" develop --quiet --release -m python/Cargo.toml && return
+  skip "replays on Spark" "maturin and pyspark from PyPI"
+  return 1
+}
+
+# A fleet of very many hosts.
+fleet_hosts() {
+  local python=python3 telemetry=$target/bench-fleet-${1:-10000}
+  if [ -x "$venv/bin/python3" ] && spark; then python=$venv/bin/python3; fi
+  "$python" bench/trials/fleet_hosts.py "$target/release/lowtide" "$telemetry" "$@"
+  rm -f python/lowtide/*.so
 }
 
 # native SUBCOMMAND [OPTION]...
@@ -355,6 +371,6 @@ case ${1-} in
   scale) LOWTIDE=$target/release/lowtide bench/trials/scale.py "${@:2}" ;;
   trials) trials ;;
   fidelity) fidelity ;;
-  fleet) fleet "${@:2}" ;;
+  fleet) if [ "${2:-}" = hosts ]; then fleet_hosts "${@:3}"; else fleet "${@:2}"; fi ;;
   *) native "$@" ;;
 esac
