@@ -47,10 +47,13 @@ equals "and nothing was left" "$left" 0
 faults="
 openat EMFILE
 openat EACCES
+openat ENOENT
 openat EIO
 read EIO
+read EINVAL
 write ENOSPC
 write EIO
+write EINVAL
 write EBUSY
 mkdir EEXIST
 mkdir EACCES
@@ -126,10 +129,11 @@ attack() {
 
 prepare() { rm -rf out.d ran; }
 unchanged() { [ "$(state)" = "$before" ]; }
-# The program's own code once it ran. 6 is for what another tool holds, which is how EBUSY is read, of any call.
+# The program's own code once it ran. 6 is for what another tool holds, which is how EBUSY is read, of any call; 5 for what is gone.
 contract() {
   case $code in
     6) [ "$error" = EBUSY ] && [ ! -e ran ] ;;
+    5) [ "$error" = ENOENT ] && [ ! -e ran ] ;;
     42) [ -e ran ] ;;
     1 | 3 | 4 | 126 | 127) [ ! -e ran ] ;;
     *) return 1 ;;

@@ -101,7 +101,7 @@ fn remove(kernel: &Kernel, path: &Path, parent: &Path) -> Result<()> {
         for child in names.iter().map(|name| path.join(name)).filter(|p| kernel.path(p).is_dir()) {
             remove(kernel, &child, parent)?;
         }
-        kernel.remove_dir(path).unless_gone().map(drop)
+        kernel.if_there(path, kernel.remove_dir(path)).map(drop)
     })
 }
 

@@ -268,7 +268,7 @@ impl KernelChange for Taken {
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         let nr = format!("{ADMIN}/nr_kdamonds");
-        if kernel.read_number(&nr).unless_gone()?.is_none() {
+        if kernel.if_there(&nr, kernel.read_number(&nr))?.is_none() {
             return Ok(());
         }
         match &self.made {

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::root::{Error, Kernel, Result, UnlessGone, chosen};
+use crate::root::{Error, Kernel, Result, chosen};
 
 mod folder;
 mod recovery;
@@ -112,7 +112,8 @@ impl KernelChange for Written {
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
         // Files that list all values with the chosen one in brackets take that one alone.
-        kernel.write(&self.path, chosen(&self.old).unwrap_or(&self.old)).unless_gone().map(drop)
+        let written = kernel.write(&self.path, chosen(&self.old).unwrap_or(&self.old));
+        kernel.if_there(&self.path, written).map(drop)
     }
 }
 
@@ -362,6 +363,24 @@ mod tests {
         let journal = Journal::open(kernel.clone(), &dir.path().join("run")).unwrap();
         drop(journal.write(&path, "always").unwrap());
         assert!(kernel.read_text(&path).unwrap().starts_with("madvise"));
+    }
+
+    #[test]
+    fn what_is_said_to_be_gone_and_is_there_is_owed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (kernel, path, _, journal) = opened(dir.path());
+        let lease = journal.write(&path, "new").unwrap();
+        // A link that leads nowhere: to open it fails as if there were none.
+        let (file, aside) = (dir.path().join("sys/knob"), dir.path().join("sys/aside"));
+        std::fs::rename(&file, &aside).unwrap();
+        std::os::unix::fs::symlink("nowhere", &file).unwrap();
+        assert!(lease.give_back().unwrap_err().is_gone());
+        std::fs::rename(&aside, &file).unwrap();
+        journal.retry();
+        assert!(kernel.read_text(&path).unwrap().starts_with("old"));
+        let lease = journal.write(&path, "new").unwrap();
+        std::fs::remove_file(&file).unwrap();
+        lease.give_back().unwrap();
     }
 
     #[test]

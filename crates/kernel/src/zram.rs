@@ -198,7 +198,11 @@ pub(crate) struct Device {
 
 /// A device's `diskseq`; `None` if there is no such device, or the kernel has none.
 fn sequence(kernel: &Kernel, device: u32) -> Result<Option<u64>> {
-    kernel.read_number(format!("/sys/block/zram{device}/diskseq")).unless_gone()
+    kernel.read_number(sequence_file(device)).unless_gone()
+}
+
+fn sequence_file(device: u32) -> String {
+    format!("/sys/block/zram{device}/diskseq")
 }
 
 impl KernelChange for Device {
@@ -209,9 +213,12 @@ impl KernelChange for Device {
     }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
-        if self.sequence.is_some() && self.sequence != sequence(kernel, self.device)? {
-            // It is gone, and what has its number by now is another.
-            return Ok(());
+        if self.sequence.is_some() {
+            let file = sequence_file(self.device);
+            if kernel.if_there(&file, kernel.read_number(&file))? != self.sequence {
+                // It is gone, and what has its number by now is another.
+                return Ok(());
+            }
         }
         remove(kernel, self.device)
     }
@@ -227,7 +234,8 @@ fn remove(kernel: &Kernel, device: u32) -> Result<()> {
     }
     // The device manager may still be reading a new device: it is busy for a moment.
     let remove = || kernel.write(format!("{CONTROL}/hot_remove"), &device.to_string());
-    while_busy(50, Duration::from_millis(20), remove).unless_gone().map(drop)
+    let removed = while_busy(50, Duration::from_millis(20), remove);
+    kernel.if_there(format!("/sys/block/zram{device}"), removed).map(drop)
 }
 
 #[cfg(test)]

@@ -96,7 +96,8 @@ fn lock(folder: &Path) -> anyhow::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            let message = format!("agent: another one is at work ({} is locked); end it first", path.display());
+            let message =
+                format!("cannot start: another agent or guard is at work ({} is locked); end it first", path.display());
             Err(Failure::new(code::BUSY, message).into())
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),

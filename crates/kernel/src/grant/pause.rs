@@ -149,7 +149,16 @@ impl KernelChange for Stopped {
     }
 
     fn take_back(&self, kernel: &Kernel) -> Result<()> {
-        proc::signal(kernel, self.process, Signal::CONT).unless_gone().map(drop)
+        match proc::signal(kernel, self.process, Signal::CONT) {
+            // Another has its number by now.
+            Err(error)
+                if error.is_gone()
+                    && proc::stat(kernel, self.process.pid).is_ok_and(|stat| stat.id != self.process) =>
+            {
+                Ok(())
+            }
+            outcome => kernel.if_there(format!("/proc/{}", self.process.pid), outcome).map(drop),
+        }
     }
 }
 
