@@ -1,7 +1,7 @@
 //! Errors of kernel operations: which operation failed on which path, and of what kind that is.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What kind of failure it is. Exit codes follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,19 @@ impl<T> UnlessGone<T> for Result<T> {
             Err(error) if error.is_gone() => Ok(None),
             other => other.map(Some),
         }
+    }
+}
+
+/// The outcome of an operation on something with that path; `None` where it is gone, by the error and by a second look. Who leaves
+/// something behind as gone must be sure of it.
+///
+/// # Errors
+/// The operation's, unless that is so.
+pub fn if_there<T>(path: &Path, outcome: Result<T>) -> Result<Option<T>> {
+    let is_missing = || path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    match outcome {
+        Err(error) if error.is_gone() && is_missing() => Ok(None),
+        other => other.map(Some),
     }
 }
 

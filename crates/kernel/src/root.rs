@@ -150,15 +150,9 @@ impl Kernel {
         self.path(path).exists()
     }
 
-    /// The outcome of an operation on something with that path; `None` where it is gone, by the error and by a second look. Who leaves
-    /// something behind as gone must be sure of it.
+    /// [`if_there`](crate::error::if_there) of a path of this kernel.
     pub fn if_there<T>(&self, path: impl AsRef<Path>, outcome: Result<T>) -> Result<Option<T>> {
-        let is_missing =
-            |meta: std::io::Result<_>| meta.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        match outcome {
-            Err(error) if error.is_gone() && is_missing(self.path(path).symlink_metadata()) => Ok(None),
-            other => other.map(Some),
-        }
+        crate::error::if_there(&self.path(path), outcome)
     }
 
     /// Opens for reading.

@@ -10,7 +10,8 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::folder::check_private;
 use super::{Line, Undo};
-use crate::root::{Error, Kernel, Result, UnlessGone};
+use crate::error::if_there;
+use crate::root::{Error, Kernel, Result};
 
 /// What [`recover`] found.
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub struct Recovered {
 /// Takes back what dead lowtides left. Journals of live ones are locked, and left alone. Fails if the folder is another user's.
 pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
     let mut all = Recovery::default();
-    if check_private(folder).unless_gone()?.is_none() {
+    if if_there(folder, check_private(folder))?.is_none() {
         return Ok(all);
     }
     let list = |error| Error::new("list", folder, error);
@@ -73,7 +74,9 @@ pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
 fn recover_one(kernel: &Kernel, folder: &Path, path: &Path, all: &mut Recovery) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-    let Some(file) = options.open(path).map_err(|error| Error::new("open", path, error)).unless_gone()? else {
+    let opened = options.open(path).map_err(|error| Error::new("open", path, error));
+    // Another that recovers may have removed it.
+    let Some(file) = if_there(path, opened)? else {
         return Ok(());
     };
     let is_live =
