@@ -21,8 +21,15 @@ pub(super) struct Lock {
     file: File,
 }
 
-/// A process that another thread starts has this one's files until it runs its program, and with them a lock that was just released. So
-/// the lock is tried for again, so many times.
+impl Drop for Lock {
+    /// Not by closing the file alone: a process that another thread starts has this one's files until it runs its program.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
+/// What a killed holder was starting has its files, and the lock, until it runs its program. So the lock is tried for again, so many
+/// times.
 const TRIES: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
@@ -103,4 +110,21 @@ fn acquire(file: &mut File, attempt: FlockOperation, wait: FlockOperation) -> ru
         return Ok(true);
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_dropped_is_released_for_who_else_has_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = Lock::record(dir.path()).unwrap();
+        // As a process that is being started has it.
+        let inherited = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::finish(dir.path()).unwrap(), Try::Recording));
+        drop(lock);
+        assert!(matches!(Lock::finish(dir.path()).unwrap(), Try::Held(_)));
+        drop(inherited);
+    }
 }
