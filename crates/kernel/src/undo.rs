@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -24,8 +24,8 @@ mod folder;
 mod recovery;
 
 pub use folder::{folder, make_private, run_folder};
-use recovery::is_named;
 pub use recovery::{LiveJournal, Recovered, Recovery, damon_holder, is_in_use, outstanding, recover};
+use recovery::{is_held, is_named};
 
 /// A kind of change to the kernel: what must be known to take it back.
 pub trait KernelChange: Serialize + DeserializeOwned {
@@ -208,10 +208,10 @@ impl Journal {
         // The folder itself is locked: a lock file would be left behind.
         let path = self.0.path.parent().unwrap_or(Path::new("/"));
         let file = File::open(path).map_err(|e| Error::new("lock", path, e))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(Error::os("lock", path, libc::EBUSY)),
-            Err(TryLockError::Error(error)) => Err(Error::new("lock", path, error)),
+        match is_held(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(false) => Ok(file),
+            Ok(true) => Err(Error::os("lock", path, libc::EBUSY)),
+            Err(error) => Err(Error::new("lock", path, error)),
         }
     }
 

@@ -117,7 +117,7 @@ fn recover_one(kernel: &Kernel, folder: &Path, path: &Path, all: &mut Recovery) 
 }
 
 /// Whether another process holds the lock of an open file; else, this one has it now, as it asked for it.
-fn is_held(file: &File, lock: FlockOperation) -> std::io::Result<bool> {
+pub(super) fn is_held(file: &File, lock: FlockOperation) -> std::io::Result<bool> {
     match rustix::io::retry_on_intr(|| flock(file, lock)) {
         Ok(()) => Ok(false),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
