@@ -11,7 +11,7 @@ root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
 name=${root##*/}
 untouched=$(kernel_state)
-as_stranger() { setpriv --reuid nobody --regid nogroup --clear-groups -- "$@"; }
+as_stranger=(setpriv --reuid nobody --regid nogroup --clear-groups --)
 
 cat >agent.toml <<EOF
 every = "1s"
@@ -114,7 +114,7 @@ while True:
     del silent[:-300]
     time.sleep(0.5)
 EOF
-start setpriv --reuid nobody --regid nogroup --clear-groups -- python3 stranger.py "$tmp/socket" "$tmp/page" "$idle" "$root/idle" >stranger 2>&1
+start "${as_stranger[@]}" python3 stranger.py "$tmp/socket" "$tmp/page" "$idle" "$root/idle" >stranger 2>&1
 stranger=$started
 sleep 3
 
@@ -135,7 +135,7 @@ between "of twenty hints of root none takes a second, ms" "$(longest 20 "$LOWTID
 between "nor does the page, ms" "$(longest 20 "$LOWTIDE" top --once --socket "$tmp/page")" 0 1000
 between "nor does recovery, ms" "$(longest 10 "$LOWTIDE" recover)" 0 1000
 check "the stranger is still at it" kill -0 "$stranger"
-as_stranger "$LOWTIDE" hint background --pid "$idle" --socket "$tmp/socket" 2>said
+"${as_stranger[@]}" "$LOWTIDE" hint background --pid "$idle" --socket "$tmp/socket" 2>said
 equals "a hint of the stranger about a process of root is refused" "$([ $? -ne 0 ]; echo $?)" 0
 stop "$agent"
 equals "the agent ends well" "$(tail -n 1 log | cut -d' ' -f1)" ended
