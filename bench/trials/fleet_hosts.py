@@ -2,7 +2,7 @@
 
 Eight hosts are simulated; the others are hard links to their files under other names, so that they take no room. Prints time and
 memory of `lowtide fleet replay` on two threads and, where the Python package and pyspark are installed, of a local Spark with two
-executors, and whether both come to the same."""
+executors, and whether the results are equal."""
 
 import json
 import os
@@ -28,24 +28,14 @@ def make(lowtide, folder, hosts):
 
 def on_spark(folder):
     """The replay by two executors with a core each, and its seconds; `None` where there is no Spark."""
-    os.environ.update({"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
     try:
-        from lowtide import spark
-        from pyspark.sql import SparkSession
+        import fleet_spark
     except ImportError:
         return None
-    session = (
-        SparkSession.builder.master("local-cluster[2,1,2048]")
-        .config("spark.executor.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    begun = time.monotonic()
-    result = spark.replay(folder, POLICY)
-    seconds = time.monotonic() - begun
+    session = fleet_spark.two_executors()
+    seconds, result = fleet_spark.timed(lambda: fleet_spark.on_spark.replay(folder, POLICY))
     session.stop()
-    return result, seconds
+    return seconds, result
 
 
 def main():
@@ -73,7 +63,7 @@ def main():
     if other is None:
         print("skip - the same on Spark: needs the Python package and pyspark (--pypi)")
     else:
-        result, seconds = other
+        seconds, result = other
         print(f"Spark, two executors: {seconds:.0f} s, the same: {own['policies'] == result['policies']}")
 
 

@@ -19,9 +19,9 @@ def timed(work):
     return time.monotonic() - begun, result
 
 
-def main():
-    folder = sys.argv[1]
-    session = (
+def two_executors():
+    """A local Spark with two executors of one core each."""
+    return (
         SparkSession.builder.master("local-cluster[2,1,2048]")
         .config("spark.executor.memory", "2g")
         .config("spark.ui.enabled", "false")
@@ -29,6 +29,11 @@ def main():
         .config("spark.sql.shuffle.partitions", "16")
         .getOrCreate()
     )
+
+
+def main():
+    folder = sys.argv[1]
+    session = two_executors()
     table = session.read.parquet(folder)
     first = table.select("host").first()["host"]
     # Start-up apart: executors, their Pythons and what these import.
@@ -43,4 +48,5 @@ def main():
     session.stop()
 
 
-main()
+if __name__ == "__main__":
+    main()
