@@ -13,6 +13,9 @@ pub struct Terminal {
     pub ansi: bool,
 }
 
+/// Spaces between columns.
+const GAP: usize = 2;
+
 impl Default for Terminal {
     fn default() -> Self {
         Self { width: 80, ansi: false }
@@ -78,26 +81,68 @@ impl Grid {
         self.rows.push(cells.into_iter().map(|cell| printable(&cell)).collect());
     }
 
-    /// The table as text.
+    /// The table as text. Words are not broken: where not all columns fit, they are below each other, with the first repeated.
     #[must_use]
     pub fn text(&self, terminal: Terminal) -> String {
+        let blocks = self.blocks(terminal.width);
+        let body: Vec<String> = blocks.iter().map(|columns| self.block(columns, terminal.width)).collect();
+        let body = body.join("\n");
+        if self.title.is_empty() { body } else { format!("{}\n{body}", self.title) }
+    }
+
+    /// The columns of each block of lines. A percentage stays with the column before it.
+    fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
+        let all: Vec<usize> = (0..self.head.len()).collect();
+        if self.remarks || all.len() < 3 || all.iter().map(|&at| self.longest_word(at) + GAP).sum::<usize>() <= width {
+            return vec![all];
+        }
+        let widths: Vec<usize> =
+            self.table(&all).column_max_content_widths().iter().map(|&most| usize::from(most) + GAP).collect();
+        let mut blocks: Vec<Vec<usize>> = Vec::new();
+        let mut left = 0;
+        for group in all[1..].chunk_by(|_, &next| self.head[next] == "%") {
+            let wide: usize = group.iter().map(|&column| widths[column]).sum();
+            match blocks.last_mut() {
+                Some(block) if wide <= left => block.extend(group),
+                _ => {
+                    left = width.saturating_sub(widths[0]);
+                    blocks.push([&[0], group].concat());
+                }
+            }
+            left = left.saturating_sub(wide);
+        }
+        blocks
+    }
+
+    /// Characters of the longest word of a column: it cannot be narrower.
+    fn longest_word(&self, column: usize) -> usize {
+        let cells = self.rows.iter().chain([&self.head]).filter_map(|row| row.get(column));
+        cells.flat_map(|cell| cell.split_whitespace()).map(|word| word.chars().count()).max().unwrap_or(0)
+    }
+
+    fn table(&self, columns: &[usize]) -> Table {
+        let cells = |row: &[String]| columns.iter().filter_map(|&at| row.get(at).cloned()).collect::<Vec<String>>();
         let mut table = Table::new();
         table.load_style(comfy_table::presets::NOTHING);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(u16::try_from(terminal.width).unwrap_or(u16::MAX));
         if self.has_head() {
-            table.set_header(self.head.iter());
+            table.set_header(cells(&self.head));
         }
-        table.add_rows(self.rows.iter());
-        for (at, column) in table.column_iter_mut().enumerate() {
-            // Two spaces between columns, none before the first.
-            column.set_padding((0, 2));
-            if !self.is_words(&at) {
+        table.add_rows(self.rows.iter().map(|row| cells(row)));
+        table
+    }
+
+    fn block(&self, columns: &[usize], width: usize) -> String {
+        let mut table = self.table(columns);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        for (at, column) in columns.iter().zip(table.column_iter_mut()) {
+            // None before the first.
+            column.set_padding((0, u16::try_from(GAP).unwrap_or(u16::MAX)));
+            if !self.is_words(at) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let body: String = table.lines().map(|line| format!("  {}\n", line.trim_end())).collect();
-        if self.title.is_empty() { body } else { format!("{}\n{body}", self.title) }
+        table.lines().map(|line| format!("  {}\n", line.trim_end())).collect()
     }
 }
 
@@ -187,5 +232,17 @@ mod tests {
         assert_eq!(wrap("one two three four", 9, "  "), "one two\n  three\n  four\n");
         assert_eq!(count(Some(1_234_567)), "1 234 567");
         assert_eq!(count(Some(12)), "12");
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_are_below() {
+        let mut grid = Grid::new("time, s", &["program", "orig", "auto", "%", "age", "%"]);
+        grid.row(["redis", "71.212", "72.009", "+1.12", "72.003", "+1.11"].map(str::to_owned));
+        let text = |width| grid.text(Terminal { width, ansi: false });
+        assert_eq!(text(80).lines().count(), 3);
+        assert_eq!(
+            text(32),
+            "time, s\n  program    orig    auto      %\n  redis    71.212  72.009  +1.12\n\n  program     age      %\n  redis    72.003  +1.11\n"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! `lowtide budget`: how much memory to give a program.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use lowtide_model::units::{Share, Size, Span, float, human_bytes};
 
 use crate::budgets::emit::{Emit, emitted};
 use crate::budgets::{self, Below, BudgetAnswer, Question, RecordBudget, tables};
-use crate::output::terminal;
+use crate::output::{self, terminal};
 use crate::recommend;
 use crate::session;
 use crate::verify::{self, Asked, Verdicts};
@@ -136,27 +136,28 @@ fn usage<T>(message: &str) -> anyhow::Result<T> {
 
 fn print(args: &BudgetArgs, answer: &BudgetAnswer, verdicts: Option<&Verdicts>) -> anyhow::Result<i32> {
     let own = answer.budget(Mechanism::Lowtide);
-    let mut out = std::io::stdout().lock();
     if args.json {
-        writeln!(out, "{}", serde_json::to_string_pretty(&tables::json(answer, verdicts))?)?;
+        output::print(serde_json::to_string_pretty(&tables::json(answer, verdicts))? + "\n")?;
         return Ok(0);
     }
     if let Some(emit) = args.emit {
         let own = own.ok_or_else(|| unknown(answer))?;
-        out.write_all(emitted(emit, own, answer).as_bytes())?;
+        output::print(emitted(emit, own, answer))?;
         return Ok(0);
     }
+    let mut text = String::new();
     if let ([one], None) = (answer.records.as_slice(), args.slow_tier) {
         let verified = own.filter(|own| own.verified);
         let verified = verified.map_or_else(String::new, |own| format!(" Runs under {} held.", limit(own.bytes)));
         let line = format!("{}{verified}", sentences(&one.bottom_line));
-        writeln!(out, "{}", wrap(&line, terminal().width, ""))?;
+        writeln!(text, "{}", wrap(&line, terminal().width, ""))?;
     }
     let mut grids = tables::grids(answer);
     grids.extend(verdicts.iter().flat_map(|verdicts| verdicts.grids(unlimited(&answer.largest))));
     for grid in &grids {
-        writeln!(out, "{}", grid.text(terminal()))?;
+        writeln!(text, "{}", grid.text(terminal()))?;
     }
+    output::print(text)?;
     own.map(|_| 0).ok_or_else(|| unknown(answer).into())
 }
 
