@@ -554,6 +554,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_two_on_a_machine_may_start_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..1000 {
+            let run = dir.path().join(round.to_string()).join("undo");
+            let start = std::sync::Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    make_private(&run).unwrap();
+                });
+                start.wait();
+                recover(&Kernel::at(dir.path()), &run).unwrap();
+            });
+        }
+    }
+
+    #[test]
     fn a_journal_that_was_left_under_the_same_pid_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let name = |suffix: &str| dir.path().join(format!("{}{suffix}", std::process::id()));

@@ -49,7 +49,9 @@ pub struct Recovered {
 /// Takes back what dead lowtides left. Journals of live ones are locked, and left alone. Fails if the folder is another user's.
 pub fn recover(kernel: &Kernel, folder: &Path) -> Result<Recovery> {
     let mut all = Recovery::default();
-    if if_there(folder, check_private(folder))?.is_none() {
+    let check = || if_there(folder, check_private(folder));
+    // The first lowtide of a machine may make it just now: it was missing, and is there. So it is checked again.
+    if check().or_else(|error| if error.is_gone() { check() } else { Err(error) })?.is_none() {
         return Ok(all);
     }
     let list = |error| Error::new("list", folder, error);
