@@ -139,10 +139,10 @@ mod tests {
         let work = Work { done_s: Some(0.0), cost_s: 0.04, size: 1.0 };
         assert!(price.allows(&work, 1.0));
         price.charge(0.08);
-        // The advance is a tenth of a CPU second; a quarter of one percent comes with every second.
-        assert!(!price.allows(&work, 1.0) && !price.allows(&work, 40.0) && price.allows(&work, 48.1));
+        // The advance is a twentieth of a CPU second; a quarter of one percent comes with every second.
+        assert!(!price.allows(&work, 1.0) && !price.allows(&work, 20.0) && price.allows(&work, 28.1));
         price.reserve_s = 0.02;
-        assert!(!price.allows_later(&work, 48.1) && price.allows_later(&work, 56.1));
+        assert!(!price.allows_later(&work, 28.1) && price.allows_later(&work, 36.1));
         assert!(price.allows_later(&Work::default(), 0.0), "the first time shows what it costs");
         let mut paid = Work::default();
         assert_eq!(price.pay(&mut paid, (50.0, 7.0), || 3), 3);

@@ -21,8 +21,13 @@ const COHORT_SAMPLING_MAX_S: f64 = 8.0;
 const MAP_SAMPLING_MAX_S: f64 = 1.0;
 /// Samples in one aggregation of the map.
 const MAP_SAMPLES: f64 = 10.0;
+/// Pages of the cohort until the first period has shown what they cost: a program that has just started grows, and DAMON takes
+/// all of the pages again each time.
+const FIRST_PAGES: f64 = 1000.0;
 /// Starting costs what it costs: the allowance of so many seconds may be spent at once. It is an advance, not a gift.
-const ADVANCE_S: f64 = 10.0;
+const ADVANCE_S: f64 = 5.0;
+/// Until then, seconds, sampling is not reduced to pay it back.
+const PAID_BACK_S: f64 = 10.0;
 
 /// What is monitored, and how often.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,7 +88,7 @@ impl Governor {
         let samples_per_s = |share: f64| share * cap / 2e-6;
         let map_sampling_s = 0.2;
         let plan = Plan {
-            cohort_pages: (samples_per_s(COHORT_SHARE) * sampling_s).clamp(COHORT_PAGES.0, COHORT_PAGES.1),
+            cohort_pages: (samples_per_s(COHORT_SHARE) * sampling_s).clamp(COHORT_PAGES.0, FIRST_PAGES),
             cohort_sampling_s: sampling_s,
             map_regions: (samples_per_s(MAP_SHARE) * map_sampling_s).clamp(MAP_REGIONS.0, MAP_REGIONS.1),
             map_sampling_s,
@@ -104,7 +109,7 @@ impl Governor {
     /// A new plan, if the one in force is off by more than a fifth (a change costs too).
     pub fn adapt(&mut self, frame: &MonitoringCost) -> Option<Plan> {
         // Over the cap so far: everything is scaled down until it is paid back.
-        let allowed = self.cap * frame.elapsed_s.max(ADVANCE_S);
+        let allowed = self.cap * frame.elapsed_s.max(PAID_BACK_S);
         let brake = if frame.spent_s > allowed { (allowed / frame.spent_s).max(0.25) } else { 1.0 };
         let mut next = self.plan;
         if let Some(samples_per_s) = affordable(&frame.cohort, self.cap * COHORT_SHARE * brake) {
@@ -129,7 +134,7 @@ impl Governor {
 
     /// Whether slow work that costs about `cost_s` may be done now, given what slow work has cost so far.
     pub fn may_spend(&self, elapsed_s: f64, slow_spent_s: f64, cost_s: f64) -> bool {
-        slow_spent_s + cost_s <= self.cap * (self.slow_share * elapsed_s).max(ADVANCE_S)
+        slow_spent_s + cost_s <= self.cap * (ADVANCE_S + self.slow_share * elapsed_s)
     }
 }
 

@@ -25,6 +25,9 @@ use crate::workloads::Workloads;
 pub const MOST_CPU: f64 = 0.01;
 /// Pages that DAMON checks for all cohorts together, once a second: about 0.7 % of a CPU.
 const PAGES: f64 = 4000.0;
+/// Pages of one cohort, at most: they estimate a share of a quarter to within a ninth of it. Of a program whose processes come and
+/// go, most are others after each walk, and DAMON takes two files a page.
+const PAGES_EACH: f64 = 1000.0;
 /// Workloads that have a cohort, at most: 500 pages each estimate a share of a quarter to within a seventh of it. With more
 /// of them, generations are the better estimate.
 const COHORTS: usize = 8;
@@ -299,7 +302,7 @@ impl Sampling {
             self.cohorts = Some(Cohorts::take(&self.kernel, &journal)?);
         }
         let Some(cohorts) = &mut self.cohorts else { return Ok(()) };
-        cohorts.follow(cgroups, PAGES / float(cgroups.len()))
+        cohorts.follow(cgroups, (PAGES / float(cgroups.len())).min(PAGES_EACH))
     }
 
     fn follow_by_generations(&mut self, cgroups: &[Cgroup], workloads: &Workloads) -> Result<()> {

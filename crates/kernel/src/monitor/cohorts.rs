@@ -56,6 +56,9 @@ pub struct Cohorts {
     pending: Vec<TraceEvent>,
     sampled_s: Option<f64>,
     walk_due_s: f64,
+    /// When the last walk was, and the CPU seconds that it and handing its pages to DAMON took.
+    walked_s: f64,
+    spent_s: f64,
     /// Seconds from the last walk to the next.
     pause_s: f64,
     walks: u64,
@@ -86,6 +89,8 @@ impl Cohorts {
             pending: Vec::new(),
             sampled_s: None,
             walk_due_s: f64::NEG_INFINITY,
+            walked_s: 0.0,
+            spent_s: 0.0,
             pause_s: WALK_S,
             walks: 0,
             kdamond_s: 0.0,
@@ -134,8 +139,8 @@ impl Cohorts {
         sample_s.min(self.walk_due_s)
     }
 
-    /// Walks over the cgroups where that is due, and reads what was sampled. True if a sample is new. Walks take no more than
-    /// `price`, a share of one CPU.
+    /// Walks over the cgroups where that is due, and reads what was sampled. True if a sample is new. Walks, and handing the pages
+    /// that they find to DAMON, take no more than `price`, a share of one CPU.
     ///
     /// # Errors
     /// If DAMON refuses what it is given, or its trace cannot be read.
@@ -143,11 +148,14 @@ impl Cohorts {
         if now_s >= self.walk_due_s {
             let before_s = self.kernel.thread_cpu_s();
             self.walk(now_s)?;
-            self.pause_s = pause_s(self.kernel.thread_cpu_s() - before_s, price);
-            self.walk_due_s = now_s + self.pause_s;
+            self.spent_s = self.kernel.thread_cpu_s() - before_s;
+            self.walked_s = now_s;
         }
         self.commit(now_s);
-        self.receive()
+        let sampled = self.receive()?;
+        self.pause_s = pause_s(self.spent_s, price);
+        self.walk_due_s = self.walked_s + self.pause_s;
+        Ok(sampled)
     }
 
     fn walk(&mut self, now_s: f64) -> Result<()> {
@@ -190,6 +198,7 @@ impl Cohorts {
     fn receive(&mut self) -> Result<bool> {
         for answer in self.sampler.receive(&mut self.pending)? {
             self.busy = false;
+            self.spent_s += answer.cost_s;
             self.kdamond = answer.pid.or(self.kdamond);
             answer.result?;
             let at_s = seconds(answer.at_ns);
