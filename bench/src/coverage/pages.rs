@@ -57,6 +57,7 @@ fn watch(uses: Use, limit: u64, seed: u64, seconds: u64) -> Watched {
         key: PageKey { space: 1, page },
         kind: PageKind::Anon,
         frame: page,
+        node: 0,
         weight: 1.0,
         allocated_s: Some(0.0),
     };

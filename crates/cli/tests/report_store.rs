@@ -84,11 +84,13 @@ fn age() -> impl Strategy<Value = AgeRow> {
 
 fn episode() -> impl Strategy<Value = Episode> {
     let page = (any::<u32>(), 0u64..1 << 52).prop_map(|(space, page)| PageKey { space, page });
-    (page, 0usize..3, 0.0f64..1e9, any::<bool>(), 0.0f64..1e6, 0.0f64..1e6, prop::option::of(0.0f32..1e6)).prop_map(
-        |(key, kind, weight_bytes, touched, start_s, end_s, reuse)| Episode {
+    let weight = (0.0f64..1e9, prop::option::of(0.0f32..1.0));
+    (page, 0usize..3, weight, any::<bool>(), 0.0f64..1e6, 0.0f64..1e6, prop::option::of(0.0f32..1e6)).prop_map(
+        |(key, kind, (weight_bytes, share), touched, start_s, end_s, reuse)| Episode {
             key,
             kind: PageKind::ALL[kind],
             weight_bytes,
+            share: share.map(f64::from),
             touched,
             start_s,
             end_s,

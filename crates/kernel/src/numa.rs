@@ -1,5 +1,5 @@
 //! NUMA nodes: which have memory, and what of a target lies on each (`memory.numa_stat`, `/proc/PID/numa_maps`,
-//! `/sys/devices/system/node`).
+//! `/sys/devices/system/node`), and on which node each page frame is (`/proc/zoneinfo`).
 
 use std::collections::BTreeMap;
 
@@ -29,6 +29,46 @@ fn list(text: &str) -> Vec<u32> {
     nodes.sort_unstable();
     nodes.dedup();
     nodes
+}
+
+/// Which page frames are on which node.
+#[derive(Debug, Default)]
+pub struct FrameNodes {
+    /// First frame, the one after the last, and node of each zone; empty where there is one node only.
+    zones: Vec<(u64, u64, u32)>,
+}
+
+impl FrameNodes {
+    /// Of this machine.
+    pub fn of(kernel: &Kernel) -> Self {
+        if with_memory(kernel).len() < 2 {
+            return Self::default();
+        }
+        Self { zones: parse_zones(&kernel.read_text("/proc/zoneinfo").unwrap_or_default()) }
+    }
+
+    /// The node of a frame; 0 where it is not known.
+    pub fn node(&self, frame: u64) -> u32 {
+        let zone = self.zones.iter().find(|(first, end, _)| (*first..*end).contains(&frame));
+        zone.map_or(0, |(_, _, node)| *node)
+    }
+}
+
+/// Sections that begin with `Node 0, zone DMA` and have lines `spanned 4095` and, last, `start_pfn: 1`.
+fn parse_zones(text: &str) -> Vec<(u64, u64, u32)> {
+    let (mut zones, mut node, mut spanned) = (Vec::new(), 0, 0);
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let (key, value) = (words.next(), words.next().map(|word| word.trim_end_matches(',')));
+        let number = value.and_then(|value| value.parse::<u64>().ok());
+        match (key, number) {
+            (Some("Node"), Some(number)) => (node, spanned) = (u32::try_from(number).unwrap_or(0), 0),
+            (Some("spanned"), Some(pages)) => spanned = pages,
+            (Some("start_pfn:"), Some(first)) => zones.push((first, first.saturating_add(spanned), node)),
+            _ => {}
+        }
+    }
+    zones
 }
 
 /// What is charged to a cgroup and what is below it, by node.
@@ -161,6 +201,15 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_on_the_node_whose_zone_spans_them() {
+        let text = "Node 0, zone      DMA\n  pages free     9\n        spanned  4095\n  start_pfn:           1\nNode 0, zone  Movable\n\
+                    spanned  0\nNode 1, zone   Normal\n        spanned  100\n  start_pfn:           4096\n";
+        let nodes = FrameNodes { zones: parse_zones(text) };
+        assert_eq!([0, 1, 4095, 4096, 4195, 4196].map(|frame| nodes.node(frame)), [0, 0, 0, 1, 1, 0]);
+        assert_eq!(FrameNodes::default().node(4096), 0);
+    }
+
+    #[test]
     fn lists_are_read() {
         assert_eq!(list("0-2,7\n"), [0, 1, 2, 7]);
         assert_eq!(list("1"), [1]);
@@ -172,12 +221,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "(anon|file|hierarchical_anon|N[0-9]{1,9}|=|[0-9]{1,25}|-| |\n|kernelpagesize_kB|Node 0 |kB){0,60}") {
+        fn any_text_is_survived(text in "(anon|file|spanned|start_pfn:|hierarchical_anon|N[0-9]{1,9}|=|[0-9]{1,25}|-| |\n|kernelpagesize_kB|Node 0 |kB){0,60}") {
             parse_v1(&text);
             parse_v2(&text);
             parse_maps(&text);
             parse_meminfo(&text, 0);
             list(&text);
+            parse_zones(&text);
         }
     }
 }

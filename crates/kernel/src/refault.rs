@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::hint::black_box;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,8 @@ use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::random::Random;
 use lowtide_model::units::float;
 use lowtide_model::{PAGE, stats};
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fstat, open};
+use rustix::io::pread;
 use serde::Serialize;
 
 use crate::mounts::MountLine;
@@ -36,6 +38,12 @@ const FEWEST_PAGES: usize = 64;
 /// Refaults timed on one medium, at most, and how long that may take: a disk with moving parts gives 100 a second.
 const TOUCHES: usize = 4_000;
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Times that a file is read, at least and at most; as often as makes so many bytes in between; and how long that may take.
+const READS: (u64, u64) = (3, 32);
+const READ_BYTES: u64 = 16 << 20;
+const READS_PATIENCE: Duration = Duration::from_millis(300);
+/// Bytes that are read at once, at most: more would take as much memory.
+const PIECE: u64 = 1 << 20;
 /// Fixes the order of the touches and the bytes of the pages.
 const SEED: u64 = 0x6c6f_7774_6964_6500;
 
@@ -93,7 +101,7 @@ impl Refault {
     /// What a page of swap costs on average; `None` where none came back.
     pub fn costs(&self) -> Option<MeasuredCosts> {
         let swap_s = self.mean_s? + self.out_s.unwrap_or(0.0);
-        Some(MeasuredCosts { swap_s: Some(swap_s), swap_out_s: self.out_s, disk_s: None })
+        Some(MeasuredCosts { swap_s: Some(swap_s), swap_out_s: self.out_s, ..MeasuredCosts::default() })
     }
 }
 
@@ -111,6 +119,45 @@ pub fn on_disk(kernel: &Kernel, dir: &Path) -> Result<Refault> {
     let seconds: Vec<f64> = touch_all(&area, evicted).into_iter().map(|(_, seconds)| seconds).collect();
     let note = format!("{} of {FILE_PAGES} pages timed, not read ahead", seconds.len());
     Ok(Refault::of(Medium::Disk, device, &seconds, note))
+}
+
+/// Seconds that a read of so many bytes, or of all there are, takes from the disk of a file: the mean of some in random order,
+/// not by the page cache. `None` where they cannot be read so.
+pub fn of_file(path: &Path, bytes: u64) -> Option<f64> {
+    let file = open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let size = u64::try_from(fstat(&file).ok()?.st_size).ok()? / PAGE * PAGE;
+    let (page, piece) = (usize::try_from(PAGE).ok()?, PIECE.min(bytes));
+    // Such reads need memory that is aligned like a page.
+    let length = usize::try_from(piece).ok()?;
+    let mut memory = vec![0; length + page];
+    let first = memory.as_ptr().align_offset(page);
+    let buffer = memory.get_mut(first..first + length)?;
+    let read = bytes.min(size);
+    let mut starts: Vec<u64> = (0..=(size - read) / PAGE).collect();
+    Random::new(SEED).shuffle(&mut starts);
+    let begin = Instant::now();
+    let mut seconds = Vec::new();
+    let reads = if size < PAGE { 0 } else { (READ_BYTES / bytes).clamp(READS.0, READS.1) };
+    for start in starts.into_iter().take(usize::try_from(reads).ok()?) {
+        let before = Instant::now();
+        for at in (0..read / piece.min(read)).map(|number| start * PAGE + number * piece) {
+            pread(&file, &mut *buffer, at).ok()?;
+        }
+        seconds.push(before.elapsed().as_secs_f64());
+        if begin.elapsed() > READS_PATIENCE {
+            break;
+        }
+    }
+    stats::mean(&seconds)
+}
+
+/// Bytes that the kernel reads around a fault on a mapped file of the disk that holds it. `None` where that is not known.
+pub fn read_ahead(kernel: &Kernel, path: &Path) -> Option<u64> {
+    let device = std::fs::metadata(path).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // A partition has none of its own: the disk's is above it.
+    let places = [format!("/sys/class/bdi/{major}:{minor}"), format!("/sys/dev/block/{major}:{minor}/../bdi")];
+    places.iter().find_map(|place| kernel.read_number(format!("{place}/read_ahead_kb")).ok()).map(|kib| kib * 1024)
 }
 
 /// A file of [`FILE_PAGES`] that is on the disk and has no name: the kernel removes it when this process ends.
@@ -317,6 +364,21 @@ mod tests {
         let devices = by_device(&before, &after, &BTreeMap::from([(Some(1), vec![1.0, 3.0])]), &notes);
         assert_eq!((devices.len(), devices[0].samples, devices[1].samples, devices[2].samples), (3, 0, 0, 2));
         assert_eq!(devices[2].device, "swap area 1");
+    }
+
+    #[test]
+    fn a_page_of_a_file_is_timed_or_it_is_not_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        assert_eq!(of_file(&path, PAGE), None);
+        std::fs::write(&path, [1; 100]).unwrap();
+        assert_eq!(of_file(&path, PAGE), None, "less than a page");
+        let exe = Path::new("/proc/self/exe");
+        for bytes in [PAGE, 16 * PAGE] {
+            assert!(of_file(exe, bytes).is_none_or(|seconds| seconds > 0.0 && seconds < 60.0));
+        }
+        assert!(read_ahead(&Kernel::default(), exe).is_none_or(|bytes| bytes % 1024 == 0));
+        assert_eq!(read_ahead(&Kernel::at(dir.path()), exe), None);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Found {
     pub kind: PageKind,
     /// The physical frame that holds it now.
     pub frame: u64,
+    /// The NUMA node of that frame; 0 where nodes are not known.
+    pub node: u32,
     /// 1 / number of mappings: a page shared by m processes is found m times.
     pub weight: f64,
     /// When it was allocated, if that is known (it is where an earlier refresh would have found it).
@@ -46,6 +48,8 @@ pub struct Watched {
     pub kind: PageKind,
     /// The physical frame that holds it.
     pub frame: u64,
+    /// The NUMA node of that frame.
+    node: u32,
     /// 1 / number of mappings.
     pub weight: f64,
     /// Watched since (s); `NEG_INFINITY` if watched since it was allocated.
@@ -59,6 +63,8 @@ pub struct Watched {
     /// It was sampled at least once. A page that joined is sampled from the next time on; what came before is known from
     /// how it joined.
     is_sampled: bool,
+    /// It was moved to another node and not sampled since: what was known of it stays known.
+    was_moved: bool,
 }
 
 /// Sizes by kind, in bytes, in the order of [`PageKind::ALL`].
@@ -116,8 +122,9 @@ impl Cohort {
 
     /// Takes over what a walk over the target found: new pages join, missing ones leave, moved ones are followed.
     ///
-    /// A page whose frame changed was copied on write, freed and allocated again, or swapped in, each of which is a
-    /// touch; the rare migration that is not is counted as one.
+    /// A page whose frame changed on its node was copied on write, freed and allocated again, or swapped in, each of which is a
+    /// touch; the rare compaction that is not is counted as one. One that is on another node now was moved there: tiering moves
+    /// what is idle, and what it moves because it is in use is soon sampled touched.
     pub fn refresh(&mut self, now_s: f64, walk: &Walk<'_>, out: &mut Vec<Episode>) {
         let mut next = BTreeMap::new();
         for page in walk.found {
@@ -125,8 +132,12 @@ impl Cohort {
                 Some(mut old) if old.kind == page.kind => {
                     if old.frame != page.frame {
                         old.frame = page.frame;
-                        old.is_sampled = false;
-                        old.touch(&old.row(page.key, &self.pages_each), now_s, self.previous_tick_s, out);
+                        old.was_moved = old.node != page.node;
+                        old.node = page.node;
+                        if !old.was_moved {
+                            old.is_sampled = false;
+                            old.touch(&old.row(page.key, &self.pages_each), now_s, self.previous_tick_s, out);
+                        }
                     }
                     old.weight = page.weight;
                     old
@@ -165,10 +176,11 @@ impl Cohort {
                 page.touch(&row, now_s, previous, out);
             } else {
                 page.rest(&row, out);
-                if sampled.is_none() && was_sampled {
+                if sampled.is_none() && was_sampled && !page.was_moved {
                     page.since_s = now_s;
                 }
             }
+            page.was_moved &= sampled.is_none();
         }
         self.previous_tick_s = now_s;
         self.sampled_s.push(now_s);
@@ -252,12 +264,14 @@ impl Watched {
         Self {
             kind: page.kind,
             frame: page.frame,
+            node: page.node,
             weight: page.weight,
             since_s: if page.allocated_s.is_some() { f64::NEG_INFINITY } else { now_s },
             last_touch_s: page.allocated_s,
             run: None,
             was_cut: false,
             is_sampled: false,
+            was_moved: false,
         }
     }
 
@@ -274,7 +288,7 @@ impl Watched {
     /// A row of the record about it, of a stretch without use.
     fn row(&self, key: PageKey, pages_each: &Totals) -> Episode {
         let weight_bytes = pages_each[self.kind.index()] * self.weight * PAGE_BYTES;
-        Episode { key, kind: self.kind, weight_bytes, ..Episode::default() }
+        Episode { key, kind: self.kind, weight_bytes, share: Some(self.weight), ..Episode::default() }
     }
 
     fn touch(&mut self, row: &Episode, now_s: f64, previous_tick_s: f64, out: &mut Vec<Episode>) {

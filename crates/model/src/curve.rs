@@ -104,6 +104,9 @@ pub struct MeasuredCosts {
     pub swap_out_s: Option<f64>,
     /// Seconds for a page of a file.
     pub disk_s: Option<f64>,
+    /// Seconds for a fault on a mapped file, where the kernel reads so much around it that this takes longer than usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around_s: Option<f64>,
 }
 
 /// Seconds to page out a page to zram: half of the way there and back.
@@ -117,8 +120,16 @@ impl MeasuredCosts {
         RefaultCosts { swap_s: self.swap_s.unwrap_or(usual.swap_s), disk_s: self.disk_s.unwrap_or(usual.disk_s) }
     }
 
-    /// The same on a machine whose swap is on a disk, or on none: a page from there is taken to cost what one of a file does
-    /// if it was not measured.
+    /// What to size a limit with: pages that come back far from each other each have the kernel read around them, and what that
+    /// evicts comes back as well.
+    #[must_use]
+    pub fn of_limits(&self) -> RefaultCosts {
+        let costs = self.or_usual();
+        RefaultCosts { disk_s: costs.disk_s.max(self.around_s.unwrap_or(0.0)), ..costs }
+    }
+
+    /// The same as [`Self::or_usual`] on a machine whose swap is on a disk, or on none: a page from there is taken to cost what
+    /// one of a file does if it was not measured.
     #[must_use]
     pub fn with_swap(&self, on_disk: bool) -> RefaultCosts {
         let costs = self.or_usual();

@@ -55,8 +55,10 @@ pub struct Episode {
     pub key: PageKey,
     /// What backs it.
     pub kind: PageKind,
-    /// Bytes this sampled page stands for.
+    /// Bytes this sampled page stood for at the end.
     pub weight_bytes: f64,
+    /// 1 / number of mappings; `None` in records that do not have it.
+    pub share: Option<f64>,
     /// True: touched in every tick of `start_s..=end_s`. False: untouched during it, and watching ended then; or the touch
     /// that follows is the first that was sampled of the page.
     pub touched: bool,
@@ -75,6 +77,15 @@ pub struct Episode {
 pub struct Lives {
     rows: Vec<Episode>,
     last: BTreeMap<PageKey, usize>,
+}
+
+impl Episode {
+    /// What it counts beside pages of its kind that were watched at the same time. That is not what it stands for: this changes when
+    /// more pages are sampled, or fewer, and a row may begin before and end after that.
+    #[must_use]
+    pub fn relative_weight(&self) -> f64 {
+        self.share.unwrap_or(self.weight_bytes)
+    }
 }
 
 impl Lives {
@@ -110,6 +121,7 @@ mod tests {
             key: PageKey { space: 1, page },
             kind: PageKind::Anon,
             weight_bytes: 4096.0,
+            share: None,
             touched,
             start_s,
             end_s,

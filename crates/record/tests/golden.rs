@@ -73,6 +73,7 @@ fn episodes(t_s: f64) -> Vec<Episode> {
         key: PageKey { space, page },
         kind,
         weight_bytes: 4_194_304.0,
+        share: None,
         touched,
         start_s: t_s,
         end_s: t_s + 1.0,

@@ -7,6 +7,7 @@ use lowtide_model::units::float;
 use lowtide_model::{PAGE, region::Extent};
 
 use crate::lru_gen;
+use crate::numa::FrameNodes;
 use crate::pagemap::{FrameFile, PageMap, flag};
 use crate::proc;
 use crate::root::{Error, Kernel, Result, UnlessGone};
@@ -22,6 +23,7 @@ pub struct Frames {
     cache_leaves_trace: bool,
     /// Physical ranges of memory, as frame numbers.
     ram: Vec<(u64, u64)>,
+    nodes: FrameNodes,
     /// Shared memory counts as anonymous.
     by_lists: bool,
 }
@@ -40,6 +42,7 @@ impl Frames {
             cgroups: FrameFile::cgroups(kernel).ok(),
             cache_leaves_trace: !mglru_is_on(kernel),
             ram: ram.into_iter().map(|(start, end)| (start / PAGE, end / PAGE)).collect(),
+            nodes: FrameNodes::of(kernel),
             by_lists: false,
         })
     }
@@ -84,8 +87,8 @@ impl Frames {
                 let kind = if is_file { PageKind::File } else { PageKind::Anon };
                 let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame(), flags)? };
                 let key = PageKey { space: pid, page };
-                let found = |weight| Found { key, kind, frame: entry.frame(), weight, allocated_s: None };
-                out.extend(weight.map(found));
+                let (frame, node) = (entry.frame(), self.nodes.node(entry.frame()));
+                out.extend(weight.map(|weight| Found { key, kind, frame, node, weight, allocated_s: None }));
             }
         }
         Ok(())
@@ -154,8 +157,9 @@ fn kind_of(flags: u64) -> Option<PageKind> {
     }
 }
 
+/// A page that is known by its frame, and so never moves.
 fn frame_found(frame: u64, kind: PageKind) -> Found {
-    Found { key: PageKey { space: 0, page: frame }, kind, frame, weight: 1.0, allocated_s: None }
+    Found { key: PageKey { space: 0, page: frame }, kind, frame, node: 0, weight: 1.0, allocated_s: None }
 }
 
 /// The mappings and the page table of a process; `None` if it has ended.

@@ -9,6 +9,7 @@ fn made_at_0(pages: impl Iterator<Item = u64>) -> Vec<Found> {
         key: PageKey { space: 1, page },
         kind: PageKind::Anon,
         frame: page,
+        node: 0,
         weight: 1.0,
         allocated_s: Some(0.0),
     };
@@ -80,8 +81,14 @@ fn a_page_counts_by_its_weight() {
 #[test]
 fn a_page_counts_for_a_window_only_when_watched_for_it() {
     let mut cohort = Cohort::new(1.0);
-    let found =
-        [Found { key: PageKey { space: 1, page: 5 }, kind: PageKind::Anon, frame: 5, weight: 1.0, allocated_s: None }];
+    let found = [Found {
+        key: PageKey { space: 1, page: 5 },
+        kind: PageKind::Anon,
+        frame: 5,
+        node: 0,
+        weight: 1.0,
+        allocated_s: None,
+    }];
     let totals = [4096.0, 0.0, 0.0];
     let mut out = Vec::new();
     cohort.refresh(10.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
@@ -99,7 +106,7 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
 fn reuse_times_and_idleness_are_written_down() {
     let mut cohort = Cohort::new(1.0);
     let key = PageKey { space: 9, page: 1 };
-    let found = [Found { key, kind: PageKind::Anon, frame: 3, weight: 1.0, allocated_s: Some(0.5) }];
+    let found = [Found { key, kind: PageKind::Anon, frame: 3, node: 0, weight: 1.0, allocated_s: Some(0.5) }];
     let mut out = Vec::new();
     cohort.refresh(
         1.0,
@@ -116,13 +123,36 @@ fn reuse_times_and_idleness_are_written_down() {
 }
 
 #[test]
+fn a_page_in_another_frame_was_touched_and_one_on_another_node_was_moved() {
+    let reuse = |moved: Found| {
+        let (mut cohort, mut out) = (Cohort::new(1.0), Vec::new());
+        let refresh = |cohort: &mut Cohort, now_s, found: Found| {
+            cohort.refresh(now_s, &Walk { found: &[found], pages_each: [1; 3], totals: [None; 3] }, &mut Vec::new());
+        };
+        refresh(&mut cohort, 1.0, Found { frame: 3, node: 0, allocated_s: Some(1.0), ..moved });
+        (2..=5).for_each(|tick| cohort.tick(f64::from(tick), |_| Some(false), &mut out));
+        refresh(&mut cohort, 5.5, moved);
+        // The monitor needs a moment until it samples the new frame.
+        (6..=8).for_each(|tick| cohort.tick(f64::from(tick), |_| (tick > 6).then_some(false), &mut out));
+        let used = cohort.picture(8.0, [4096.0, 0.0, 0.0]).working_set[1].map(|used| used.bytes);
+        cohort.tick(9.0, |_| Some(true), &mut out);
+        cohort.finish(&mut out);
+        (used, out.last().and_then(|row| row.reuse_s))
+    };
+    let page = PageKey { space: 9, page: 1 };
+    let found = Found { key: page, kind: PageKind::Anon, frame: 7, node: 0, weight: 1.0, allocated_s: None };
+    assert_eq!(reuse(found), (Some(4096.0), Some(3.5)));
+    assert_eq!(reuse(Found { node: 1, ..found }), (Some(0.0), Some(8.0)));
+}
+
+#[test]
 fn cutting_loses_nothing() {
     let mut uncut = Vec::new();
     let mut parts = Vec::new();
     for (out, cut) in [(&mut uncut, false), (&mut parts, true)] {
         let mut cohort = Cohort::new(1.0);
         let key = PageKey { space: 9, page: 1 };
-        let found = [Found { key, kind: PageKind::File, frame: 3, weight: 1.0, allocated_s: None }];
+        let found = [Found { key, kind: PageKind::File, frame: 3, node: 0, weight: 1.0, allocated_s: None }];
         cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: [None; 3] }, out);
         for tick in 1..=9 {
             cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
@@ -167,6 +197,7 @@ proptest! {
             key: PageKey { space: 1, page: i as u64 },
             kind: PageKind::ALL[i % 3],
             frame: i as u64,
+            node: 0,
             weight: 1.0,
             allocated_s: known.then_some(0.0),
         }).collect();

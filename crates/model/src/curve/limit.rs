@@ -89,8 +89,15 @@ impl Limits {
     /// Share of the time lost with so many bytes of anonymous and file memory.
     #[must_use]
     pub fn slowdown(&self, bytes: f64, costs: &RefaultCosts) -> f64 {
-        let seconds: f64 = self.slices.iter().map(|slice| slice.seconds).sum();
-        let lost: f64 = self.slices.iter().map(|slice| slice.seconds * slice.lost(bytes, costs)).sum();
+        self.slowdown_after(f64::NEG_INFINITY, bytes, costs)
+    }
+
+    /// The same of the slices that begin after that time.
+    #[must_use]
+    pub fn slowdown_after(&self, from_s: f64, bytes: f64, costs: &RefaultCosts) -> f64 {
+        let slices = || self.slices.iter().filter(|slice| slice.start_s >= from_s);
+        let seconds: f64 = slices().map(|slice| slice.seconds).sum();
+        let lost: f64 = slices().map(|slice| slice.seconds * slice.lost(bytes, costs)).sum();
         lost / seconds.max(1e-9)
     }
 
@@ -166,3 +173,6 @@ impl Slice {
         if at > 0.0 && then > 0.0 { at * (then / at).powf(part) } else { at + part * (then - at) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,9 @@ pub(super) struct Steps {
 
 /// A page that was watched.
 struct Page {
+    /// Bytes that it stood for in the end.
+    bytes: f64,
+    /// What it counted then beside other pages at the same time.
     weight: f64,
     spans: Vec<Span>,
 }
@@ -63,6 +66,7 @@ struct Span {
     to_use: bool,
     /// Since when the page has been watched; an allocation that was observed is as good as watching from ever.
     since_s: f64,
+    /// Beside that of other pages at the same time.
     weight: f64,
 }
 
@@ -151,7 +155,8 @@ fn pages(episodes: &[Episode]) -> PerKind<Vec<Page>> {
     let mut pages = PerKind::<Vec<Page>>::default();
     for page in rows.chunk_by(|a, b| a.key == b.key && a.kind == b.kind) {
         let kind = Kind::of(page[0].kind == PageKind::Anon);
-        pages[kind].push(Page { weight: page[0].weight_bytes, spans: spans(page) });
+        let last = page[page.len() - 1];
+        pages[kind].push(Page { bytes: last.weight_bytes, weight: last.relative_weight(), spans: spans(page) });
     }
     pages
 }
@@ -229,9 +234,10 @@ impl Weights {
             (cold, back)
         };
         let (cold, back): (Vec<f64>, Vec<f64>) = pages.iter().map(residual).unzip();
-        let weight = pages.iter().map(|page| page.weight).sum::<f64>() / float(pages.len().max(1));
+        let mean = |of: fn(&Page) -> f64| pages.iter().map(of).sum::<f64>() / float(pages.len().max(1));
+        let (bytes, weight) = (mean(|page| page.bytes), mean(|page| page.weight));
         // A page that stands for itself alone is no sample.
-        let not_sampled = (1.0 - PAGE_BYTES / weight.max(1.0)).max(0.0);
+        let not_sampled = (1.0 - PAGE_BYTES / bytes.max(1.0)).max(0.0);
         let half = |residuals: &[f64], one_page: f64| {
             let differences = residuals.windows(2).map(|pair| (pair[1] - pair[0]).powi(2));
             Z95 * (0.5 * (differences.sum::<f64>() + one_page.powi(2)) * not_sampled).sqrt()
@@ -239,7 +245,7 @@ impl Weights {
         // What no page showed, one more may have shown: idle all the time, or used once.
         let slices = self.each.iter().filter(|each| **each > 0.0);
         let often = slices.clone().sum::<f64>() / float(slices.count().max(1));
-        (Band::around(self.sum_cold, half(&cold, weight)), Band::around(self.sum_back, half(&back, weight * often)))
+        (Band::around(self.sum_cold, half(&cold, bytes)), Band::around(self.sum_back, half(&back, weight * often)))
     }
 }
 
@@ -263,7 +269,7 @@ fn spans(page: &[&Episode]) -> Vec<Span> {
             since_s = if row.reuse_s.is_some() { f64::NEG_INFINITY } else { from_s };
         }
         let span =
-            Span { from_s, to_s: row.end_s, idle: !row.touched, to_use: false, since_s, weight: row.weight_bytes };
+            Span { from_s, to_s: row.end_s, idle: !row.touched, to_use: false, since_s, weight: row.relative_weight() };
         match row.reuse_s {
             Some(reuse_s) if row.touched && reuse_s > 0.0 => {
                 spans.push(Span { to_s: row.start_s, idle: true, to_use: true, ..span });

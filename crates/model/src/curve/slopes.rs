@@ -211,3 +211,6 @@ fn point(known: &[Edge], total: PerKind<f64>, at: usize) -> Point {
         kept_peak: edge.peak,
     }
 }
+
+#[cfg(test)]
+mod tests;

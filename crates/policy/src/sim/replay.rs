@@ -45,7 +45,7 @@ fn traces(episodes: &[Episode], tick_s: f64) -> Vec<Part> {
             }
         }
         let until_s = page.last().map_or(0.0, |row| row.end_s);
-        let weight = page[0].weight_bytes;
+        let weight = page.last().map_or(0.0, |row| row.weight_bytes);
         let from_s = times.first().copied().unwrap_or(0.0);
         let uses = AccessPattern::Trace(vec![times]);
         let mut part = Part::new(Kind::of(page[0].kind == PageKind::Anon), uses, pages(weight), 1);

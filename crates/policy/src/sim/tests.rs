@@ -190,6 +190,7 @@ fn a_replayed_cohort_does_what_was_recorded() {
         key: PageKey { space: 1, page },
         kind: PageKind::Anon,
         weight_bytes: MIB,
+        share: None,
         touched: true,
         start_s,
         end_s: start_s,

@@ -80,6 +80,7 @@ impl Watch {
                     key: PageKey { space: 1, page },
                     kind: kind(part.kind),
                     frame,
+                    node: 0,
                     weight: 1.0,
                     allocated_s: is_new.then_some(group.last_s),
                 }));

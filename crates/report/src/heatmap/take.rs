@@ -224,7 +224,7 @@ pub(super) fn from_episodes<I: Iterator<Item = Vec<Episode>>>(
         let touch_s = if episode.touched { tick_s } else { 0.0 };
         let first = episode.start_s - episode.reuse_s.unwrap_or(0.0) - touch_s;
         let page = pages.entry((episode.key.space, episode.key.page)).or_insert((first, episode.end_s, 0.0));
-        *page = (page.0.min(first), page.1.max(episode.end_s), episode.weight_bytes);
+        *page = (page.0.min(first), page.1.max(episode.end_s), episode.relative_weight());
         survey.from_s = survey.from_s.min(first.max(0.0));
     }
     for survey in surveys.values_mut() {
@@ -241,12 +241,12 @@ pub(super) fn from_episodes<I: Iterator<Item = Vec<Episode>>>(
         panel.sized = false;
         let mut sums = Sums::of(panel);
         let own = pages.range((panel.pid, 0)..=(panel.pid, u64::MAX));
-        for ((_, page), (from, _, bytes)) in own {
-            panel.add_time(&mut sums.weights, *page, (*from, panel.to_s), *bytes);
+        for ((_, page), (from, _, weight)) in own {
+            panel.add_time(&mut sums.weights, *page, (*from, panel.to_s), *weight);
         }
         for episode in read().flatten().filter(|episode| episode.touched && episode.key.space == panel.pid) {
             let during = (episode.start_s - tick_s, episode.end_s);
-            panel.add_time(&mut sums.weighted, episode.key.page, during, episode.weight_bytes);
+            panel.add_time(&mut sums.weighted, episode.key.page, during, episode.relative_weight());
         }
         sums.into_cells(panel);
         panel.fill_rows();
@@ -297,6 +297,7 @@ mod tests {
             key: PageKey { space: 1, page },
             kind: PageKind::Anon,
             weight_bytes: 8192.0,
+            share: None,
             touched,
             start_s,
             end_s,
