@@ -66,7 +66,7 @@ impl Below {
         match self {
             // File pages are moved there as well.
             Self::Slower(seconds) => RefaultCosts { swap_s: seconds, disk_s: seconds },
-            _ => measured.or_usual(),
+            _ => measured.of_limits(),
         }
     }
 }

@@ -2,12 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use lowtide_kernel::refault;
 use lowtide_kernel::root::Kernel;
-use lowtide_model::curve::MeasuredCosts;
+use lowtide_model::PAGE;
+use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
 use lowtide_record::atomic::{self, Care};
+
+/// From so many bytes on, what the kernel reads around a fault takes several times as long as the page itself.
+const MUCH_AROUND: u64 = 1 << 20;
 
 /// Where it is kept: `$XDG_STATE_HOME`, or else `/var/lib` for root and `~/.local/state` for others. `None` where there is no
 /// such place.
@@ -27,6 +32,22 @@ pub fn path() -> Option<PathBuf> {
 pub fn load() -> MeasuredCosts {
     let read = || serde_json::from_slice(&fs::read(path()?).ok()?).ok();
     read().unwrap_or_default()
+}
+
+/// The costs to size a limit by. Lowtide's own file says what the disk takes, if it was never measured, for a page, and for all that
+/// the kernel reads around a fault on a mapped file: where either is more than usual (a network's disk, one with moving parts,
+/// `read_ahead_kb` of some MiB), a budget by the usual cost would have the program wait for it. It is read once a process, mostly
+/// within 30 milliseconds, on a slow disk in 600.
+pub fn load_or_sample(kernel: &Kernel) -> MeasuredCosts {
+    static SAMPLED: OnceLock<MeasuredCosts> = OnceLock::new();
+    let (known, own) = (load(), Path::new("/proc/self/exe"));
+    let sampled = SAMPLED.get_or_init(|| {
+        let slow = |bytes| refault::of_file(own, bytes).filter(|&s| s > RefaultCosts::default().disk_s);
+        let around = refault::read_ahead(kernel, own).filter(|&bytes| bytes >= MUCH_AROUND);
+        let disk_s = if known.disk_s.is_none() { slow(PAGE) } else { None };
+        MeasuredCosts { disk_s, around_s: around.and_then(slow), ..MeasuredCosts::default() }
+    });
+    MeasuredCosts { disk_s: known.disk_s.or(sampled.disk_s), around_s: sampled.around_s, ..known }
 }
 
 /// The measured costs. If the cost of paging out to swap and back was never measured, it is measured now: pages of this process

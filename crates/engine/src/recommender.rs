@@ -11,7 +11,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::sys::{Signal as Received, Signals};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::budget::decaying::{Decaying, Need};
-use lowtide_model::budget::of_curve;
+use lowtide_model::budget::{of_curve, share_of_work};
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::{float, integer};
@@ -92,11 +92,23 @@ impl Collector for RecommendedMetrics {
     }
 }
 
-/// OOM kills of one cgroup: at the last reading, and since the first.
+/// What was counted of one cgroup since it was first read.
 #[derive(Debug, Default)]
-struct Kills {
-    last: Option<u64>,
-    all: u64,
+struct Counted {
+    /// OOM kills at the last reading, and since the first.
+    last_kills: Option<u64>,
+    kills: u64,
+    /// When the first reading was, and its CPU seconds until then.
+    first: Option<(f64, f64)>,
+}
+
+impl Counted {
+    /// The share of the time in which it was on a CPU; all of it where that is not known.
+    fn working(&mut self, now_s: f64, cpu_s: Option<f64>) -> f64 {
+        let Some(cpu_s) = cpu_s else { return 1.0 };
+        let (first_s, first_cpu_s) = *self.first.get_or_insert((now_s, cpu_s));
+        share_of_work(cpu_s - first_cpu_s, now_s - first_s)
+    }
 }
 
 /// Seconds since 1970.
@@ -133,7 +145,7 @@ pub struct Recommender<'a> {
     history: History,
     needs: Needs,
     /// By inode.
-    kills: BTreeMap<TargetId, Kills>,
+    counted: BTreeMap<TargetId, Counted>,
     metrics: RecommendedMetrics,
     /// Takes each recommendation.
     report: &'a mut dyn FnMut(&[Recommended]) -> anyhow::Result<()>,
@@ -174,7 +186,7 @@ impl<'a> Recommender<'a> {
             sampling: Sampling::new(kernel, sampling),
             history: History::default(),
             needs: options.state.as_deref().map(load).transpose()?.unwrap_or_default(),
-            kills: BTreeMap::new(),
+            counted: BTreeMap::new(),
             metrics: RecommendedMetrics::default(),
             report,
             observe_s: now_s,
@@ -202,13 +214,13 @@ impl<'a> Recommender<'a> {
 
     /// What to give each. `unix_s`: now, seconds since 1970.
     fn recommend(&mut self, now_s: f64, unix_s: f64) -> Vec<Recommended> {
-        let (costs, half_life_s) = (calibration::load().or_usual(), self.options.half_life_s);
+        let (costs, half_life_s) = (calibration::load_or_sample(&self.kernel).of_limits(), self.options.half_life_s);
         let mut all = Vec::new();
         for (id, workload) in &self.workloads.all {
             let Some(track) = self.history.tracks.get(id) else { continue };
-            let kills = self.kills.entry(*id).or_default();
+            let counted = self.counted.entry(*id).or_default();
             let asked = Asked { now_s, slowdown: self.options.slowdown, swap: self.options.swap, costs: &costs };
-            let Some((need, limit_bytes)) = need(&self.kernel, (workload, track), kills, &asked) else { continue };
+            let Some((need, limit_bytes)) = need(&self.kernel, (workload, track), counted, &asked) else { continue };
             let new = || (unix_s, Decaying::new(half_life_s));
             let (observed_s, needs) = self.needs.entry(workload.path.clone()).or_insert_with(new);
             needs.add(need.counted(), unix_s);
@@ -219,12 +231,12 @@ impl<'a> Recommender<'a> {
                 need_bytes: need.bytes,
                 held_bytes: need.held,
                 limit_bytes,
-                oom_kills: kills.all,
+                oom_kills: counted.kills,
                 readings: needs.readings,
             });
         }
         let there = &self.workloads.all;
-        self.kills.retain(|id, _| there.contains_key(id));
+        self.counted.retain(|id, _| there.contains_key(id));
         self.needs.retain(|_, (observed_s, _)| unix_s - *observed_s < FORGOTTEN * half_life_s);
         all
     }
@@ -275,21 +287,23 @@ struct Asked<'a> {
 fn need(
     kernel: &Kernel,
     (workload, track): (&Workload, &Track),
-    kills: &mut Kills,
+    counted: &mut Counted,
     asked: &Asked<'_>,
 ) -> Option<(Need, Option<u64>)> {
     let Asked { now_s, slowdown, swap, costs } = *asked;
     let charges = workload.cgroup.charges(kernel).ok()?;
     let resident: f64 = workload.now.resident.map(float).total();
     let held = charges.cgroup_bytes.unwrap_or(resident);
-    let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, slowdown, costs, swap > 0));
+    // What a limit may cost is a share of its work.
+    let lost = slowdown * counted.working(now_s, charges.cpu_s);
+    let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, lost, costs, swap > 0));
     // With less than what cannot be paged out, a process is killed.
     let unevictable = charges.unevictable_bytes?;
     let stays = (charges.anon_bytes? + charges.shmem_bytes? + charges.swap_bytes? - float(swap)).max(unevictable);
     let lists = lists.max(stays);
     let oom_kills = charges.oom_kills.map(integer);
-    let new_kills = oom_kills.zip(kills.last).map_or(0, |(now, before)| now.saturating_sub(before));
-    (kills.last, kills.all) = (oom_kills, kills.all + new_kills);
+    let new_kills = oom_kills.zip(counted.last_kills).map_or(0, |(now, before)| now.saturating_sub(before));
+    (counted.last_kills, counted.kills) = (oom_kills, counted.kills + new_kills);
     let slow = track.pressure.is_some_and(|share| share > slowdown);
     let limit = workload.cgroup.lowest_limit(kernel);
     // What is on no list is the kernel's.
@@ -313,6 +327,13 @@ mod tests {
         assert_eq!(load(&path).unwrap(), needs);
         std::fs::write(&path, "{").unwrap();
         assert!(load(&path).unwrap_err().to_string().contains("remove it"));
+    }
+
+    #[test]
+    fn work_is_counted_from_the_first_reading() {
+        let mut counted = Counted::default();
+        let shares = [(100.0, Some(7.0)), (110.0, Some(8.0)), (120.0, Some(57.0)), (130.0, None)];
+        assert_eq!(shares.map(|(now_s, cpu_s)| counted.working(now_s, cpu_s)), [1.0, 0.1, 1.0, 1.0]);
     }
 
     #[test]

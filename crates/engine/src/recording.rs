@@ -89,7 +89,7 @@ pub fn meta(kernel: &Kernel, command: Vec<String>, options: &RecordOptions, cgro
             cgroup_version: any.map_or(0, |cgroup| if cgroup.version == Version::V1 { 1 } else { 2 }),
         },
         task: task(),
-        refault_costs: calibration::load(),
+        refault_costs: calibration::load_or_sample(kernel),
         notes,
         ..Meta::default()
     }

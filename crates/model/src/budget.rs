@@ -8,9 +8,9 @@ use crate::curve::{Band, Curve, RefaultCosts};
 use crate::episode::Episode;
 use crate::meta::Meta;
 use crate::named::named;
-use crate::phase::Phase;
+use crate::phase::{Phase, PhaseKind};
 use crate::units::{float, rounded};
-use crate::usage::Usage;
+use crate::usage::{Usage, rise};
 
 pub mod decaying;
 pub mod nodes;
@@ -83,7 +83,7 @@ pub struct Budget {
     pub machine_wide: bool,
     /// From what it was taken.
     pub basis: Evidence,
-    /// Share of the time that is predicted to be lost under it; `None` where nothing is predicted.
+    /// Share that its work is predicted to take longer under it; `None` where nothing is predicted.
     pub predicted_slowdown: Option<f64>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Known<'a> {
     /// What is known where only this much was measured, of a run on its own machine: with the swap that was active there.
     #[must_use]
     pub fn of(meta: &'a Meta, rows: &'a [Usage]) -> Self {
-        let (costs, swap_bytes) = (meta.refault_costs.or_usual(), float(meta.host.swap_bytes));
+        let (costs, swap_bytes) = (meta.refault_costs.of_limits(), float(meta.host.swap_bytes));
         Self { meta, rows, ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap_bytes, phases: &[], costs }
     }
 
@@ -129,6 +129,20 @@ impl<'a> Known<'a> {
     #[must_use]
     pub fn swaps(&self) -> bool {
         self.swap_bytes > 0.0
+    }
+
+    /// When its start-up ended, seconds since the start of the record.
+    pub(crate) fn started_s(&self) -> f64 {
+        self.phases.iter().find(|phase| phase.kind == PhaseKind::StartUp).map_or(0.0, |phase| phase.to_s)
+    }
+
+    /// What a page costs that comes back, as a part of the work that there is in a second of the run. Services wait for requests most
+    /// of the time, and those who wait for an answer notice what is lost of the rest.
+    pub(crate) fn costs_of_work(&self) -> RefaultCosts {
+        let started_s = self.started_s();
+        let after = self.rows.partition_point(|row| row.t_s.is_none_or(|t_s| t_s < started_s));
+        let working = working_share(&self.rows[after..]);
+        RefaultCosts { swap_s: self.costs.swap_s / working, disk_s: self.costs.disk_s / working }
     }
 
     /// Rows while it ran.
@@ -166,6 +180,25 @@ pub fn budgets(known: &Known<'_>, own: &OwnBudgets) -> Vec<Budget> {
     let vpa = highest(live, |row| Some(row.cgroup_bytes? - row.cgroup_inactive_file_bytes?))
         .map(|(row, working_set)| of_row(Mechanism::Vpa, row, (1.0 + VPA_MARGIN) * working_set));
     [unlimited, app, sys, vpa, own.chosen].into_iter().flatten().collect()
+}
+
+/// What hardly works at all is taken to work for so much of the time: else nothing could be taken from it, as every rate of return
+/// has an error.
+const LEAST_WORK: f64 = 0.01;
+
+/// Share of the time in which a target worked, of the seconds that it did; all of it where that is not known.
+#[must_use]
+pub fn share_of_work(worked_s: f64, seconds: f64) -> f64 {
+    let share = worked_s / seconds;
+    if share >= 0.0 { share.clamp(LEAST_WORK, 1.0) } else { 1.0 }
+}
+
+/// Share of the time in which a target was on a CPU or waited for memory or a disk.
+fn working_share(rows: &[Usage]) -> f64 {
+    let waits = [rise(rows, |row| row.io_some_s), rise(rows, |row| row.memory_some_s)];
+    let waited = waits.into_iter().flatten().sum::<f64>();
+    let known = rise(rows, |row| row.cpu_s).zip(rise(rows, |row| row.t_s));
+    known.map_or(1.0, |(cpu_s, seconds)| share_of_work(cpu_s + waited, seconds))
 }
 
 /// Bytes that stay however idle they are: locked memory, and without swap shared memory and tmpfs, which is file memory but has no
@@ -419,6 +452,48 @@ mod tests {
         assert_eq!(own(0.0), 450, "what was there between two ticks may not have been reclaimable");
         assert!(own(f64::INFINITY) < 60, "{}", own(f64::INFINITY));
         assert_eq!(own(100.0 * mib), 350, "what does not fit into the swap stays");
+    }
+
+    #[test]
+    fn what_a_limit_may_cost_is_a_share_of_the_work() {
+        // A quarter is used all the time, and the rest every twenty seconds: at 10 us a page that is 0.15 % of the time, but 7.5 %
+        // of a fiftieth of it.
+        let uses = |page: u64, tick: u32| page < 1000 || u64::from(tick % 20) == page % 20;
+        let (ages, episodes) = watch(4000, 4000, 1, 120, &mut { |page, tick| uses(page, tick) });
+        let meta = Meta::default();
+        let pages = |works: &dyn Fn(f64) -> Option<f64>, waits: f64, start_up_s: f64| {
+            let row = |t_s: f64| Usage {
+                t_s: Some(t_s),
+                anon_bytes: Some(float(4000 * PAGE)),
+                cpu_s: works(t_s),
+                io_some_s: Some(waits * t_s),
+                ..Usage::default()
+            };
+            let rows = [0.0, 30.0, 120.0].map(row);
+            let start_up = Phase { kind: PhaseKind::StartUp, from_s: 0.0, to_s: start_up_s };
+            let costs = RefaultCosts::default();
+            let known = Known {
+                ages: &ages,
+                episodes: &episodes,
+                swap_bytes: f64::INFINITY,
+                phases: &[start_up],
+                costs,
+                ..Known::of(&meta, &rows)
+            };
+            super::own::own(&known, 0.01).unwrap().bytes / PAGE
+        };
+        let busy = pages(&Some, 0.0, 0.0);
+        assert!((1000..1600).contains(&busy), "{busy}");
+        assert!(pages(&|t_s| Some(0.02 * t_s), 0.0, 0.0) > 2 * busy);
+        assert_eq!(pages(&|t_s| Some(0.02 * t_s), 0.98, 0.0), busy, "who waits for a disk works");
+        assert_eq!(
+            pages(&|_| Some(0.0), 0.0, 0.0),
+            pages(&|t_s| Some(0.01 * t_s), 0.0, 0.0),
+            "what sleeps is taken to work a little"
+        );
+        assert_eq!(pages(&|_| None, 0.0, 0.0), busy, "CPU time is not known");
+        // What it did before it had started does not count.
+        assert!(pages(&|t_s| Some(20.0 + 0.02 * t_s), 0.0, 30.0) > 2 * busy);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::meta::SchemeUse;
 use crate::stats;
 use crate::units::{rounded, signed};
-use crate::usage::Usage;
+use crate::usage::{Usage, rise};
 
 /// What schemes saved and cost. Bytes are means over the ticks of the run; `None` = not measurable here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,10 +39,7 @@ pub fn ledger(schemes: &[SchemeUse], rows: &[Usage]) -> Option<Ledger> {
         return None;
     }
     let mean = |get| mean(rows, get);
-    let rise = |get: fn(&Usage) -> Option<f64>| {
-        let values: Vec<f64> = rows.iter().filter_map(get).collect();
-        Some((values.last()? - values.first()?).max(0.0))
-    };
+    let rise = |get: fn(&Usage) -> Option<f64>| rise(rows, get);
     let (anon, file) = (mean(|row| row.swap_bytes), mean(|row| row.taken_file_bytes));
     let kept = kept_bytes(rows);
     let refaults = [rise(|row| row.refault_anon), rise(|row| row.refault_file)];

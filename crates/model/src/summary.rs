@@ -10,7 +10,7 @@ use crate::meta::{Host, IMPORTED};
 use crate::numa::{self, NodeRow, NodeSummary};
 use crate::stats;
 use crate::units::{count, rounded};
-use crate::usage::Usage;
+use crate::usage::{Usage, rise};
 use crate::{AGE_EDGES_S, WINDOWS_S};
 
 /// A level over the run.
@@ -202,12 +202,6 @@ fn column(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Vec<f64> {
 
 fn level(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Level {
     Level::of(&column(rows, get))
-}
-
-/// How much a counter rose over the rows.
-fn rise(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
-    let values = column(rows, get);
-    Some((values.last()? - values.first()?).max(0.0))
 }
 
 /// The summary of a record. The first usage row is the baseline taken before the command started; levels leave it out.

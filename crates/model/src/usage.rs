@@ -127,6 +127,13 @@ fields! {
     ws_120s_ci95_bytes Bytes Gauge "Half-width of the 95 % interval of ws_120s_bytes.";
 }
 
+/// How much a counter rose over the rows.
+pub(crate) fn rise(rows: &[Usage], get: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
+    let mut values = rows.iter().filter_map(get);
+    let first = values.next()?;
+    Some((values.next_back().unwrap_or(first) - first).max(0.0))
+}
+
 /// The field of that name.
 #[must_use]
 pub fn field(name: &str) -> Option<&'static Field> {

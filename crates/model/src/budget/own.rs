@@ -214,10 +214,19 @@ fn paged_out(known: &Known<'_>, held: f64, bytes: f64) -> f64 {
     Once::of(known, held).map_or(0.0, |once| once.lost(bytes))
 }
 
-/// The least bytes with which no more than that share of the time is lost: to pages that come back, and to paging out what does
-/// not fit.
+/// The share that is predicted to be lost with so many bytes: of the run, to pages that come back and to paging out, once, what does
+/// not fit; or, once it has started, of its work, if that is more.
+fn lost<'a>(known: &'a Known<'_>, limits: &'a Limits) -> impl Fn(f64) -> f64 + 'a {
+    let (started_s, of_work, held) = (known.started_s(), known.costs_of_work(), limits.held());
+    move |bytes| {
+        let run = limits.slowdown(bytes, &known.costs) + paged_out(known, held, bytes);
+        run.max(limits.slowdown_after(started_s, bytes, &of_work))
+    }
+}
+
+/// The least bytes with which no more than that share is lost.
 fn least(known: &Known<'_>, limits: &Limits, slowdown: f64) -> f64 {
-    let lost = |bytes: f64| limits.slowdown(bytes, &known.costs) + paged_out(known, limits.held(), bytes);
+    let lost = lost(known, limits);
     limits.least_that(|bytes| lost(bytes) <= slowdown)
 }
 
@@ -233,7 +242,7 @@ fn of_pages(known: &Known<'_>, slowdown: f64, limits: &Limits, kernel: f64) -> B
         let file = (at.file_share * bytes).min(bytes);
         [bytes - file, file, kernel]
     });
-    let lost = limits.slowdown(bytes, &known.costs) + paged_out(known, limits.held(), bytes);
+    let lost = lost(known, limits)(bytes);
     Budget {
         interval_bytes: half.map(|half| [rounded((least - half).max(0.0) + kernel), rounded(bytes + kernel)]),
         headroom_bytes: half.map(rounded),
@@ -246,7 +255,7 @@ fn of_pages(known: &Known<'_>, slowdown: f64, limits: &Limits, kernel: f64) -> B
 /// The same where windows are all there is: the curve's peak at the shortest idle age whose cost is within the slowdown even if
 /// it is as high as it may be. What the widths of the windows leave open is headroom; it is no interval.
 fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget> {
-    let (curve, live) = (known.curve?, known.live());
+    let (curve, live, costs) = (known.curve?, known.live(), known.costs_of_work());
     let (needed, likely) = if known.swaps() {
         let held = resident(live).max(most(live, |row| row.demand_bytes));
         let kept = |of: fn(&Band) -> f64| paged(known, curve, slowdown, (held, of));
@@ -255,10 +264,10 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
         let (_, heap) = highest(live, |row| row.anon_bytes)?;
         let highest_file = most(live, |row| row.file_bytes);
         let kept = |of: fn(&Band) -> f64| {
-            let file = files(curve, of, slowdown, &known.costs);
+            let file = files(curve, of, slowdown, &costs);
             heap + (file + pinned(live, false)).min(file.max(highest_file))
         };
-        ((kept(|band| band.high), of_files(curve, slowdown, &known.costs)), kept(|band| band.at))
+        ((kept(|band| band.high), of_files(curve, slowdown, &costs)), kept(|band| band.at))
     };
     let (bytes, lost) = needed;
     // Windows of steady use do not say what is used over and over while it grows.
@@ -274,9 +283,9 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
 /// The least that a curve knows where what was held can be paged out, and the share of the time lost with it: to what comes
 /// back at an idle age, and to paging out, once, as much as the rest of the allowance has time for.
 fn paged(known: &Known<'_>, curve: &Curve, slowdown: f64, (held, of): (f64, fn(&Band) -> f64)) -> (f64, f64) {
-    let once = Once::of(known, held);
+    let (once, costs) = (Once::of(known, held), known.costs_of_work());
     let with = |point: &Point| {
-        let lost = of(&point.slowdown(&known.costs));
+        let lost = of(&point.slowdown(&costs));
         let fits = once.as_ref().map_or(0.0, |once| once.least(slowdown - lost));
         let kept = point.kept_peak + pinned(known.live(), true);
         (lost <= slowdown).then(|| (kept.max(fits).min(held.max(point.kept_peak)), lost))
