@@ -19,6 +19,7 @@
 #   scripts/bench.sh mutants [K/N]                       mutants of model, policy and engine that the tests catch; one of N (60) of them
 #   scripts/bench.sh pasted [NAME...]                    programs started again under the limits that are pasted, two hours
 #   scripts/bench.sh counted [PROGRAM...]                real programs, and their use counted by page faults; two minutes each
+#   scripts/bench.sh plots                               the figures of docs/evaluation.md, drawn again from the tables
 #   scripts/bench.sh fuzz [SECONDS] [TARGET...]          what others write, fuzzed: see scripts/fuzz.sh
 #   scripts/bench.sh trials                              all of them in guests, half an hour (`make trials`)
 #
@@ -341,6 +342,10 @@ mutants() {
 [ "${1-}" != --help ] || { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit; }
 ensure_toolchain
 [ "${1-}" != fuzz ] || exec scripts/fuzz.sh "${@:2}"
+if [ "${1-}" = plots ]; then
+  /usr/bin/python3 -c 'import matplotlib' 2>/dev/null || apt_install python3-matplotlib >&2
+  exec /usr/bin/python3 bench/trials/plots.py
+fi
 if [ "${1-}" = mutants ]; then
   mutants "${2-}"
   exit

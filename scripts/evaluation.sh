@@ -51,7 +51,11 @@ export LOWTIDE
 built=$(dirname -- "$LOWTIDE")
 [ "${built##*/}" = release ] || fail "$LOWTIDE: vm/run takes programs from a folder named release"
 ensure_command python3 python3 >/dev/null || fail "python3 is missing"
-COMMIT=$(git describe --always --dirty --abbrev=7 --exclude='*' 2>/dev/null || echo unknown)
+COMMIT=unknown
+if head=$(git rev-parse --short=7 HEAD 2>/dev/null); then
+  # Results that were removed or replaced make no other program.
+  if git diff --quiet HEAD -- . ':!docs/evaluation'; then COMMIT=$head; else COMMIT=$head-dirty; fi
+fi
 COMMAND="make evaluation" paced=${PACED:-60} work=${WORK:-0.05}
 [ ${#quick[@]} -eq 0 ] || COMMAND="make evaluation QUICK=1" paced=${PACED:-30}
 settings="PACED=$paced, in guests WORK=$work"
@@ -126,7 +130,7 @@ unit() {
   kernel=${place#*-}
   kernel=${kernel%-*} part=$folder/$group.part made=$folder/$group suite=$folder/$group.toml
   # Limits are taken from a record.
-  [ "$group" != schemes ] || keep=(--keep)
+  [ "$group" != record ] || keep=(--keep)
   mkdir -p -- "$folder"
   {
     evaluation suite "$out" "$place" "$2" "$group" >"$suite" || return
@@ -140,7 +144,7 @@ unit() {
       "$(date -u +%Y-%m-%dT%H:%MZ)" |
       "${as_root[@]}" tee "$part/done.json" >/dev/null
     find "$part" -mindepth 1 -maxdepth 1 -type d ! -name '*-rec-1' -exec "${as_root[@]}" rm -rf -- {} +
-    "${as_root[@]}" rm -rf -- "$made.failed"
+    "${as_root[@]}" rm -rf -- "$made" "$made.failed"
     mv -- "$part" "$made"
     return 0
   fi
@@ -167,8 +171,8 @@ left() {
   done <<<"$units"
 }
 
-# both PLACE PROGRAM: the program's units there, one after the other, as limits come from a record of the first.
-both() {
+# all_of PLACE PROGRAM: the program's units there, one after the other, as limits come from the record of the first.
+all_of() {
   local line
   while read -ra line; do report "${line[@]}"; done <<<"$(left "$1" | grep "^$1 $2 ")"
 }
@@ -199,7 +203,7 @@ guests() {
     fi
     [ "${had[$kernel]}" = yes ] || continue
     while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-2}" ]; do wait -n || true; done
-    both "$place" "$program" &
+    all_of "$place" "$program" &
   done <<<"$(left guest- | cut -d' ' -f1,2 | uniq)"
   wait
 }
@@ -214,7 +218,7 @@ native() {
     return 0
   fi
   while read -r place program; do
-    both "$place" "$program" &
+    all_of "$place" "$program" &
     wait $! || true
   done <<<"$(left native- | cut -d' ' -f1,2 | uniq)"
 }

@@ -4,9 +4,9 @@
     evaluation.py suite DIR PLACE PROGRAM GROUP  prints the suite of a unit
     evaluation.py DIR [FOLDER]                   writes FOLDER/programs.md and FOLDER/index.html (DIR) from the runs in DIR
 
-A unit is a program at a place in a group of configurations; its runs are in DIR/PLACE/PROGRAM/GROUP, one round of `lowtide
-compare`. A place ends with its seed (guest-6.12-1), which natively is the round (native-3). Places that differ only in it are one
-column.
+A unit is a program at a place in a group of configurations (GROUPS); its runs are in DIR/PLACE/PROGRAM/GROUP, one round of
+`lowtide compare`. A place ends with its seed (guest-6.12-1), which natively is the round (native-3). Places that differ only in
+it are one column.
 
 Environment: LOWTIDE; of `plan`: ONLY (programs), PLACES, and for the head of the tables COMMIT and COMMAND.
 """
@@ -32,14 +32,20 @@ MIB = 1 << 20
 KERNELS, SEEDS, ROUNDS = ("6.12", "newest"), 2, 5
 SCHEMES = ["orig", "rec", "thp", "ethp-tuned", "ethp", "prcl", "prcl-tuned", "auto", "age", "pressure"]
 LIMITS = {"sys-maxrss": "Sys-MaxRSS", "vpa": "VPA", "lowtide": "lowtide"}
-QUICK = ["orig", "prcl", "auto"]
+# What runs together, in rounds, each group with an orig of its own: so that one can be repeated without the others.
+GROUPS = {
+    "record": ["orig", "rec"],
+    "schemes": ["orig", "thp", "ethp-tuned", "ethp", "prcl", "prcl-tuned"],
+    "agents": ["orig", "auto", "age", "pressure"],
+    "limits": ["orig", *LIMITS],
+}
+QUICK = {"schemes": ["orig", "prcl", "auto"]}
 # Natively other tools may use DAMON: these are always measured by smaps there. Only DAMON has the actions of ethp.
 MONITORED = {"rec": [], **{name: [name] for name in ("ethp-tuned", "prcl", "prcl-tuned")}}
 # Where the runs before have left free memory in pieces, the kernel's DAMON does not carry out schemes.
 COMPACT = "echo 1 >/proc/sys/vm/compact_memory"
 # One percent of a real core: a guest's executes a billion instructions a second, a fifth of what a real one does.
 GUEST_PRICE = "5%"
-NATIVE = [name for name in SCHEMES if name != "ethp"]
 # What a program under a limit may lose, and when a run is given up: so many times the recorded time, and so many seconds.
 SLOWDOWN, PATIENCE = 0.05, (4, 30)
 METRICS = {
@@ -52,6 +58,8 @@ METRICS = {
 PUBLISHED = {"runtime": "runtime", "memused.avg": "memused", "rss.avg": "rss"}
 # Percent of runtime that saving memory may cost to be called cheap.
 CHEAP = 1
+# Instructions a second of the core that docs/evaluation/instructions.md states, and of a guest's (vm/README.md).
+CORE, GUEST_CORE = 6.4e9, 1e9
 # Fewer values have no interval.
 FEWEST = 3
 
@@ -140,13 +148,13 @@ def places(quick):
 
 
 def units(programs, quick):
-    """What is to run, in order, of programs with names. A program's limits come from a record of its first group."""
-    groups = {"schemes": QUICK} if quick else {"schemes": SCHEMES, "limits": ["orig", *LIMITS]}
+    """What is to run, in order, of programs with names. A program's limits come from the record of its first group."""
+    groups = QUICK if quick else GROUPS
     for place in places(quick):
         for program in programs[:2] if quick and place.startswith("native") else programs:
             for group, configs in groups.items():
-                if configs is SCHEMES and place.startswith("native"):
-                    configs = NATIVE
+                if place.startswith("native"):
+                    configs = [config for config in configs if config != "ethp"]
                 yield {"place": place, "program": program["name"], "group": group, "configs": configs}
 
 
@@ -213,7 +221,8 @@ def unit_suite(folder, place, name, group):
         configs += [{"name": name, "schemes": schemes, "monitor": "smaps"} for name, schemes in MONITORED.items()]
     else:
         schemes = {**MONITORED, "ethp": ["ethp"]}
-        configs = configs + [{"name": name, "schemes": own, "max_overhead": GUEST_PRICE} for name, own in schemes.items()]
+        own = {"monitor": "auto", "max_overhead": GUEST_PRICE}
+        configs = configs + [{"name": name, "schemes": of, **own} for name, of in schemes.items()]
     if place.startswith("guest"):
         program = {**program, "setup": f"{COMPACT}; {program.get('setup', ':')}"}
     return toml("program", program) + "".join(toml("config", config) for config in configs)
@@ -222,7 +231,7 @@ def unit_suite(folder, place, name, group):
 def limits(folder, place, program):
     """The program with a time limit, and a configuration for each memory limit: of one record for all seeds of a place."""
     name = program["name"]
-    records = sorted(folder.glob(f"{kind_of(place)}-*/{name}/schemes/{name}-rec-1/summary.json"))
+    records = sorted(folder.glob(f"{kind_of(place)}-*/{name}/record/{name}-rec-1/summary.json"))
     if not records:
         sys.exit(f"no record of {name} at {place}, from which to take limits")
     command = [lowtide(), "budget", str(records[0].parent), "--no-swap", "--slowdown", f"{SLOWDOWN:.0%}", "--json"]
@@ -263,7 +272,15 @@ def values_of(run, timed):
     rss, kept = run["rss_bytes"], run.get("kept_bytes")
     net = None if rss is None or kept is None else rss + kept
     call = run["figure"] if timed else None
-    return {"runtime": run["runtime_s"], "call": call, "rss": rss, "net": net, "memused": run["system_used_bytes"]}
+    return {
+        "runtime": run["runtime_s"],
+        "call": call,
+        "rss": rss,
+        "net": net,
+        "memused": run["system_used_bytes"],
+        "faults": run["major_faults"],
+        "cpu": run["monitor_cpu_s"],
+    }
 
 
 class Runs:
@@ -277,6 +294,7 @@ class Runs:
         planned = list(units(self.head["programs"], self.head["quick"]))
         self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in planned))
         self.values = collections.defaultdict(dict)  # (kind, program, config): {(seed, round): values}
+        self.originals = {}  # (kind, program, config): what orig is called in its group
         self.bytes = {}  # (kind, program, mechanism): the limit
         self.failed, self.made, self.missing = [], [], []
         for unit in planned:
@@ -300,7 +318,11 @@ class Runs:
                 if "limit" in config:
                     self.bytes[kind_of(place), program, config["name"]] = size(config["limit"])
         for run in lines_of(folder / "runs.jsonl"):
+            if run["config"] not in unit["configs"]:
+                continue
             name = limit_name(run["config"]) if limited else run["config"]
+            name = original_in(group) if run["config"] == "orig" else name
+            self.originals[kind_of(place), program, name] = original_in(group)
             if run["failure"]:
                 self.failed.append((place, program, name, run["failure"]))
             if run["round"]:
@@ -319,11 +341,15 @@ class Runs:
     def of(self, kind, key):
         return sorted({unit[key] for unit in self.made if kind_of(unit["place"]) == kind})
 
+    def original(self, kind, program, config):
+        """What a configuration is compared with: orig of its own group."""
+        return self.originals.get((kind, program, config), "orig")
+
     @functools.cache
     def logs(self, kind, program, config, metric):
         """Logarithms of the ratios to orig of the same seed or round."""
         own = self.values.get((kind, program, config), {})
-        original = self.values.get((kind, program, "limit-orig" if config.startswith("limit-") else "orig"), {})
+        original = self.values.get((kind, program, self.original(kind, program, config)), {})
         pairs = [(values[metric], original[key][metric]) for key, values in own.items() if values and original.get(key)]
         return [math.log(this / other) for this, other in pairs if this and other]
 
@@ -336,7 +362,7 @@ class Runs:
         """The change in percent of the sums over all programs, as in the published tables."""
         sums = [0.0, 0.0]
         for program in self.programs(kind):
-            pair = [self.mean(kind, program, name, metric) for name in ("orig", config)]
+            pair = [self.mean(kind, program, name, metric) for name in (self.original(kind, program, config), config)]
             if None not in pair:
                 sums = [total + value for total, value in zip(sums, pair)]
         return 100 * (sums[1] / sums[0] - 1) if sums[0] else None
@@ -349,18 +375,27 @@ class Runs:
         return [name for name in SCHEMES[1:] if any((kind, program, name) in self.values for program in self.programs(kind))]
 
     def verdict(self, kind, program, mechanism):
-        """How a program did under a limit: killed, slower, or holds; and its slowdown."""
+        """How a program did under a limit: killed, slower (by its calls, where it works at a fixed rate), or holds; its slowdown."""
         runs = self.values.get((kind, program, limit_name(mechanism)))
         if not runs:
             return None, None
         if None in runs.values():
             return "killed", None
-        ratios = [math.exp(log) - 1 for log in self.logs(kind, program, limit_name(mechanism), "runtime")]
+        metric = "call" if program in self.timed else "runtime"
+        ratios = [math.exp(log) - 1 for log in self.logs(kind, program, limit_name(mechanism), metric)]
         if not ratios:
             return None, None
         error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
         slowdown = statistics.mean(ratios)
         return "slower" if slowdown - error > SLOWDOWN else "holds", 100 * slowdown
+
+
+def original_in(group):
+    """What orig is called in a group; in that of schemes, orig."""
+    return "orig" if group == "schemes" else f"{group}-orig"
+
+
+ORIGINALS = {original_in(group) for group in GROUPS}
 
 
 def limit_name(config):
@@ -431,19 +466,28 @@ def sampled(runs, kind):
 
 
 @functools.cache
-def published():
-    """The published changes in percent: {(metric, config): (total, least, most)}; the last two with their program."""
-    rows = list(csv.DictReader((REPOSITORY / "crates/cli/data/damon-v6.csv").open()))
-    found = {}
+def published_changes():
+    """DAMON v6's changes in percent: {(metric, config): {program: change}}, with the total where it has one."""
+    with (REPOSITORY / "crates/cli/data/damon-v6.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["workload"] != "average"]
+    changes = {}
     for name, metric in PUBLISHED.items():
         for config in ("rec", "thp", "ethp", "prcl"):
             column = f"{config}_percent"
-            of = {row["workload"]: float(row[column]) for row in rows if row["metric"] == name and row[column]}
-            total = of.pop("total", None)
-            of.pop("average", None)
-            if total is not None:
-                single = [(value, program) for program, value in of.items()]
-                found[metric, config] = (total, min(single), max(single))
+            changes[metric, config] = {row["workload"]: row[column] for row in rows if row["metric"] == name and row[column]}
+    return {key: of for key, of in changes.items() if of}
+
+
+@functools.cache
+def published():
+    """The published changes in percent: {(metric, config): (total, least, most)}; the last two with their program."""
+    found = {}
+    for key, changes in published_changes().items():
+        of = {program: float(change) for program, change in changes.items()}
+        total = of.pop("total", None)
+        if total is not None:
+            single = [(value, program) for program, value in of.items()]
+            found[key] = (total, min(single), max(single))
     return found
 
 
@@ -550,6 +594,51 @@ def cell(runs, kind, program, config, metric):
     return shown(change(logs))
 
 
+def beyond(runs, kind, program, config, metric):
+    """By how much a metric is above orig's, and the runtime; `None` where either is not known."""
+    with_it, runtime = (runs.mean(kind, program, config, name) for name in (metric, "runtime"))
+    without = runs.mean(kind, program, runs.original(kind, program, config), metric)
+    return None if None in (with_it, runtime, without) else (with_it - without, runtime)
+
+
+def monitor_cpu(runs, kind):
+    """CPU time of lowtide beyond that without monitor, as a share of the runtime."""
+    configs = [config for config in runs.schemes(kind) if config in {*MONITORED, "ethp"}]
+    scale = 100 if kind == "native" else 100 * GUEST_CORE / CORE
+    rows, shares = [], collections.defaultdict(list)
+    for program in runs.programs(kind):
+        cells = [program]
+        for config in configs:
+            if more := beyond(runs, kind, program, config, "cpu"):
+                shares[config].append(scale * more[0] / more[1])
+            cells.append(f"{shares[config][-1]:.2f}" if more else "-")
+        rows.append(cells)
+    rows.append(["**mean**", *(f"**{statistics.mean(shares[config]):.2f}**" if shares[config] else "-" for config in configs)])
+    return table(["program", *configs], rows)
+
+
+@functools.cache
+def refault_s():
+    """Seconds that bringing a page back from zram takes on a real core."""
+    counts = (line.rpartition(",") for line in (REPOSITORY / "bench/instructions.csv").read_text().splitlines())
+    return {name: int(count) for name, _, count in counts}["a page brought back"] / CORE
+
+
+def faults(runs, kind):
+    """Major faults beyond those of orig, and the share of the runtime that these take on a real core."""
+
+    def shown_faults(program, config):
+        more = beyond(runs, kind, program, config, "faults")
+        if more is None:
+            return "-"
+        number, runtime = more
+        return f"{number:,.0f}, {100 * number * refault_s() / runtime:.2f} %" if number > 0 else "0"
+
+    configs = runs.schemes(kind)
+    rows = [[program, *(shown_faults(program, config) for config in configs)] for program in runs.programs(kind)]
+    return table(["program", *configs], rows)
+
+
 def limit_tables(runs, kind):
     rows = []
     for mechanism, name in LIMITS.items():
@@ -580,6 +669,8 @@ def section(runs, kind):
     text = [f"## {place_name(runs, kind)}\n", f"{sampling}.\n", totals(runs, kind)]
     for metric in ("runtime", "call", "rss", "net"):
         text += [f"### {place_name(runs, kind)}: {METRICS[metric]}\n", by_program(runs, kind, metric)]
+    text += [f"### {place_name(runs, kind)}: major faults\n", FAULTS, faults(runs, kind)]
+    text += [f"### {place_name(runs, kind)}: CPU time\n", CPU, monitor_cpu(runs, kind)]
     if any(key[0] == kind for key in runs.bytes):
         text += [f"### {place_name(runs, kind)}: limits\n", limit_tables(runs, kind)]
     return text
@@ -620,6 +711,25 @@ Configurations: [schemes](../schemes.md), [comparing](../compare.md). To choose 
 """
 
 
+CPU = """\
+CPU time of monitoring and of schemes (agents have theirs by themselves), in percent of the runtime: in guests of a core of 6.4
+billion instructions a second, as a guest's executes one billion. What works for a time, as monitors do, takes a larger share of a
+slower core.
+"""
+FAULTS = """\
+Those of a run beyond orig's, and the share of the runtime that these take on a core of 6.4 billion instructions a second, by the
+instructions counted for bringing a page back from zram ([instructions](instructions.md)).
+"""
+
+
+def as_published():
+    """DAMON v6's changes by program."""
+    changes = published_changes()
+    programs = dict.fromkeys(program for of in changes.values() for program in of)
+    head = ["program", *(f"{config}, {metric}" for metric, config in changes)]
+    return table(head, [[program, *(of.get(program, "-") for of in changes.values())] for program in programs])
+
+
 def markdown(runs):
     text = ["# Programs in several configurations\n", made_by(runs) + "\n"]
     if runs.head["quick"]:
@@ -630,6 +740,7 @@ def markdown(runs):
         text += [*conclusions(runs, kind), ""]
     for kind in runs.kinds:
         text += section(runs, kind)
+    text += ["## DAMON v6, as published\n", "Percent over orig, on another machine.\n", as_published()]
     return "\n".join(text + lists(runs)).rstrip() + "\n"
 
 
@@ -640,7 +751,7 @@ def page_data(runs):
     """What the page shows, with logarithms of ratios instead of percent: it has to average what its reader picks."""
     cells, had = {}, {name: of for name, of in runs.families.items() if any(key[1] == name for key in runs.values)}
     for kind, program, config in runs.values:
-        if config not in ("orig", "limit-orig"):
+        if config not in ORIGINALS:
             of = {metric: [round(log, 5) for log in runs.logs(kind, program, config, metric)] for metric in METRICS}
             failed = sum(values is None for values in runs.values[kind, program, config].values())
             cells.setdefault(kind, {}).setdefault(program, {})[config] = {**of, "failed": failed}
@@ -649,7 +760,7 @@ def page_data(runs):
         "note": QUICK_NOTE if runs.head["quick"] else "",
         "places": [{"id": kind, "name": place_name(runs, kind), "samples": sampled(runs, kind)} for kind in runs.kinds],
         "families": {name: [program for program, of in had.items() if of == name] for name in had.values()},
-        "configs": [name for name in runs.configs if name not in ("orig", "limit-orig")],
+        "configs": [name for name in runs.configs if name not in ORIGINALS],
         "t95": [None, *(round(t95(degrees), 4) for degrees in range(1, 61))],
         "cells": cells,
     }
