@@ -138,7 +138,11 @@ counted() {
   local script=$1 status=$2 count reported name before=${#failures[@]}
   count=$(grep -c '^ok - ' "$log" || true)
   passed=$((passed + count))
-  while IFS= read -r name; do failures+=("$script: $name"); done < <(sed -n 's/^not ok - //p' "$log")
+  # With the first detail, if there is one: the rest of the output may be gone by the time that someone reads the end of it.
+  while IFS= read -r name; do failures+=("$script: $name"); done \
+    < <(awk '/^not ok - / { if (n) print n; n = substr($0, 10); next }
+      n { print /^# / ? n " (" substr($0, 3) ")" : n; n = "" }
+      END { if (n) print n }' "$log")
   while IFS= read -r name; do skips+=("$script: $name"); done < <(sed -n 's/^skip - //p' "$log")
   reported=$(grep -cE '^(ok|not ok|skip) - ' "$log" || true)
   if [ "$reported" -eq 0 ]; then
