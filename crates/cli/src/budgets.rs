@@ -9,7 +9,7 @@ use lowtide_kernel::root::Kernel;
 use lowtide_kernel::swap;
 use lowtide_model::bottom_line::BottomLine;
 use lowtide_model::budget::{Budget, Known, Mechanism, OwnBudgets, budgets, by};
-use lowtide_model::curve::{MeasuredCosts, RefaultCosts};
+use lowtide_model::curve::RefaultCosts;
 use lowtide_model::meta::{DURATION, Meta};
 use lowtide_model::task::Task;
 use lowtide_model::units::{Share, float, human_bytes};
@@ -61,12 +61,12 @@ impl Below {
         }
     }
 
-    /// The costs of refaults, on a machine with these measured costs.
-    fn costs(self, measured: &MeasuredCosts) -> RefaultCosts {
+    /// The costs of refaults, where those of the record's machine are these.
+    fn costs(self, recorded: RefaultCosts) -> RefaultCosts {
         match self {
             // File pages are moved there as well.
             Self::Slower(seconds) => RefaultCosts { swap_s: seconds, disk_s: seconds },
-            _ => measured.of_limits(),
+            _ => recorded,
         }
     }
 }
@@ -221,6 +221,7 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
     let (ages, lives, rows) = (record.ages(), record.lives(), record.usage());
     let (curve, phases) = (record.curve(&rows, &ages), record.phases(&rows));
     let meta = record.meta();
+    let Known { costs, swap_bytes, .. } = Known::of(meta, &rows);
     let known = Known {
         meta,
         rows: &rows,
@@ -231,10 +232,9 @@ pub fn predicted(dir: &Path, question: Question) -> anyhow::Result<RecordBudget>
         // Ranks share the swap of their node; how many run on it at a time is not known yet.
         swap_bytes: question.below.room() / f64::from(meta.task.as_ref().map_or(1, |task| task.ranks.max(1))),
         phases: &phases,
-        costs: question.below.costs(&meta.refault_costs),
+        costs: question.below.costs(costs),
     };
     // The bottom line is for the machine of the record, whatever is asked, as in the report.
-    let Known { costs, swap_bytes, .. } = Known::of(meta, &rows);
     let recorded = Known { costs, swap_bytes, ..known };
     let own = OwnBudgets::of(&recorded, question.slowdown.0);
     let same = known.swap_bytes == swap_bytes && known.costs == costs;
@@ -329,7 +329,7 @@ pub(crate) mod tests {
     fn slower_memory_has_its_own_price() {
         let slower = Question { below: Below::Slower(3e-6), ..question(true) };
         assert_eq!(slower.to_string(), "at most 2% slower, the rest in slower memory, 3.0 us a page");
-        assert_eq!(slower.below.costs(&MeasuredCosts::default()), RefaultCosts { swap_s: 3e-6, disk_s: 3e-6 });
+        assert_eq!(slower.below.costs(RefaultCosts::default()), RefaultCosts { swap_s: 3e-6, disk_s: 3e-6 });
         assert_eq!(question(false).to_string(), "at most 2% slower, without swap");
     }
 

@@ -45,9 +45,14 @@ pub fn load_or_sample(kernel: &Kernel) -> MeasuredCosts {
         let slow = |bytes| refault::of_file(own, bytes).filter(|&s| s > RefaultCosts::default().disk_s);
         let around = refault::read_ahead(kernel, own).filter(|&bytes| bytes >= MUCH_AROUND);
         let disk_s = if known.disk_s.is_none() { slow(PAGE) } else { None };
-        MeasuredCosts { disk_s, around_s: around.and_then(slow), ..MeasuredCosts::default() }
+        MeasuredCosts { disk_s, around_s: around.and_then(slow), around_bytes: around, ..MeasuredCosts::default() }
     });
-    MeasuredCosts { disk_s: known.disk_s.or(sampled.disk_s), around_s: sampled.around_s, ..known }
+    MeasuredCosts {
+        swap_s: known.swap_s,
+        swap_out_s: known.swap_out_s,
+        disk_s: known.disk_s.or(sampled.disk_s),
+        ..*sampled
+    }
 }
 
 /// The measured costs. If the cost of paging out to swap and back was never measured, it is measured now: pages of this process

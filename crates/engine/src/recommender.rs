@@ -12,7 +12,7 @@ use lowtide_kernel::sys::{Signal as Received, Signals};
 use lowtide_model::WINDOWS_S;
 use lowtide_model::budget::decaying::{Decaying, Need};
 use lowtide_model::budget::{of_curve, share_of_work};
-use lowtide_model::curve::RefaultCosts;
+use lowtide_model::curve::MeasuredCosts;
 use lowtide_model::target::TargetId;
 use lowtide_model::units::{float, integer};
 use lowtide_record::atomic::{self, Care};
@@ -214,7 +214,7 @@ impl<'a> Recommender<'a> {
 
     /// What to give each. `unix_s`: now, seconds since 1970.
     fn recommend(&mut self, now_s: f64, unix_s: f64) -> Vec<Recommended> {
-        let (costs, half_life_s) = (calibration::load_or_sample(&self.kernel).of_limits(), self.options.half_life_s);
+        let (costs, half_life_s) = (calibration::load_or_sample(&self.kernel), self.options.half_life_s);
         let mut all = Vec::new();
         for (id, workload) in &self.workloads.all {
             let Some(track) = self.history.tracks.get(id) else { continue };
@@ -280,7 +280,7 @@ struct Asked<'a> {
     now_s: f64,
     slowdown: f64,
     swap: u64,
-    costs: &'a RefaultCosts,
+    costs: &'a MeasuredCosts,
 }
 
 /// What one cgroup needs, and its limit; `None` if it is gone.
@@ -296,7 +296,8 @@ fn need(
     let held = charges.cgroup_bytes.unwrap_or(resident);
     // What a limit may cost is a share of its work.
     let lost = slowdown * counted.working(now_s, charges.cpu_s);
-    let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, lost, costs, swap > 0));
+    let costs = costs.of_limits(charges.on_disk().unwrap_or(0.0));
+    let lists = track.curve(now_s).map_or(resident, |curve| of_curve(&curve, lost, &costs, swap > 0));
     // With less than what cannot be paged out, a process is killed.
     let unevictable = charges.unevictable_bytes?;
     let stays = (charges.anon_bytes? + charges.shmem_bytes? + charges.swap_bytes? - float(swap)).max(unevictable);

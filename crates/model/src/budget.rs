@@ -121,7 +121,8 @@ impl<'a> Known<'a> {
     /// What is known where only this much was measured, of a run on its own machine: with the swap that was active there.
     #[must_use]
     pub fn of(meta: &'a Meta, rows: &'a [Usage]) -> Self {
-        let (costs, swap_bytes) = (meta.refault_costs.of_limits(), float(meta.host.swap_bytes));
+        let (costs, swap_bytes) =
+            (meta.refault_costs.of_limits(most(rows, Usage::on_disk)), float(meta.host.swap_bytes));
         Self { meta, rows, ages: &[], episodes: &[], curve: None, tick_s: 1.0, swap_bytes, phases: &[], costs }
     }
 

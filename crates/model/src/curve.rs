@@ -25,6 +25,7 @@ use crate::cohort::AgeRow;
 use crate::episode::Episode;
 use crate::kind::{Kind, PerKind};
 use crate::phase::{Phase, PhaseKind};
+use crate::units::float;
 
 /// Ages, in seconds, at which the curve is taken where the record reaches so far: those of the histograms and beyond.
 pub const CURVE_AGES_S: [f64; 14] = [1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 120.0, 300.0, 900.0];
@@ -107,6 +108,9 @@ pub struct MeasuredCosts {
     /// Seconds for a fault on a mapped file, where the kernel reads so much around it that this takes longer than usual.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub around_s: Option<f64>,
+    /// How much that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around_bytes: Option<u64>,
 }
 
 /// Seconds to page out a page to zram: half of the way there and back.
@@ -120,12 +124,15 @@ impl MeasuredCosts {
         RefaultCosts { swap_s: self.swap_s.unwrap_or(usual.swap_s), disk_s: self.disk_s.unwrap_or(usual.disk_s) }
     }
 
-    /// What to size a limit with: pages that come back far from each other each have the kernel read around them, and what that
-    /// evicts comes back as well.
+    /// What to size a limit with, of a target with so many bytes of files: pages that come back far from each other each have the
+    /// kernel read around them, and what that evicts comes back as well. A page that comes back is among what was read around the
+    /// last one as often as that is a part of the files, if all places are equally likely.
     #[must_use]
-    pub fn of_limits(&self) -> RefaultCosts {
+    pub fn of_limits(&self, file_bytes: f64) -> RefaultCosts {
         let costs = self.or_usual();
-        RefaultCosts { disk_s: costs.disk_s.max(self.around_s.unwrap_or(0.0)), ..costs }
+        let (around_s, around_bytes) = (self.around_s.unwrap_or(0.0), self.around_bytes.map_or(0.0, float));
+        let elsewhere = (1.0 - around_bytes / file_bytes.max(1.0)).max(0.0);
+        RefaultCosts { disk_s: costs.disk_s.max(around_s * elsewhere), ..costs }
     }
 
     /// The same as [`Self::or_usual`] on a machine whose swap is on a disk, or on none: a page from there is taken to cost what

@@ -141,6 +141,12 @@ pub fn field(name: &str) -> Option<&'static Field> {
 }
 
 impl Usage {
+    /// Bytes of its file memory that come back from a disk; what lies on tmpfs comes back from swap.
+    #[must_use]
+    pub fn on_disk(&self) -> Option<f64> {
+        Some(self.file_bytes? - self.shmem_bytes.unwrap_or(0.0))
+    }
+
     /// What its processes hold, bytes: pages that they share once where a cgroup counts them.
     #[must_use]
     pub fn held(&self) -> Option<f64> {

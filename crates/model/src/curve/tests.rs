@@ -264,9 +264,11 @@ proptest! {
 #[test]
 fn swap_on_a_disk_that_was_not_measured_costs_what_a_file_does() {
     let measured = |swap_s, disk_s| MeasuredCosts { swap_s, disk_s, ..MeasuredCosts::default() };
-    let around = MeasuredCosts { around_s: Some(4e-3), ..MeasuredCosts::default() };
-    assert_eq!((around.of_limits().disk_s, around.with_swap(true).swap_s), (4e-3, RefaultCosts::default().disk_s));
-    assert_eq!(MeasuredCosts { around_s: Some(4e-3), ..measured(None, Some(5e-3)) }.of_limits().disk_s, 5e-3);
+    let around = |disk_s| MeasuredCosts { around_s: Some(4e-3), around_bytes: Some(8 << 20), ..measured(None, disk_s) };
+    assert_eq!(around(None).with_swap(true).swap_s, RefaultCosts::default().disk_s);
+    let cost_s = |disk_s, mib| around(disk_s).of_limits(mib * 1048576.0).disk_s;
+    assert_eq!((cost_s(None, 32.0), cost_s(Some(5e-3), 32.0)), (3e-3, 5e-3));
+    assert_eq!([0.0, 8.0].map(|mib| cost_s(None, mib)), [1e-4; 2], "all files are read at once");
     assert_eq!(measured(None, Some(5e-3)).with_swap(true), RefaultCosts { swap_s: 5e-3, disk_s: 5e-3 });
     assert_eq!(measured(None, Some(5e-3)).with_swap(false).swap_s, RefaultCosts::default().swap_s);
     assert_eq!(measured(Some(2e-4), None).with_swap(true).swap_s, 2e-4);
