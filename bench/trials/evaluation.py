@@ -8,7 +8,7 @@ A unit is a program at a place in a group of configurations (GROUPS); its runs a
 `lowtide compare`. A place ends with its seed (guest-6.12-1), which natively is the round (native-3). Places that differ only in
 it are one column.
 
-Environment: LOWTIDE; of `plan`: ONLY (programs), PLACES, and for the head of the tables COMMIT and COMMAND.
+Environment: LOWTIDE; of `plan`: ONLY (programs), PLACES, CONFIGS (groups), and for the head of the tables COMMIT and COMMAND.
 """
 
 import base64
@@ -183,7 +183,8 @@ def plan(folder, suite, quick):
         programs = one_each(programs)
     by_name = {program["name"]: program for program in programs}
     planned = list(units(programs, quick))
-    chosen = wanted("ONLY", list(by_name)), wanted("PLACES", list(dict.fromkeys(unit["place"] for unit in planned)))
+    named = {"ONLY": "program", "PLACES": "place", "CONFIGS": "group"}
+    chosen = {key: wanted(name, list(dict.fromkeys(unit[key] for unit in planned))) for name, key in named.items()}
     head = {
         "suite": str(suite),
         "quick": quick,
@@ -196,7 +197,7 @@ def plan(folder, suite, quick):
     }
     (folder / "evaluation.json").write_text(json.dumps(head, indent=1))
     for unit in planned:
-        if unit["program"] in chosen[0] and unit["place"] in chosen[1]:
+        if all(unit[key] in of for key, of in chosen.items()):
             print(unit["place"], unit["program"], unit["group"], ",".join(unit["configs"]), data_of(by_name[unit["program"]]))
 
 
