@@ -12,7 +12,7 @@
 #   JOBS      guests at a time (2); what runs natively has the machine to itself
 #   ONLY      programs, separated by commas (all)
 #   PLACES    places, separated by commas (guest-6.12-1 guest-newest-1 guest-6.12-2 guest-newest-2 native-1 ... native-5)
-#   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits)
+#   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits, tight)
 #   SUITE     another suite
 #   WORK      how much of their work programs do in a guest (0.05); natively it is all of it
 #   PACED     seconds of programs that work at a fixed rate (60; with --quick 30)

@@ -31,14 +31,18 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 KERNELS, SEEDS, ROUNDS = ("6.12", "newest"), 2, 5
 SCHEMES = ["orig", "rec", "thp", "ethp-tuned", "ethp", "prcl", "prcl-tuned", "auto", "age", "pressure"]
-LIMITS = {"sys-maxrss": "Sys-MaxRSS", "vpa": "VPA", "lowtide": "lowtide"}
+LIMITS = {"sys-maxrss": "Sys-MaxRSS", "vpa": "VPA", "lowtide": "lowtide", "tight": "lowtide's / 1.15"}
+# Where the program does not hold under lowtide's limit divided by this, that was within 15 % of the least that it needs.
+TIGHT = 1.15
 # What runs together, in rounds, each group with an orig of its own: so that one can be repeated without the others.
 GROUPS = {
     "record": ["orig", "rec"],
     "schemes": ["orig", "thp", "ethp-tuned", "ethp", "prcl", "prcl-tuned"],
     "agents": ["orig", "auto", "age", "pressure"],
-    "limits": ["orig", *LIMITS],
+    "limits": ["orig", "sys-maxrss", "vpa", "lowtide"],
+    "tight": ["orig", "tight"],
 }
+LIMITED = ("limits", "tight")
 QUICK = {"schemes": ["orig", "prcl", "auto"]}
 # Natively other tools may use DAMON: these are always measured by smaps there. Only DAMON has the actions of ethp.
 MONITORED = {"rec": [], **{name: [name] for name in ("ethp-tuned", "prcl", "prcl-tuned")}}
@@ -214,7 +218,7 @@ def unit_suite(folder, place, name, group):
     suite = read_suite(json.loads((folder / "evaluation.json").read_text())["suite"])
     program = next(program for program in suite["program"] if program["name"] == name)
     configs = suite.get("config", [])
-    if group == "limits":
+    if group in LIMITED:
         program, configs = limits(folder, place, program)
     elif place.startswith("native"):
         configs = [config for config in configs if config["name"] not in MONITORED]
@@ -238,6 +242,8 @@ def limits(folder, place, program):
     command = [lowtide(), "budget", str(records[0].parent), "--no-swap", "--slowdown", f"{SLOWDOWN:.0%}", "--json"]
     budgets = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["budgets"]
     of = {budget["mechanism"]: budget["bytes"] for budget in budgets}
+    if "lowtide" in of:
+        of["tight"] = round(of["lowtide"] / TIGHT)
     configs = [{"name": kind, "limit": f"{of[kind]}B", "no_swap": True} for kind in LIMITS if kind in of]
     patience = PATIENCE[0] * json.loads(records[0].read_text())["runtime_s"] + PATIENCE[1]
     return {**program, "timeout": f"{patience:.0f}s"}, configs
@@ -313,7 +319,7 @@ class Runs:
             self.failed += [(place, program, group, why) for why in failed]
             return
         self.made.append({**unit, **json.loads(done.read_text())})
-        limited = group == "limits"
+        limited = group in LIMITED
         if limited:
             for config in json.loads((folder / "plan.json").read_text())["configs"]:
                 if "limit" in config:
@@ -543,10 +549,19 @@ def conclusions(runs, kind):
     found = [(topic, conclusion(runs, kind, config, metrics)) for config, topic, metrics in TOPICS]
     lines = best(runs, kind) + [f"- {topic}: {changes}." for topic, changes in found if changes]
     counts = [(LIMITS[kind_], counts_of(runs, kind, kind_)) for kind_ in LIMITS]
-    if any(sum(count.values()) for _, count in counts):
+    if counts := [(name, of) for name, of in counts if any(of.values())]:
         held = "; ".join(f"{name} {of['holds']} of {sum(of.values())} ({of['killed']} failed)" for name, of in counts)
         lines.append(f"- Limits that hold (not killed, at most {100 * SLOWDOWN:g} % slower, without swap): {held}.")
+    if tight := close_to_least(runs, kind):
+        lines.append(f"- Within {100 * TIGHT - 100:.0f} % of the least that holds, of lowtide's limits that do: {tight}.")
     return lines
+
+
+def close_to_least(runs, kind):
+    """How many of lowtide's limits hold but would not if they were less by that much."""
+    of = {program: [runs.verdict(kind, program, one)[0] for one in ("lowtide", "tight")] for program in runs.programs(kind)}
+    held = [tight for own, tight in of.values() if own == "holds" and tight]
+    return f"{len(held) - held.count('holds')} of {len(held)}" if held else ""
 
 
 def counts_of(runs, kind, mechanism):
