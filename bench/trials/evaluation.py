@@ -656,20 +656,20 @@ def faults(runs, kind):
 
 
 def limit_tables(runs, kind):
-    rows = []
-    for mechanism, name in LIMITS.items():
+    rows, mechanisms = [], [one for one in LIMITS if any(key[::2] == (kind, one) for key in runs.bytes)]
+    for mechanism in mechanisms:
         of = counts_of(runs, kind, mechanism)
         limits = [[runs.bytes.get((kind, program, one)) for one in (mechanism, "lowtide")] for program in runs.programs(kind)]
         over = [this / own - 1 for this, own in limits if this and own]
         median = f"{100 * statistics.median(over):+.0f} %" if over else "-"
-        rows.append([name, *map(str, (sum(of.values()), of["killed"], of["slower"], of["holds"])), median])
+        rows.append([LIMITS[mechanism], *map(str, (sum(of.values()), of["killed"], of["slower"], of["holds"])), median])
     summary = table(["limit", "programs", "killed or failed", "slower than allowed", "holds", "over lowtide's, median"], rows)
     rows = []
     for program in runs.programs(kind):
-        cells = [limit_cell(runs, kind, program, mechanism) for mechanism in LIMITS]
+        cells = [limit_cell(runs, kind, program, mechanism) for mechanism in mechanisms]
         if set(cells) != {"-"}:
             rows.append([program, *cells])
-    return summary + "\n" + table(["program", *LIMITS.values()], rows)
+    return summary + "\n" + table(["program", *(LIMITS[one] for one in mechanisms)], rows)
 
 
 def limit_cell(runs, kind, program, mechanism):
