@@ -14,7 +14,8 @@
 #   PLACES    places, separated by commas (guest-6.12-1 guest-newest-1 guest-6.12-2 guest-newest-2 native-1 ... native-5)
 #   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits, tight)
 #   SUITE     another suite
-#   WORK      how much of their work programs do in a guest (0.05); natively it is all of it
+#   WORK      with --quick, how much of their work programs do in a guest (0.05); else GUEST_WORK in bench/trials/evaluation.py says
+#             that, so that they run for a minute; natively it is all of it
 #   PACED     seconds of programs that work at a fixed rate (60; with --quick 30)
 #   MEMORY    of a guest (4G)
 #   TIMEOUT   seconds of the host for a guest (14400)
@@ -59,7 +60,8 @@ if head=$(git rev-parse --short=7 HEAD 2>/dev/null); then
 fi
 COMMAND="make evaluation" paced=${PACED:-60} work=${WORK:-0.05}
 [ ${#quick[@]} -eq 0 ] || COMMAND="make evaluation QUICK=1" paced=${PACED:-30}
-settings="PACED=$paced, in guests WORK=$work"
+settings="PACED=$paced"
+[ ${#quick[@]} -eq 0 ] || settings="$settings, in guests WORK=$work"
 export COMMIT COMMAND
 
 mkdir -p -- "$out"
