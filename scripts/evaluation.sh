@@ -132,7 +132,6 @@ unit() {
   local place=$1 group=$3 folder=$out/$1/$2 seed=${1##*-} status=0 kernel part made suite keep=()
   kernel=${place#*-}
   kernel=${kernel%-*} part=$folder/$group.part made=$folder/$group suite=$folder/$group.toml
-  # Limits are taken from a record.
   [ "$group" != record ] || keep=(--keep)
   mkdir -p -- "$folder"
   {
@@ -141,6 +140,10 @@ unit() {
       guest-*) in_guest "$part" "$kernel" "$seed" "$suite" "$4" "$5" "${keep[@]}" || status=$? ;;
       *) natively "$part" "$seed" "$suite" "$4" "${keep[@]}" || status=$? ;;
     esac
+    # Limits are taken from it, which may be in another sitting.
+    if [ "$group" = record ]; then
+      evaluation budgets "$part/$2-rec-1" | "${as_root[@]}" tee "$part/budgets.json" || "${as_root[@]}" rm -f -- "$part/budgets.json"
+    fi
   } >"$made.log" 2>&1 </dev/null
   if [ -s "$part/report.html" ] && [ -s "$part/kernel" ]; then
     printf '{"commit": "%s", "settings": "%s", "kernel": "%s", "date": "%s"}\n' "$COMMIT" "$settings" "$(<"$part/kernel")" \

@@ -2,6 +2,7 @@
 
     evaluation.py plan DIR SUITE [--quick]       writes DIR/evaluation.json, and prints a line for each unit that is wanted
     evaluation.py suite DIR PLACE PROGRAM GROUP  prints the suite of a unit
+    evaluation.py budgets RECORD                 prints the budgets of a record in bytes, from which limits are taken
     evaluation.py DIR [FOLDER]                   writes FOLDER/programs.md and FOLDER/index.html (DIR) from the runs in DIR
 
 A unit is a program at a place in a group of configurations (GROUPS); its runs are in DIR/PLACE/PROGRAM/GROUP, one round of
@@ -254,17 +255,21 @@ def unit_suite(folder, place, name, group):
 def limits(folder, place, program):
     """The program with a time limit, and a configuration for each memory limit: of one record for all seeds of a place."""
     name = program["name"]
-    records = sorted(folder.glob(f"{kind_of(place)}-*/{name}/record/{name}-rec-1/summary.json"))
+    records = sorted(folder.glob(f"{kind_of(place)}-*/{name}/record/budgets.json"))
     if not records:
         sys.exit(f"no record of {name} at {place}, from which to take limits")
-    command = [lowtide(), "budget", str(records[0].parent), "--no-swap", "--slowdown", f"{SLOWDOWN:.0%}", "--json"]
-    budgets = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["budgets"]
-    of = {budget["mechanism"]: budget["bytes"] for budget in budgets}
+    of = json.loads(records[0].read_text())
     if "lowtide" in of:
         of["tight"] = round(of["lowtide"] / TIGHT)
     configs = [{"name": kind, "limit": f"{of[kind]}B", "no_swap": True} for kind in LIMITS if kind in of]
-    patience = PATIENCE[0] * json.loads(records[0].read_text())["runtime_s"] + PATIENCE[1]
-    return {**program, "timeout": f"{patience:.0f}s"}, configs
+    took_s = max(run["runtime_s"] for run in lines_of(records[0].parent / "runs.jsonl"))
+    return {**program, "timeout": f"{PATIENCE[0] * took_s + PATIENCE[1]:.0f}s"}, configs
+
+
+def budgets(record):
+    command = [lowtide(), "budget", record, "--no-swap", "--slowdown", f"{SLOWDOWN:.0%}", "--json"]
+    answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return {budget["mechanism"]: budget["bytes"] for budget in answer["budgets"]}
 
 
 def lowtide():
@@ -815,6 +820,8 @@ def main():
             plan(pathlib.Path(folder), suite, "--quick" in sys.argv)
         case ["suite", folder, place, program, group]:
             print(unit_suite(pathlib.Path(folder), place, program, group), end="")
+        case ["budgets", record]:
+            print(json.dumps(budgets(record)))
         case [folder, *out] if len(out) < 2:
             runs = Runs(pathlib.Path(folder))
             target = pathlib.Path(out[0] if out else folder)
