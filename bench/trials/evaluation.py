@@ -80,6 +80,9 @@ PUBLISHED = {"runtime": "runtime", "memused.avg": "memused", "rss.avg": "rss"}
 CHEAP = 1
 # Instructions a second of the core that docs/evaluation/instructions.md states, and of a guest's (vm/README.md).
 CORE, GUEST_CORE = 6.4e9, 1e9
+# The configurations that page out, from how many seconds on memory is called idle in their table, and how many bytes saved say how
+# far memory compresses.
+SAVING, IDLE_S, TELLING = ("prcl", "prcl-tuned", "auto", "age"), 10, 4 * MIB
 # Fewer values have no interval.
 FEWEST = 3
 
@@ -678,6 +681,52 @@ def faults(runs, kind):
     return table(["program", *configs], rows)
 
 
+def idle_share(runs, kind, program):
+    """Memory that was idle for IDLE_S, of what was resident, both on average over the recorded run; `None` without a record."""
+    for path in sorted(runs.folder.glob(f"{kind}-*/{program}/record/{program}-rec-1/summary.json")):
+        summary = json.loads(path.read_text())
+        resident = summary["memory"]["rss"]["avg_bytes"]
+        idle = [row["anon_bytes"] + row["file_bytes"] for row in summary["cold"] if row["age_s"] == IDLE_S]
+        if idle and resident:
+            return idle[0] / resident
+    return None
+
+
+def kept_share(runs, kind, program, config):
+    """What zram kept, of the memory that was saved; `None` where too little was."""
+    original = runs.original(kind, program, config)
+    (before, _), (after, net) = ([runs.mean(kind, program, one, metric) for metric in ("rss", "net")] for one in (original, config))
+    if None in (before, after, net) or before - after < TELLING:
+        return None
+    return (net - after) / (before - after)
+
+
+def idle_memory(runs, kind):
+    """What could be saved, and what was: a scheme takes nothing of what is in use all the time."""
+    configs = [config for config in runs.schemes(kind) if config in SAVING]
+    columns = collections.defaultdict(list)
+
+    def percent(column, part):
+        if part is not None:
+            columns[column].append(100 * part)
+        return "-" if part is None else f"{100 * part:.0f}"
+
+    rows = []
+    for program in runs.programs(kind):
+        idle = idle_share(runs, kind, program)
+        cells = [program, percent("idle", idle)]
+        for config in configs:
+            logs = runs.logs(kind, program, config, "rss")
+            cells.append(percent(config, 1 - math.exp(statistics.mean(logs)) if logs else None))
+            cells.append(percent((config, "kept"), kept_share(runs, kind, program, config)))
+        if idle is not None:
+            rows.append(cells)
+    keys = ["idle", *(key for config in configs for key in (config, (config, "kept")))]
+    rows.append(["**mean**", *(f"**{statistics.mean(columns[key]):.0f}**" if columns[key] else "-" for key in keys)])
+    head = [f"idle for {IDLE_S} s", *(name for config in configs for name in (f"`{config}`", "kept in zram"))]
+    return table(["program", *head], rows) if len(rows) > 1 else ""
+
+
 def limit_tables(runs, kind):
     rows, mechanisms = [], [one for one in LIMITS if any(key[::2] == (kind, one) for key in runs.bytes)]
     for mechanism in mechanisms:
@@ -710,6 +759,8 @@ def section(runs, kind):
         text += [f"### {place_name(runs, kind)}: {METRICS[metric]}\n", by_program(runs, kind, metric)]
     text += [f"### {place_name(runs, kind)}: major faults\n", FAULTS, faults(runs, kind)]
     text += [f"### {place_name(runs, kind)}: CPU time\n", CPU, monitor_cpu(runs, kind)]
+    if idle := idle_memory(runs, kind):
+        text += [f"### {place_name(runs, kind)}: idle memory\n", IDLE, idle]
     if any(key[0] == kind for key in runs.bytes):
         text += [f"### {place_name(runs, kind)}: limits\n", limit_tables(runs, kind)]
     return text
@@ -754,6 +805,10 @@ CPU = """\
 CPU time of monitoring and of schemes (agents have theirs by themselves), in percent of the runtime: in guests of a core of 6.4
 billion instructions a second, as a guest's executes one billion. What works for a time, as monitors do, takes a larger share of a
 slower core.
+"""
+IDLE = """\
+Memory that was idle for ten seconds or longer, in percent of what was resident, on average over the recorded run; by how many
+percent the configurations made what is resident less; and how much of that is kept in zram, in percent.
 """
 FAULTS = """\
 Those of a run beyond orig's, and the share of the runtime that these take on a core of 6.4 billion instructions a second, by the
