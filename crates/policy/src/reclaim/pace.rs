@@ -1,10 +1,11 @@
 //! How much is taken of cold memory at a turn, by feedback: what it costs is measured, and what it could cost is bounded.
 //!
 //! Problem: a prediction of what will be refaulted is wrong wherever the use changes. Approach: start with a small share of what
-//! is cold and double it every second while the measured cost stays under a quarter of what is allowed, halve it above. A cost
-//! that has not come yet cannot be measured, so it is bounded too: each second that a workload runs earns a credit, and what is
-//! out never costs more than that credit, should all of it be refaulted at once. A workload that uses its memory in cycles of
-//! any length, and is found out only when its memory is refaulted, loses no more than the rate of that credit.
+//! is cold and double it every second while something is out and the measured cost stays under a quarter of what is allowed,
+//! halve it above. A cost that has not come yet cannot be measured, so it is bounded too: each second that a workload runs earns
+//! a credit, and what is out never costs more than that credit, should all of it be refaulted at once. A workload that uses its
+//! memory in cycles of any length, and is found out only when its memory is refaulted, loses no more than the rate of that
+//! credit.
 
 use lowtide_model::PAGE_BYTES;
 use lowtide_model::kind::{Kind, PerKind};
@@ -91,13 +92,19 @@ impl Resume for Pace {
 
 impl Pace {
     /// Takes in a reading of the target, of whose time a share may be lost, and another at most.
-    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), &Lost { elapsed_s, lost_s, .. }: &Lost) {
+    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), &Lost { elapsed_s, lost_s, out, .. }: &Lost) {
         self.cost.add(lost_s, elapsed_s, COST_S);
         self.judge_minute(most, elapsed_s, lost_s);
         let credit_s = self.credit_s.unwrap_or(CREDIT * most * ADVANCE_S);
         self.credit_s = Some((credit_s + CREDIT * self.trust * most * elapsed_s - lost_s).max(0.0));
         let (factor, cost) = (2f64.powf(elapsed_s), self.cost.get().unwrap_or(0.0));
-        self.share = if cost < CALM * most { self.share * factor } else { self.share / factor };
+        // Where nothing is out, that nothing comes back shows nothing.
+        let is_out = out.total() >= PAGE_BYTES;
+        self.share = match cost < CALM * most {
+            true if is_out => self.share * factor,
+            true => self.share,
+            false => self.share / factor,
+        };
         self.share = self.share.clamp(LEAST_SHARE, 1.0);
         self.is_dear = cost > allowed;
     }
@@ -197,6 +204,16 @@ mod tests {
             taken > 0.0
         });
         assert!(again.is_some_and(|now_s| now_s < 25) && taken < 0.2 * MIB, "{again:?}: {taken}");
+    }
+
+    #[test]
+    fn what_has_started_up_is_not_taken_at_once() {
+        let (mut pace, mut out, mut taken) = (Pace::default(), 0.0, 0.0);
+        for now_s in 0..30 {
+            turn(&mut pace, (now_s, 0.0, 0.0), &mut out, &mut taken);
+        }
+        turn(&mut pace, (30, 0.0, 100.0 * MIB), &mut out, &mut taken);
+        assert!((taken - FIRST_SHARE * 100.0 * MIB).abs() < 1.0, "{taken}");
     }
 
     #[test]
