@@ -15,7 +15,7 @@
 #   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits, tight)
 #   SUITE     another suite
 #   WORK      with --quick, how much of their work programs do in a guest (0.05); else GUEST_WORK in bench/trials/evaluation.py says
-#             that, so that they run for a minute; natively it is all of it
+#             that, so that they run for half a minute; natively it is all of it
 #   PACED     seconds of programs that work at a fixed rate (60; with --quick 30)
 #   MEMORY    of a guest (4G)
 #   TIMEOUT   seconds of the host for a guest (14400)
