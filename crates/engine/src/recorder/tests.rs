@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use lowtide_kernel::account::Scope;
 use lowtide_kernel::cgroup::Cgroup;
@@ -28,8 +29,8 @@ const FORMAT: &str = "name: damon_aggregated\nID: 301\nformat:\n\tfield:unsigned
 struct Machine {
     dir: tempfile::TempDir,
     clock: TestClock,
-    /// Changes so far, and how many there may be: what follows fails, as if the process were dead.
-    changes: Arc<AtomicU64>,
+    /// Changes begun and ended so far, and how many there may be: what follows fails, as if the process were dead.
+    changes: Arc<[AtomicU64; 2]>,
     most: u64,
 }
 
@@ -90,15 +91,16 @@ impl Machine {
     fn kernel(&self) -> Kernel {
         let (root, changes, most) = (self.root(), self.changes.clone(), self.most);
         let script = move |path: &Path, change: FileChange<'_>| {
-            if changes.fetch_add(1, Ordering::SeqCst) >= most {
-                return Some(Err(Errno::IO.into()));
-            }
+            let is_dead = changes[0].fetch_add(1, Ordering::SeqCst) >= most;
             let path = root.join(path.strip_prefix("/").unwrap());
-            Some(match change {
+            let done = match change {
+                _ if is_dead => Err(Errno::IO.into()),
                 FileChange::Write(value) => write(&path, value),
                 FileChange::MakeDir => make_instance(&path),
                 FileChange::RemoveDir => fs::remove_dir_all(&path),
-            })
+            };
+            changes[1].fetch_add(1, Ordering::SeqCst);
+            Some(done)
         };
         Kernel::at(self.root()).with_clock(&self.clock).with_script(script)
     }
@@ -159,14 +161,19 @@ impl Machine {
         (rows, true)
     }
 
-    /// Waits until the threads of the source make no more changes; how many there were.
+    /// Waits until the threads of the source can make no more changes, or have made none for a second; how many they tried.
     fn settle(&self) -> u64 {
-        let changes = || self.changes.load(Ordering::SeqCst);
+        let changes = || [0, 1].map(|at: usize| self.changes[at].load(Ordering::SeqCst));
+        let (mut last, mut since) = (changes(), Instant::now());
         loop {
-            let before = changes();
-            std::thread::sleep(Duration::from_millis(50));
-            if changes() == before {
-                return before;
+            std::thread::sleep(Duration::from_millis(1));
+            let [begun, ended] = changes();
+            if last != [begun, ended] {
+                (last, since) = ([begun, ended], Instant::now());
+            }
+            let is_dead = begun > self.most;
+            if begun == ended && (is_dead || since.elapsed() > Duration::from_secs(1)) {
+                return begun;
             }
         }
     }
