@@ -19,7 +19,7 @@ between "unused memory could be evicted" "$(at 5 '.cold[0].at | floor')" $((250 
 between "what it uses would be kept" "$(at 5 '.kept | floor')" $((55 * mib)) $((300 * mib))
 equals "the summary has the budget of lowtide budget" "$(json fixed/summary.json .budget.lowtide_bytes)" \
   "$("$LOWTIDE" budget fixed --slowdown 2% --json 2>/dev/null | jq '.budgets[] | select(.mechanism == "lowtide").bytes')"
-contains "the table has the cost of a refault" "$("$LOWTIDE" report fixed curve)" "20 µs from swap and 100 µs (assumed) from a file"
+contains "the table has the cost of a refault" "$("$LOWTIDE" report fixed curve)" "A refault costs 20 µs from swap and "
 for format in svg png html csv; do check "it is made as $format" "$LOWTIDE" report fixed curve --format $format --output curve.$format; done
 contains "it is part of the page" "$(<fixed/report.html)" "Tide curve"
 

@@ -524,6 +524,17 @@ mod tests {
         assert!(scarcely.bytes >= 400 * MIB, "{scarcely:?}");
         let left = 400.0 - 0.349 / 10e-6 * float(PAGE) / float(MIB);
         assert!((float(ample.bytes / MIB) - left).abs() < 2.0, "{ample:?} beside {left}");
+        // Of what works for a hundredth of the time, 15 pages a second are 1.5 % of the work; of the run they leave as much to
+        // paging out as before, less three milliseconds.
+        let mut curve = mostly_idle(400.0 * float(MIB));
+        curve.points.iter_mut().for_each(|point| point.back.anon = Band::around(15.0 * float(PAGE), 0.0));
+        let mut sleeps = rows.clone();
+        (sleeps[0].cpu_s, sleeps[1].cpu_s) = (Some(0.0), Some(0.01));
+        let known = Known { curve: Some(&curve), rows: &sleeps, ..known };
+        let [scarcely, ample] = [0.01, 0.02].map(|slowdown| super::own::own(&known, slowdown).unwrap());
+        assert!(scarcely.bytes >= 400 * MIB, "{scarcely:?}");
+        assert!((float(ample.bytes / MIB) - left - 1.2).abs() < 2.0, "{ample:?} beside {left}");
+        assert!(ample.predicted_slowdown.is_some_and(|lost| (0.019..=0.0201).contains(&lost)), "{ample:?}");
     }
 
     #[test]

@@ -280,19 +280,19 @@ fn of_histograms(known: &Known<'_>, slowdown: f64, kernel: f64) -> Option<Budget
     })
 }
 
-/// The least that a curve knows where what was held can be paged out, and the share of the time lost with it: to what comes
-/// back at an idle age, and to paging out, once, as much as the rest of the allowance has time for.
+/// The least that a curve knows where what was held can be paged out, and the share lost with it: of the run, to what comes back at
+/// an idle age and to paging out, once, as much as the rest of the allowance has time for; or of its work, to what comes back.
 fn paged(known: &Known<'_>, curve: &Curve, slowdown: f64, (held, of): (f64, fn(&Band) -> f64)) -> (f64, f64) {
-    let (once, costs) = (Once::of(known, held), known.costs_of_work());
+    let (once, of_work) = (Once::of(known, held), known.costs_of_work());
     let with = |point: &Point| {
-        let lost = of(&point.slowdown(&costs));
-        let fits = once.as_ref().map_or(0.0, |once| once.least(slowdown - lost));
+        let [run, work] = [&known.costs, &of_work].map(|costs| of(&point.slowdown(costs)));
+        let fits = once.as_ref().map_or(0.0, |once| once.least(slowdown - run));
         let kept = point.kept_peak + pinned(known.live(), true);
-        (lost <= slowdown).then(|| (kept.max(fits).min(held.max(point.kept_peak)), lost))
+        (work <= slowdown).then(|| (kept.max(fits).min(held.max(point.kept_peak)), [run, work]))
     };
     let least = curve.points.iter().filter_map(with).min_by(|a, b| a.0.total_cmp(&b.0));
-    let (bytes, lost) = least.unwrap_or((held, 0.0));
-    (bytes, lost + paged_out(known, held, bytes))
+    let (bytes, [run, work]) = least.unwrap_or((held, [0.0, 0.0]));
+    (bytes, work.max(run + paged_out(known, held, bytes)))
 }
 
 /// The most that was used within the shortest window while the target grew, its start-up included. What it touched for the first
