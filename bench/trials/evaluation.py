@@ -408,8 +408,14 @@ class Runs:
     def schemes(self, kind):
         return [name for name in SCHEMES[1:] if any((kind, program, name) in self.values for program in self.programs(kind))]
 
+    def noise(self, kind, program, metric):
+        """By how much the runs of orig in all groups differ: the standard deviation of their logarithms, of three or more."""
+        runs = [one for name in ORIGINALS for one in self.values.get((kind, program, name), {}).values() if one and one[metric]]
+        return statistics.stdev(math.log(one[metric]) for one in runs) if len(runs) >= FEWEST else 0.0
+
     def verdict(self, kind, program, mechanism):
-        """How a program did under a limit: killed, slower (by its calls, where it works at a fixed rate), or holds; its slowdown."""
+        """How a program did under a limit: killed, slower (by its calls, where it works at a fixed rate) beyond doubt, or holds; its
+        slowdown."""
         runs = self.values.get((kind, program, limit_name(mechanism)))
         if not runs:
             return None, None
@@ -419,7 +425,9 @@ class Runs:
         ratios = [math.exp(log) - 1 for log in self.logs(kind, program, limit_name(mechanism), metric)]
         if not ratios:
             return None, None
-        error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0
+        # A single ratio is of two runs.
+        noise = math.sqrt(2) * self.noise(kind, program, metric)
+        error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else noise
         slowdown = statistics.mean(ratios)
         return "slower" if slowdown - error > SLOWDOWN else "holds", 100 * slowdown
 
@@ -565,6 +573,8 @@ def best(runs, kind):
     schemes = [config for config in runs.schemes(kind) if config != "rec"]
     of = {config: [runs.over_programs(kind, programs, config, metric) for metric in ("net", "runtime", "call")] for config in schemes}
     cheap = {config: found for config, found in of.items() if None not in found[:2] and is_less(found[0]) and found[1][0] <= CHEAP}
+    if not schemes:
+        return []
     if not cheap:
         return [f"- No configuration saves memory, net of zram, for at most {CHEAP} % more runtime."]
     config, (net, runtime, call) = min(cheap.items(), key=lambda item: item[1][0])
