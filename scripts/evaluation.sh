@@ -100,7 +100,7 @@ supervised() {
 # shellcheck disable=SC2016  # expanded in the guest
 guest_script='cd /lowtide || exit
 modprobe zram
-# A disk in memory that answers in 100 us by the guest's clock: those of vm/run answer by the host's.
+# A disk in memory that answers in 100 us by the clock of the guest: those of vm/run answer by that of the host.
 modprobe null_blk nr_devices=1 gb=3 memory_backed=1 bs=4096 irqmode=2 completion_nsec=100000 && mkfs.ext4 -q /dev/nullb0 &&
   mkdir /disk && mount /dev/nullb0 /disk && cp -a /var/tmp/lowtide-workloads/. /usr/local/bin/lowtide /disk || exit
 export LOWTIDE_WORKLOADS=/disk
