@@ -100,12 +100,14 @@ impl Pace {
         let (factor, cost) = (2f64.powf(elapsed_s), self.cost.get().unwrap_or(0.0));
         // Where nothing is out, that nothing comes back shows nothing.
         let is_out = out.total() >= PAGE_BYTES;
-        self.share = match cost < CALM * most {
-            true if is_out => self.share * factor,
-            true => self.share,
-            false => self.share / factor,
+        let change = if cost >= CALM * most {
+            1.0 / factor
+        } else if is_out {
+            factor
+        } else {
+            1.0
         };
-        self.share = self.share.clamp(LEAST_SHARE, 1.0);
+        self.share = (self.share * change).clamp(LEAST_SHARE, 1.0);
         self.is_dear = cost > allowed;
     }
 
