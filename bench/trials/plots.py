@@ -92,6 +92,13 @@ def strips(axes, rows):
     axes.grid(axis="x", color="#dddddd")
 
 
+def lines_from_the_top(axes, labels, origin):
+    """A line for each label, the first at the top, and one across them with which they are compared."""
+    axes.axvline(origin, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+
+
 def monitoring():
     figure, axes = pyplot.subplots(figsize=(8, 2.2))
     strips(
@@ -136,9 +143,7 @@ def accuracy():
         axes.plot([off[0], off[2]], [at, at], color=colour, linewidth=2)
         axes.plot(off[1], at, "o", color=colour)
     axes.axvspan(-5, 5, color="#eeeeee", zorder=0)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [row[0] for row in rows])
-    axes.invert_yaxis()
+    lines_from_the_top(axes, [row[0] for row in rows], 0)
     axes.set_xlabel("estimate and 95 % interval, % off the truth (orange: interval without the truth; grey: 5 %)")
     save(figure, "accuracy")
 
@@ -151,9 +156,7 @@ def intervals():
         values = [value for value in map(number, row[2:]) if value is not None]
         axes.plot(values, [kinds.index(row[0])] * len(values), "o", color=BLUE, alpha=0.4, markersize=5, markeredgewidth=0)
     axes.axvspan(90, 98, color="#eeeeee", zorder=0)
-    axes.axvline(95, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(kinds)), kinds)
-    axes.invert_yaxis()
+    lines_from_the_top(axes, kinds, 95)
     axes.set_xlabel("intervals that contain the truth, % (dot: programs of a kind, and samples)")
     save(figure, "intervals")
 
@@ -223,9 +226,7 @@ def guard():
     figure, axes = pyplot.subplots(figsize=(8, 3.2))
     for at, (_, pair, colour) in enumerate(bars):
         axes.barh([at - 0.2, at + 0.2], pair, height=0.36, color=colour)
-    axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(bars)), [bar[0] for bar in bars])
-    axes.invert_yaxis()
+    lines_from_the_top(axes, [bar[0] for bar in bars], 1)
     axes.set_xlabel("slowdown of either program (1: alone, with all of its memory)")
     axes.grid(axis="x", color="#dddddd")
     save(figure, "guard")
@@ -254,9 +255,7 @@ def fleet():
     for at, row in enumerate(rows):
         axes.plot(number(row[4]), at, "o", color=BLUE, label="evicted memory" if at == 0 else None)
         axes.plot(number(row[7]), at, "D", color=ORANGE, label="refaults" if at == 0 else None)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [f"{row[0]} hosts, {row[1]}" for row in rows])
-    axes.invert_yaxis()
+    lines_from_the_top(axes, [f"{row[0]} hosts, {row[1]}" for row in rows], 0)
     axes.set_xlabel("replayed, % off the simulated machines")
     axes.grid(axis="x", color="#dddddd")
     axes.legend(frameon=False)
