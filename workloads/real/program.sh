@@ -349,8 +349,9 @@ run_picture() {
 
 # Programs that are used at a fixed rate, in four languages.
 prepare_sessions() { [ -e "$data/Sessions.class" ] || javac -d "$data" "$sources/Sessions.java"; }
-run_sessions() { java -Xmx512m -cp "$data" Sessions "$paced"; }
-run_feed() { node --max-old-space-size=512 "$sources/feed.js" "$paced"; }
+# Heaps are fixed, as in production: by themselves they are sized from a limit, and it would be another program under each.
+run_sessions() { java -XX:+UseSerialGC -Xms64m -Xmx512m -cp "$data" Sessions "$paced"; }
+run_feed() { node --max-old-space-size=512 --max-semi-space-size=8 "$sources/feed.js" "$paced"; }
 run_library() { /usr/bin/python3 "$sources/library.py" "$paced"; }
 prepare_routes() {
   [ -e "$data/routes" ] && return 0
