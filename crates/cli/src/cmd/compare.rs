@@ -38,6 +38,9 @@ pub struct CompareArgs {
     /// Rounds: each program is run once in each configuration, after a warm-up
     #[arg(long, default_value = "5", value_name = "N")]
     runs: u32,
+    /// Begin with the first round
+    #[arg(long)]
+    no_warm_up: bool,
     /// Programs to run, from a file
     #[arg(long, value_name = "FILE", conflicts_with = "command")]
     suite: Option<PathBuf>,
@@ -87,8 +90,15 @@ struct Plan {
     suite: Suite,
     configs: Vec<Configuration>,
     runs: u32,
+    #[serde(default = "yes")]
+    warm_up: bool,
     seed: u64,
     swap: Option<String>,
+}
+
+/// Plans that do not say so were made with one.
+const fn yes() -> bool {
+    true
 }
 
 /// Runs the comparison.
@@ -126,12 +136,17 @@ fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
         None => Suite::of(args.command.clone()),
     };
     suite.only(&args.only)?;
+    if args.no_warm_up && !suite.mixes.is_empty() {
+        let message =
+            "--no-warm-up: what the programs of a mix need is measured in their warm-up; leave the option out";
+        return Err(Failure::new(code::USAGE, message.to_owned()).into());
+    }
     let configs = suite.configs(&args.configs)?;
     for name in configs.iter().flat_map(|config| &config.schemes) {
         lowtide_engine::schemes::load(name)?;
     }
     let swap = args.swap.as_ref().map(ToString::to_string);
-    Ok(Plan { schema: 1, suite, configs, runs: args.runs, seed: args.seed, swap })
+    Ok(Plan { schema: 1, suite, configs, runs: args.runs, warm_up: !args.no_warm_up, seed: args.seed, swap })
 }
 
 /// Writes the plan down; one that is there must be the same.
@@ -157,6 +172,7 @@ fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow
     let config = |run: &PlannedRun| &plan.configs[run.config];
     let planned = order(all.len(), plan.configs.len(), plan.runs, plan.seed).into_iter();
     let left: Vec<PlannedRun> = planned
+        .filter(|run| plan.warm_up || run.round > 0)
         .filter(|run| mix::is_needed(&plan.suite, run))
         .filter(|run| !outcomes.has(all[run.program], &config(run).name, run.round))
         .collect();
