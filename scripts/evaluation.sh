@@ -12,7 +12,7 @@
 #   JOBS      guests at a time (2); what runs natively has the machine to itself
 #   ONLY      programs, separated by commas (all)
 #   PLACES    places, separated by commas (guest-6.12-1 guest-newest-1 guest-6.12-2 guest-newest-2 native-1 ... native-5)
-#   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits, tight)
+#   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits)
 #   SUITE     another suite
 #   WORK      with --quick, how much of their work programs do in a guest (0.05); else GUEST_WORK in bench/trials/evaluation.py says
 #             that, so that they run for half a minute; natively it is all of it
@@ -113,8 +113,9 @@ for input in /var/tmp/lowtide-workloads/*; do
 done
 export LOWTIDE_WORKLOADS=/disk
 sleep "0.$((seed * 37))"
-[ "$data" = - ] || workloads/real/program.sh prepare "$data" || exit
-/disk/lowtide compare --suite unit.toml --configs "$configs" --runs 1 --seed "$seed" --swap zram:2G $keep --out out
+# A warm-up of a second does: nothing but the program itself is read from another disk.
+[ "$data" = - ] || { workloads/real/program.sh prepare "$data" && PACED=1 WORK=0.001 workloads/real/program.sh run "$data"; } || exit
+/disk/lowtide compare --suite unit.toml --configs "$configs" --runs 1 --no-warm-up --seed "$seed" --swap zram:2G $keep --out out
 status=$?
 uname -r >out/kernel
 exit "$status"'

@@ -40,10 +40,8 @@ GROUPS = {
     "record": ["orig", "rec"],
     "schemes": ["orig", "thp", "ethp-tuned", "ethp", "prcl", "prcl-tuned"],
     "agents": ["orig", "auto", "age", "pressure"],
-    "limits": ["orig", "sys-maxrss", "vpa", "lowtide"],
-    "tight": ["orig", "tight"],
+    "limits": ["orig", *LIMITS],
 }
-LIMITED = ("limits", "tight")
 QUICK = {"schemes": ["orig", "prcl", "auto"]}
 # Natively other tools may use DAMON: these are always measured by smaps there. Only DAMON has the actions of ethp.
 MONITORED = {"rec": [], **{name: [name] for name in ("ethp-tuned", "prcl", "prcl-tuned")}}
@@ -239,7 +237,7 @@ def unit_suite(folder, place, name, group):
     suite, quick = read_suite(head["suite"]), head["quick"]
     program = next(program for program in suite["program"] if program["name"] == name)
     configs = suite.get("config", [])
-    if group in LIMITED:
+    if group == "limits":
         program, configs = limits(folder, place, program)
     elif place.startswith("native"):
         configs = [config for config in configs if config["name"] not in MONITORED]
@@ -346,7 +344,7 @@ class Runs:
             self.failed += [(place, program, group, why) for why in failed]
             return
         self.made.append({**unit, **json.loads(done.read_text())})
-        limited = group in LIMITED
+        limited = group == "limits"
         if limited:
             for config in json.loads((folder / "plan.json").read_text())["configs"]:
                 if "limit" in config:
