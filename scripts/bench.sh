@@ -228,7 +228,7 @@ trial_in_guest() {
     agent-cost) memory=${MEMORY:-4G} options=(--no-flusher) ;;
   esac
   for name in ROUNDS CONFIGS OBJECT_MIB JOBS KEYS REDIS_BURST ORDERS APPS CYCLES ANON_MIB FILE_MIB STAY_S SPARE_MIB \
-    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH HELD_KIB EVERY MONITOR MIB SHORT BATCH TRIAL_LOGS; do
+    RUNS KEEP GENERATIONS SWAP PASSES SECONDS_EACH USED HELD_KIB EVERY MONITOR MIB SHORT BATCH TRIAL_LOGS; do
     [ -z "${!name:-}" ] || settings+=("$name=${!name}")
   done
   # shellcheck disable=SC2086  # options

@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# A program of minutes that uses an eighth of its memory, over and over, as fast as it can or at a pace: what the agent and schemes
+# A program of minutes that uses a part of its memory, over and over, as fast as it can or at a pace: what the agent and schemes
 # evict of it, and by how much it does less. Run by `lowtide compare`.
 #
-# Environment: ROUNDS (1), CONFIGS (orig,prcl,auto), SECONDS_EACH (180), PASSES ("max": over what it uses, a second),
+# Environment: ROUNDS (1), CONFIGS (orig,prcl,auto), SECONDS_EACH (180), USED (64M of 512M), PASSES ("max": over it, a second),
 # SWAP (1G), PATTERN, LOWTIDE.
 
 # shellcheck source=bench/trials/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
-sed "s/^passes_per_second = .*/passes_per_second = ${PASSES:-\"max\"}/" "$patterns/fixed.toml" >"$tmp/eighth.toml"
+sed "s/^passes_per_second = .*/passes_per_second = ${PASSES:-\"max\"}/; s/size = \"64M\"/size = \"${USED:-64M}\"/" \
+  "$patterns/fixed.toml" >"$tmp/part.toml"
 cat >"$tmp/suite.toml" <<END
 name = "long"
 [[program]]
-name = "eighth"
-command = ["$PATTERN", "$tmp/eighth.toml", "--seconds", "${SECONDS_EACH:-180}"]
+name = "part"
+command = ["$PATTERN", "$tmp/part.toml", "--seconds", "${SECONDS_EACH:-180}"]
 figure = '"touches":([0-9]+)'
 figure_name = "touches"
 [[config]]
