@@ -58,7 +58,7 @@ fn watch(uses: Use, limit: u64, seed: u64, seconds: u64) -> Watched {
         kind: PageKind::Anon,
         frame: page,
         node: 0,
-        weight: 1.0,
+        share: 1.0,
         allocated_s: Some(0.0),
     };
     let found: Vec<Found> = choice.pages_in(0, PAGES).map(found).collect();

@@ -25,7 +25,7 @@ pub struct Found {
     /// The NUMA node of that frame; 0 where nodes are not known.
     pub node: u32,
     /// 1 / number of mappings: a page shared by m processes is found m times.
-    pub weight: f64,
+    pub share: f64,
     /// When it was allocated, if that is known (it is where an earlier refresh would have found it).
     pub allocated_s: Option<f64>,
 }
@@ -51,7 +51,7 @@ pub struct Watched {
     /// The NUMA node of that frame.
     node: u32,
     /// 1 / number of mappings.
-    pub weight: f64,
+    pub share: f64,
     /// Watched since (s); `NEG_INFINITY` if watched since it was allocated.
     since_s: f64,
     /// Last sampled touched (s); `None` if not yet.
@@ -139,7 +139,7 @@ impl Cohort {
                             old.touch(&old.row(page.key, &self.pages_each), now_s, self.previous_tick_s, out);
                         }
                     }
-                    old.weight = page.weight;
+                    old.share = page.share;
                     old
                 }
                 _ => Watched::join(page, now_s),
@@ -204,10 +204,6 @@ impl Cohort {
         self.close(pages, out);
     }
 
-    fn weight(&self, kind: PageKind, weight: f64) -> f64 {
-        self.pages_each[kind.index()] * weight * PAGE_BYTES
-    }
-
     fn close(&self, pages: BTreeMap<PageKey, Watched>, out: &mut Vec<Episode>) {
         for (key, mut page) in pages {
             let row = page.row(key, &self.pages_each);
@@ -247,7 +243,7 @@ impl Cohort {
     pub fn sampled_totals(&self) -> Totals {
         let mut totals = Totals::default();
         for page in self.pages.values() {
-            totals[page.kind.index()] += self.weight(page.kind, page.weight);
+            totals[page.kind.index()] += page.weight_bytes(&self.pages_each);
         }
         totals
     }
@@ -265,7 +261,7 @@ impl Watched {
             kind: page.kind,
             frame: page.frame,
             node: page.node,
-            weight: page.weight,
+            share: page.share,
             since_s: if page.allocated_s.is_some() { f64::NEG_INFINITY } else { now_s },
             last_touch_s: page.allocated_s,
             run: None,
@@ -285,10 +281,15 @@ impl Watched {
         self.since_s <= from_s && (self.is_sampled || touched)
     }
 
+    /// Bytes that it stands for.
+    fn weight_bytes(&self, pages_each: &Totals) -> f64 {
+        pages_each[self.kind.index()] * self.share * PAGE_BYTES
+    }
+
     /// A row of the record about it, of a stretch without use.
     fn row(&self, key: PageKey, pages_each: &Totals) -> Episode {
-        let weight_bytes = pages_each[self.kind.index()] * self.weight * PAGE_BYTES;
-        Episode { key, kind: self.kind, weight_bytes, share: Some(self.weight), ..Episode::default() }
+        let weight_bytes = self.weight_bytes(pages_each);
+        Episode { key, kind: self.kind, weight_bytes, share: Some(self.share), ..Episode::default() }
     }
 
     fn touch(&mut self, row: &Episode, now_s: f64, previous_tick_s: f64, out: &mut Vec<Episode>) {

@@ -85,10 +85,10 @@ impl Frames {
                 let is_swap_backed = flags.is_some_and(|flags| flags & flag::SWAPBACKED != 0);
                 let is_file = entry.is_file() && !(may_be_shared_memory && is_swap_backed);
                 let kind = if is_file { PageKind::File } else { PageKind::Anon };
-                let weight = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame(), flags)? };
+                let share = if entry.is_exclusive() { Some(1.0) } else { self.shared_weight(entry.frame(), flags)? };
                 let key = PageKey { space: pid, page };
                 let (frame, node) = (entry.frame(), self.nodes.node(entry.frame()));
-                out.extend(weight.map(|weight| Found { key, kind, frame, node, weight, allocated_s: None }));
+                out.extend(share.map(|share| Found { key, kind, frame, node, share, allocated_s: None }));
             }
         }
         Ok(())
@@ -159,7 +159,7 @@ fn kind_of(flags: u64) -> Option<PageKind> {
 
 /// A page that is known by its frame, and so never moves.
 fn frame_found(frame: u64, kind: PageKind) -> Found {
-    Found { key: PageKey { space: 0, page: frame }, kind, frame, node: 0, weight: 1.0, allocated_s: None }
+    Found { key: PageKey { space: 0, page: frame }, kind, frame, node: 0, share: 1.0, allocated_s: None }
 }
 
 /// The mappings and the page table of a process; `None` if it has ended.

@@ -155,10 +155,10 @@ impl Cohort {
         for page in self.pages.values() {
             let touched = page.touched_since(from);
             if page.is_known(from, touched) {
-                tallies[page.kind.index()].add(page.weight, touched);
+                tallies[page.kind.index()].add(page.share, touched);
             } else {
                 tallies[page.kind.index()].unknown += 1;
-                tallies[page.kind.index()].unlooked += if page.is_sampled { 0.0 } else { page.weight };
+                tallies[page.kind.index()].unsampled += if page.is_sampled { 0.0 } else { page.share };
             }
         }
         // What came since the last refresh is not in the sample. What came within the window was touched in it; of the
@@ -168,7 +168,7 @@ impl Cohort {
         let each = |kind: PageKind| {
             let (total, then) = (totals[kind.index()], then[kind.index()]);
             let recent = (total - then).max(0.0);
-            let mut estimate = tallies[kind.index()].share(self.pages_each[kind.index()])?;
+            let mut estimate = tallies[kind.index()].touched_share(self.pages_each[kind.index()])?;
             estimate.bytes = (estimate.bytes * (total - recent) + recent).min(total);
             estimate.ci95 *= total - recent;
             Some(estimate)
@@ -178,47 +178,47 @@ impl Cohort {
 }
 
 /// Share of the sample that may be unread yet where there is an estimate.
-const UNLOOKED_MAX: f64 = 0.3;
+const UNSAMPLED_MAX: f64 = 0.3;
 
 /// Counts of one kind in address order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     count: f64,
-    weight: f64,
+    sampled: f64,
     touched: f64,
     neighbours_differ: f64,
     last: Option<bool>,
     unknown: usize,
-    /// Weight of pages that joined and were not sampled yet. They are no random part of the sample: new pages are.
-    unlooked: f64,
+    /// Pages that joined and were not sampled yet. They are no random part of the sample: new pages are.
+    unsampled: f64,
 }
 
 impl Tally {
-    fn add(&mut self, weight: f64, touched: bool) {
+    fn add(&mut self, share: f64, touched: bool) {
         self.count += 1.0;
-        self.weight += weight;
-        self.touched += if touched { weight } else { 0.0 };
+        self.sampled += share;
+        self.touched += if touched { share } else { 0.0 };
         self.neighbours_differ += f64::from(u8::from(self.last.is_some_and(|last| last != touched)));
         self.last = Some(touched);
     }
 
     /// The touched share (in `bytes`) and its interval. Too little known of a kind that has pages: `None`. A kind
     /// without pages has nothing touched.
-    fn share(&self, pages_each: f64) -> Option<Estimate> {
+    fn touched_share(&self, pages_each: f64) -> Option<Estimate> {
         if self.count == 0.0 {
             return (self.unknown == 0).then_some(Estimate::default());
         }
-        let unlooked = self.unlooked / (self.weight + self.unlooked);
-        if unlooked > UNLOOKED_MAX {
+        let unsampled = self.unsampled / (self.sampled + self.unsampled);
+        if unsampled > UNSAMPLED_MAX {
             return None;
         }
-        let share = self.touched / self.weight;
+        let share = self.touched / self.sampled;
         // Half the mean squared difference of neighbours estimates the variance within strata. One more difference is
         // assumed than was sampled: zero of n does not prove zero (Agresti-Coull adds trials for the same reason).
         let within = ((self.neighbours_differ + 1.0) / (2.0 * self.count)).min(0.25);
         let not_sampled = 1.0 - 1.0 / pages_each.max(1.0);
         // What was not sampled may be anything.
-        let ci95 = Z95 * (within / self.count * not_sampled).sqrt() + unlooked / 2.0;
+        let ci95 = Z95 * (within / self.count * not_sampled).sqrt() + unsampled / 2.0;
         Some(Estimate { bytes: share, ci95 })
     }
 }

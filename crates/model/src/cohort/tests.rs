@@ -10,7 +10,7 @@ fn made_at_0(pages: impl Iterator<Item = u64>) -> Vec<Found> {
         kind: PageKind::Anon,
         frame: page,
         node: 0,
-        weight: 1.0,
+        share: 1.0,
         allocated_s: Some(0.0),
     };
     pages.map(found).collect()
@@ -62,11 +62,11 @@ fn contiguous_hot_range_is_measured_better_than_a_random_sample_could() {
 }
 
 #[test]
-fn a_page_counts_by_its_weight() {
+fn a_page_counts_by_its_share() {
     // One page in four stands for three: those are in use, and so are three of six parts of the memory.
     let found: Vec<Found> = made_at_0(0..400)
         .into_iter()
-        .map(|page| Found { weight: if page.frame % 4 == 0 { 3.0 } else { 1.0 }, ..page })
+        .map(|page| Found { share: if page.frame % 4 == 0 { 3.0 } else { 1.0 }, ..page })
         .collect();
     let totals = [600.0 * 4096.0, 0.0, 0.0];
     let (mut cohort, mut out) = (Cohort::new(1.0), Vec::new());
@@ -86,7 +86,7 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
         kind: PageKind::Anon,
         frame: 5,
         node: 0,
-        weight: 1.0,
+        share: 1.0,
         allocated_s: None,
     }];
     let totals = [4096.0, 0.0, 0.0];
@@ -106,7 +106,7 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
 fn reuse_times_and_idleness_are_written_down() {
     let mut cohort = Cohort::new(1.0);
     let key = PageKey { space: 9, page: 1 };
-    let found = [Found { key, kind: PageKind::Anon, frame: 3, node: 0, weight: 1.0, allocated_s: Some(0.5) }];
+    let found = [Found { key, kind: PageKind::Anon, frame: 3, node: 0, share: 1.0, allocated_s: Some(0.5) }];
     let mut out = Vec::new();
     cohort.refresh(
         1.0,
@@ -140,7 +140,7 @@ fn a_page_in_another_frame_was_touched_and_one_on_another_node_was_moved() {
         (used, out.last().and_then(|row| row.reuse_s))
     };
     let page = PageKey { space: 9, page: 1 };
-    let found = Found { key: page, kind: PageKind::Anon, frame: 7, node: 0, weight: 1.0, allocated_s: None };
+    let found = Found { key: page, kind: PageKind::Anon, frame: 7, node: 0, share: 1.0, allocated_s: None };
     assert_eq!(reuse(found), (Some(4096.0), Some(3.5)));
     assert_eq!(reuse(Found { node: 1, ..found }), (Some(0.0), Some(8.0)));
 }
@@ -152,7 +152,7 @@ fn cutting_loses_nothing() {
     for (out, cut) in [(&mut uncut, false), (&mut parts, true)] {
         let mut cohort = Cohort::new(1.0);
         let key = PageKey { space: 9, page: 1 };
-        let found = [Found { key, kind: PageKind::File, frame: 3, node: 0, weight: 1.0, allocated_s: None }];
+        let found = [Found { key, kind: PageKind::File, frame: 3, node: 0, share: 1.0, allocated_s: None }];
         cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: [None; 3] }, out);
         for tick in 1..=9 {
             cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
@@ -198,7 +198,7 @@ proptest! {
             kind: PageKind::ALL[i % 3],
             frame: i as u64,
             node: 0,
-            weight: 1.0,
+            share: 1.0,
             allocated_s: known.then_some(0.0),
         }).collect();
         let mut out = Vec::new();

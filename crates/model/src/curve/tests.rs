@@ -38,7 +38,7 @@ pub(crate) fn watch_some(
                 kind: PageKind::Anon,
                 frame: page,
                 node: 0,
-                weight: 1.0,
+                share: 1.0,
                 allocated_s: (tick == 0).then_some(0.0),
             };
             let found: Vec<Found> = choice.pages_in(0, pages).map(found).collect();

@@ -81,7 +81,7 @@ impl Watch {
                     kind: kind(part.kind),
                     frame,
                     node: 0,
-                    weight: 1.0,
+                    share: 1.0,
                     allocated_s: is_new.then_some(group.last_s),
                 }));
             }
