@@ -195,6 +195,8 @@ pub struct Mapping {
     pub start: u64,
     /// One past the last byte.
     pub end: u64,
+    /// No access is permitted (`---`): reserved addresses, as a rule without memory.
+    pub reserved: bool,
     /// File path, `[heap]`, `[stack]`, …; empty for plain anonymous memory.
     pub name: String,
 }
@@ -209,11 +211,12 @@ pub fn parse_mapping(line: &str) -> Option<Mapping> {
         (!head.is_empty()).then_some(head)
     };
     let (start, end) = word()?.split_once('-')?;
-    for _ in 0..4 {
+    let reserved = word()?.starts_with("---");
+    for _ in 0..3 {
         word()?;
     }
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    (start < end).then(|| Mapping { start, end, name: rest.trim_start_matches(' ').to_owned() })
+    (start < end).then(|| Mapping { start, end, reserved, name: rest.trim_start_matches(' ').to_owned() })
 }
 
 /// The mappings of a process, ascending, without those that never hold pages of its own (`[vvar]`, `[vdso]`, `[vsyscall]`).
@@ -264,9 +267,10 @@ mod tests {
         let line = "7f00-7f10 r--s 00000000 fe:00 12345    /tmp/my file (deleted)";
         assert_eq!(
             parse_mapping(line).unwrap(),
-            Mapping { start: 0x7f00, end: 0x7f10, name: "/tmp/my file (deleted)".into() }
+            Mapping { start: 0x7f00, end: 0x7f10, reserved: false, name: "/tmp/my file (deleted)".into() }
         );
         assert_eq!(parse_mapping("7f00-7f10 rw-p 00000000 00:00 0").unwrap().name, "");
+        assert!(parse_mapping("7f00-7f10 ---p 00000000 00:00 0").unwrap().reserved);
         assert_eq!(parse_mapping("7f10-7f00 rw-p 00000000 00:00 0"), None);
     }
 

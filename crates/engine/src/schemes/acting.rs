@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lowtide_kernel::damon::{Operations, SchemeStats};
 use lowtide_kernel::monitor::mapping_use::MappingUse;
 use lowtide_kernel::monitor::smaps::ReferencedScan;
+use lowtide_kernel::proc::{self, Mapping};
 use lowtide_kernel::root::Kernel;
 use lowtide_model::PAGE;
 use lowtide_model::meta::SchemeUse;
@@ -66,6 +67,7 @@ pub struct Facts {
 /// Schemes at work.
 #[derive(Debug)]
 pub struct Acting {
+    kernel: Kernel,
     plan: SchemePlan,
     uses: Vec<SchemeUse>,
     /// `None` while it decides.
@@ -113,6 +115,7 @@ impl Acting {
         let (uses, operator) = (uses.collect(), Some(Operator::new(&own, limits, seed)));
         let worker = Worker::new(kernel, pressure_file, limits.pressure);
         Self {
+            kernel: kernel.clone(),
             plan,
             uses,
             operator,
@@ -154,8 +157,13 @@ impl Acting {
             self.mappings.clone_from(&mappings.mappings);
         }
         for snapshot in frame.regions.chunk_by(|a, b| (a.pid, a.t_s.to_bits()) == (b.pid, b.t_s.to_bits())) {
-            self.candidates.retain(|candidate| candidate.pid != snapshot[0].pid);
-            self.candidates.extend(snapshot.iter().map(candidate));
+            let pid = snapshot[0].pid;
+            self.candidates.retain(|candidate| candidate.pid != pid);
+            if self.plan.acts_itself() {
+                // A process that has ended has none.
+                let mappings = proc::mappings(&self.kernel, pid).unwrap_or_default();
+                self.candidates.extend(snapshot.iter().flat_map(|region| mapped(region, &mappings)));
+            }
         }
         self.count(&frame.tallies);
     }
@@ -273,19 +281,18 @@ impl Actuator<RegionAction> for Acting {
     }
 }
 
-/// A region of the map as memory that may be acted on.
-fn candidate(region: &RegionRow) -> Candidate {
-    let bytes = float(region.end - region.start);
-    Candidate {
-        pid: region.pid,
-        start: region.start,
-        end: region.end,
-        access_rate: f64::from(region.access_rate),
-        age_s: f64::from(region.age_s),
-        resident: bytes,
-        idle: bytes,
-        huge: 0.0,
-    }
+/// The parts of a region of the map that may be acted on: of the addresses between mappings, which DAMON includes, nothing is used,
+/// so that they would come first. Mappings are in ascending order.
+fn mapped(region: &RegionRow, mappings: &[Mapping]) -> impl Iterator<Item = Candidate> {
+    let &RegionRow { pid, start, end, .. } = region;
+    let (access_rate, age_s) = (f64::from(region.access_rate), f64::from(region.age_s));
+    let from = mappings.partition_point(|mapping| mapping.end <= start);
+    let inside = mappings[from..].iter().take_while(move |mapping| mapping.start < end);
+    inside.filter(|mapping| !mapping.reserved).map(move |mapping| {
+        let (start, end) = (start.max(mapping.start), end.min(mapping.end));
+        let bytes = float(end - start);
+        Candidate { pid, start, end, access_rate, age_s, resident: bytes, idle: bytes, huge: 0.0 }
+    })
 }
 
 /// Mappings that are not fixed, and that `keep` holds, as memory that may be acted on.
@@ -345,5 +352,36 @@ fn row(now_s: f64, title: &str, report: &Report) -> ActionRow {
         bytes: Some(bytes(report.applied_bytes)),
         result,
         reason: format!("{title}: {}", report.order.reason),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_region_what_lies_between_mappings_is_left_out() {
+        let mapping = |start, end, reserved| Mapping { start, end, reserved, name: String::new() };
+        let mappings = [
+            mapping(0x1000, 0x2000, false),
+            mapping(0x3000, 0x6000, false),
+            mapping(0x6000, 0x8000, true),
+            mapping(0x9000, 0xf000, false),
+        ];
+        let region =
+            RegionRow { pid: 7, start: 0x2000, end: 0xa000, access_rate: 0.5, age_s: 3.0, ..RegionRow::default() };
+        let found: Vec<Candidate> = mapped(&region, &mappings).collect();
+        let part = |start: u64, end: u64| Candidate {
+            pid: 7,
+            start,
+            end,
+            access_rate: 0.5,
+            age_s: 3.0,
+            resident: float(end - start),
+            idle: float(end - start),
+            huge: 0.0,
+        };
+        assert_eq!(found, [part(0x3000, 0x6000), part(0x9000, 0xa000)]);
+        assert_eq!(mapped(&region, &[]).count(), 0);
     }
 }
