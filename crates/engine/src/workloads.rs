@@ -20,12 +20,14 @@ use lowtide_model::units::{float, integer};
 use lowtide_policy::machine::Observation;
 use serde::{Deserialize, Serialize};
 
+use self::compression::Compression;
 use self::observe::{Reading, share, target};
 use self::others::Others;
 use crate::agent::metric::Measure;
 use crate::agent::sinks::history::TargetReading;
 use crate::event::ReclaimOutcome;
 
+mod compression;
 mod observe;
 mod others;
 mod rule;
@@ -54,8 +56,8 @@ pub struct WorkloadTotals {
     pub reclaimed: PerKind<f64>,
     /// Requests to reclaim so far, and those that were cut short.
     pub requests: (f64, f64),
-    /// Bytes that keeping a byte which was paged out takes, as far as that is known.
-    pub kept: Option<f64>,
+    /// What zram keeps of what was paged out.
+    pub zram: Compression,
 }
 
 /// A workload.
@@ -191,7 +193,8 @@ impl Workload {
     }
 
     fn kept_of(&self, vitals: &Vitals) -> Option<f64> {
-        let share = (vitals.zswapped > 0).then(|| float(vitals.zswap) / float(vitals.zswapped)).or(self.totals.kept)?;
+        let share =
+            (vitals.zswapped > 0).then(|| float(vitals.zswap) / float(vitals.zswapped)).or(self.totals.zram.share())?;
         Some(share * float(vitals.swapped))
     }
 }

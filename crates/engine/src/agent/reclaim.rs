@@ -84,7 +84,7 @@ impl CgroupReclaim {
         self.cpu_s += outcome.reclaimed.cpu_s;
         outcome.took_s = start.elapsed().as_secs_f64();
         if let (Some(before), Some(after)) = (stored, zram()) {
-            learn(&mut workload.totals.kept, before, after);
+            workload.totals.zram.learn(before, after);
         }
         outcome
     }
@@ -156,19 +156,6 @@ fn evicted(before: &Vitals, after: &Vitals, kind: Kind) -> PerKind<f64> {
     PerKind { anon: paged_out, file: stolen - paged_out }
 }
 
-/// Bytes that must have been stored in zram for a ratio.
-const LEAST_STORED: u64 = 1 << 20;
-
-/// Learns what a byte takes in zram, from what zram stored and used before and after; the newest counts for half.
-pub(super) fn learn(kept: &mut Option<f64>, before: (u64, u64), after: (u64, u64)) {
-    let stored = after.0.saturating_sub(before.0);
-    if stored < LEAST_STORED {
-        return;
-    }
-    let now = float(after.1.saturating_sub(before.1)) / float(stored);
-    *kept = Some(kept.map_or(now, |kept| 0.5 * (kept + now)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,16 +183,5 @@ mod tests {
             evicted(&before, &vitals([95 * PAGE, 35 * PAGE], 5 * PAGE, 30), Kind::Anon),
             [float(5 * PAGE), float(15 * PAGE)].into()
         );
-    }
-
-    #[test]
-    fn how_far_memory_compresses_is_learnt() {
-        let mut kept = None;
-        learn(&mut kept, (0, 0), (4096, 4096));
-        assert_eq!(kept, None);
-        learn(&mut kept, (0, 0), (4 << 20, 1 << 20));
-        assert_eq!(kept, Some(0.25));
-        learn(&mut kept, (4 << 20, 1 << 20), (8 << 20, 5 << 20));
-        assert_eq!(kept, Some(0.625));
     }
 }

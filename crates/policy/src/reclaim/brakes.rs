@@ -87,8 +87,11 @@ const NOTHING: Most = Most { anon: 0.0, file: 0.0, both: 0.0 };
 /// Seconds for which a target is left alone at first, and at most.
 const FIRST_S: f64 = 10.0;
 const LONGEST_S: f64 = 600.0;
-/// So little paged out says nothing of how far memory compresses.
-const TELLING: f64 = 4.0 * 1_048_576.0;
+/// So little paged out says nothing of how far memory compresses: zsmalloc begins a page and more for each size of object. And it
+/// is no loss.
+const TELLING: f64 = 16.0 * 1_048_576.0;
+/// Bytes of a trial.
+const TRIAL: f64 = 8.0 * 1_048_576.0;
 /// Time lost is judged over no less, seconds: a turn may come a moment after another, and a single page then counts for much.
 const JUDGED_S: f64 = 1.0;
 
@@ -180,7 +183,7 @@ impl Held {
             return 0.0;
         }
         self.tried_s = Some(now_s);
-        2.0 * TELLING
+        TRIAL
     }
 }
 

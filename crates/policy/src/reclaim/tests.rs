@@ -110,11 +110,11 @@ fn a_target_that_loses_time_is_left_alone_for_longer_and_longer() {
 #[test]
 fn memory_that_does_not_compress_is_left() {
     let first = |stored: f64| {
-        let target = WorkloadState { swapped: 8.0 * MIB, stored: Some(stored * MIB), ..target() };
+        let target = WorkloadState { swapped: 20.0 * MIB, stored: Some(stored * MIB), ..target() };
         bytes(&always(Brakes::default()).decide(&frame(0.0, target)))
     };
-    assert_eq!(first(2.0), [[40.0, 50.0]]);
-    assert_eq!(first(7.9), [[0.0, 50.0]]);
+    assert_eq!(first(5.0), [[40.0, 50.0]]);
+    assert_eq!(first(19.0), [[0.0, 50.0]]);
 }
 
 /// A tenth of a CPU where there is one to spare; where programs use both, a hundredth of each.

@@ -91,7 +91,7 @@ impl Agent {
                 continue;
             };
             workload.totals = before.totals;
-            workload.totals.kept = before.totals.kept.filter(|kept| *kept >= 0.0);
+            workload.totals.zram = before.totals.zram.checked();
         }
         (there.len(), learnt)
     }

@@ -4,7 +4,6 @@ use lowtide_kernel::zram;
 use lowtide_policy::machine::Reclaim;
 
 use super::super::address::StepContext;
-use super::super::reclaim::learn;
 use super::Agent;
 use crate::event::{ActionEvent, Event, ReclaimOutcome};
 
@@ -36,7 +35,7 @@ impl Agent {
         for (reclaimed, ended) in steps {
             if let Some(workload) = self.workloads.all.get_mut(&reclaimed.target) {
                 if let Some((before, after)) = stored {
-                    learn(&mut workload.totals.kept, before, after);
+                    workload.totals.zram.learn(before, after);
                 }
                 if let Some(group) = self.groups.get_mut(&workload.policy) {
                     group.reclaimed.push(reclaimed);
