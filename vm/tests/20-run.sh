@@ -12,16 +12,16 @@ need "DAMON paddr" "cohort and map measure known working sets" || exit 0
 
 run() { "$LOWTIDE" run --monitor damon --max-overhead 100% --out "$1" -- "$PATTERN" "$2" --seconds "$3" >out 2>err; }
 
-check "64 MiB in use of 512 are recorded" run fixed "$patterns/fixed.toml" 25
+check "64 MiB in use of 512 are recorded" run fixed "$patterns/fixed.toml" 16
 between "their working set of 1 s" "$(median_reading fixed 1)" $((58 * mib)) $((72 * mib))
 between "the part watched" "$(json fixed/summary.json .monitor.coverage_percent)" 80 100
 equals "the cohort stayed its own" "$(json fixed/meta.json '.notes[] | select(test("had not set"))')" ""
 between "the map has regions" "$("$LOWTIDE" report fixed regions --format csv | wc -l)" 5 10000
-check "sixteen islands of 4 MiB are recorded" run islands "$patterns/islands.toml" 25
+check "sixteen islands of 4 MiB are recorded" run islands "$patterns/islands.toml" 16
 between "their working set of 1 s" "$(median_reading islands 1)" $((55 * mib)) $((75 * mib))
 # A loop without a pause costs an emulated machine most of its time: 100 rounds a second show the same memory in use.
 sed 's/"max"/100/' "$patterns/tight.toml" >tight.toml
-check "4 MiB in a tight loop are recorded" run tight tight.toml 20
+check "4 MiB in a tight loop are recorded" run tight tight.toml 12
 between "their working set of 1 s" "$(median_reading tight 1)" $((3 * mib)) $((6 * mib))
 # Under emulation a program takes longer than its argument says.
 "$LOWTIDE" run --monitor damon --max-overhead 100% --out violent -- python3 "$repository/workloads/violent.py" 12 2>err
