@@ -66,7 +66,7 @@ GUEST_WORK = {
     "pattern-tight": 0.12,
 }
 # What a program under a limit may lose, and when a run is given up: so many times the recorded time, and so many seconds.
-SLOWDOWN, PATIENCE = 0.05, (4, 30)
+SLOWDOWN, PATIENCE = 0.05, (2, 30)
 METRICS = {
     "runtime": "runtime",
     "call": "time of a call",
