@@ -556,6 +556,11 @@ def conclusion(runs, kind, config, metrics):
     return ", ".join(parts)
 
 
+def run_with(runs, kind, config):
+    """How many programs were run in a configuration."""
+    return sum(bool(runs.logs(kind, program, config, "runtime")) for program in runs.programs(kind))
+
+
 def is_less(value):
     """
     >>> is_less((-4.0, -8.0, 0.1)), is_less((-4.0, -8.0, -0.1)), is_less((-4.0, None, None))
@@ -566,9 +571,10 @@ def is_less(value):
 
 
 def best(runs, kind):
-    """The configuration that saves the most memory, net of zram, among those that are hardly slower."""
+    """The configuration that saves the most memory, net of zram, among those that are hardly slower, and in which all programs ran."""
     programs = runs.programs(kind)
-    schemes = [config for config in runs.schemes(kind) if config != "rec"]
+    most = max((run_with(runs, kind, config) for config in runs.schemes(kind)), default=0)
+    schemes = [config for config in runs.schemes(kind) if config != "rec" and run_with(runs, kind, config) == most]
     of = {config: [runs.over_programs(kind, programs, config, metric) for metric in ("net", "runtime", "call")] for config in schemes}
     cheap = {config: found for config, found in of.items() if None not in found[:2] and is_less(found[0]) and found[1][0] <= CHEAP}
     if not schemes:
@@ -581,8 +587,11 @@ def best(runs, kind):
 
 
 def conclusions(runs, kind):
-    found = [(topic, conclusion(runs, kind, config, metrics)) for config, topic, metrics in TOPICS]
-    lines = best(runs, kind) + [f"- {topic}: {changes}." for topic, changes in found if changes]
+    lines = best(runs, kind)
+    for config, topic, metrics in TOPICS:
+        if changes := conclusion(runs, kind, config, metrics):
+            few, all_ = run_with(runs, kind, config), len(runs.programs(kind))
+            lines.append(f"- {topic}{f', of {few} of {all_} programs' if few < all_ else ''}: {changes}.")
     counts = [(LIMITS[kind_], counts_of(runs, kind, kind_)) for kind_ in LIMITS]
     if counts := [(name, of) for name, of in counts if any(of.values())]:
         held = "; ".join(f"{name} {of['holds']} of {sum(of.values())} ({of['killed']} failed)" for name, of in counts)
