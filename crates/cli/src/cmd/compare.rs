@@ -90,15 +90,10 @@ struct Plan {
     suite: Suite,
     configs: Vec<Configuration>,
     runs: u32,
-    #[serde(default = "yes")]
-    warm_up: bool,
+    #[serde(default)]
+    no_warm_up: bool,
     seed: u64,
     swap: Option<String>,
-}
-
-/// Plans that do not say so were made with one.
-const fn yes() -> bool {
-    true
 }
 
 /// Runs the comparison.
@@ -146,7 +141,7 @@ fn plan(args: &CompareArgs) -> anyhow::Result<Plan> {
         lowtide_engine::schemes::load(name)?;
     }
     let swap = args.swap.as_ref().map(ToString::to_string);
-    Ok(Plan { schema: 1, suite, configs, runs: args.runs, warm_up: !args.no_warm_up, seed: args.seed, swap })
+    Ok(Plan { schema: 1, suite, configs, runs: args.runs, no_warm_up: args.no_warm_up, seed: args.seed, swap })
 }
 
 /// Writes the plan down; one that is there must be the same.
@@ -172,7 +167,7 @@ fn all_runs(plan: &Plan, runner: &Runner<'_>, outcomes: &mut Outcomes) -> anyhow
     let config = |run: &PlannedRun| &plan.configs[run.config];
     let planned = order(all.len(), plan.configs.len(), plan.runs, plan.seed).into_iter();
     let left: Vec<PlannedRun> = planned
-        .filter(|run| plan.warm_up || run.round > 0)
+        .filter(|run| run.round > 0 || !plan.no_warm_up)
         .filter(|run| mix::is_needed(&plan.suite, run))
         .filter(|run| !outcomes.has(all[run.program], &config(run).name, run.round))
         .collect();
