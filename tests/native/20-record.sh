@@ -16,7 +16,8 @@ equals "no target is wrong usage" $? 2
 if need root "a running process is recorded"; then
   start "$PATTERN" "$patterns/fixed.toml" --seconds 30
   sleep 2
-  check "a running process is recorded" "$LOWTIDE" record --pid "$started" --duration 6s --out pid
+  # Where the machine is busy, one percent does not pay for two walks over 512 MiB within the first second.
+  check "a running process is recorded" "$LOWTIDE" record --pid "$started" --max-overhead 5% --duration 6s --out pid
   between "its resident set" "$(json pid/summary.json .memory.rss.peak_bytes)" 536870912 560000000
   between "its working set of one second" "$(median_reading pid 1)" 55000000 80000000
   "$LOWTIDE" record --pid "$started" --out ends 2>err &

@@ -241,7 +241,8 @@ impl SmapsMonitor {
         let reading = if half_exited { None } else { read_out(elapsed_s, cycle.sizes, target, &mappings) };
         let size = sizes(target).total();
         let grew = size - cycle.sizes.total() > FLAT * size;
-        if self.growing.is_some_and(|count| !grew || count >= MOST_GROWING) {
+        // A first reading that came too late is made anew: the next of one second would be that of the next cycle.
+        if self.growing.is_some_and(|count| (!grew && reading.is_some()) || count >= MOST_GROWING) {
             self.growing = None;
             // A cycle of a second in which it did not grow is the first second of a longer one.
             cycle.due.extend(self.plan().into_iter().filter(|due_s| !grew && *due_s > elapsed_s + 0.05));
@@ -440,11 +441,12 @@ mod tests {
     #[test]
     fn a_late_reading_is_one_of_the_window_that_it_was_made_after() {
         let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
-        let pictures = run(&mut monitor, &[0.0, 3.0, 10.5, 31.0, 32.0], |_| MIB);
+        // Three seconds are near no edge: the first second is read anew.
+        let pictures = run(&mut monitor, &[0.0, 3.0, 4.0, 7.0, 13.5, 34.0, 35.0], |_| MIB);
         let ends = pictures.iter().filter(|(_, of)| !of.is_partial);
         let edges: Vec<f64> = ends.flat_map(|(_, of)| &of.ages).filter_map(|bin| bin.max_s).collect();
-        assert_eq!(edges, [10.0, 30.0, 10.0, 30.0], "three seconds are near no edge");
-        assert!(pictures[1].1.working_set[2].is_some() && pictures[2].1.working_set[3].is_some());
+        assert_eq!(edges, [1.0, 10.0, 30.0, 1.0, 10.0, 30.0], "nor later");
+        assert!(pictures[3].1.working_set[2].is_some() && pictures[4].1.working_set[3].is_some());
     }
 
     #[test]
