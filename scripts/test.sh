@@ -10,6 +10,8 @@
 #   tests/native/*.sh, as root              their lines `ok - `, `not ok - ` and `skip - ` (see tests/native/lib.sh)
 #   vm/test.sh                              the same. It runs beside cargo test and the native tests, in what time of the
 #                                           CPUs they leave: they mostly wait, and guests have a clock of their own
+#
+# Programs are built for release beside the checks, as linking them takes one CPU for minutes; guests begin when that is done.
 
 set -euo pipefail
 export LC_ALL=C
@@ -29,6 +31,7 @@ skips=()
 declare -A running=() # process groups
 log=$(mktemp "${TMPDIR:-/tmp}/lowtide-make-test.XXXXXX")
 vm_log=$log.vm
+built=$log.built # is there once the programs are
 
 interrupted() {
   local group
@@ -37,7 +40,7 @@ interrupted() {
   wait "${!running[@]}" 2>/dev/null || true
   exit 130
 }
-trap 'rm -f -- "$log" "$vm_log"' EXIT
+trap 'rm -f -- "$log" "$vm_log" "$built"' EXIT
 trap interrupted INT TERM HUP
 
 # begin LOG SECONDS COMMAND...: starts it with its output in LOG, as the process group $begun, so that all of it can be stopped.
@@ -172,10 +175,10 @@ native_tests() {
   done
 }
 
-# The guests' tests, from when begin() started them.
+# The release build and the guests' tests, from when begin() started them.
 vm_tests() {
   local status=0
-  printf '\n== vm/test.sh\n'
+  printf '\n== cargo build --release; vm/test.sh\n'
   follow "$vm" "$vm_log" || status=$?
   mv -- "$vm_log" "$log"
   counted vm/test.sh "$status"
@@ -189,6 +192,15 @@ prepare_guests() {
 if [ -z "${QUICK:-}" ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
 
 ensure_toolchain
+ensure_component fmt rustfmt || true
+ensure_component clippy clippy || true
+if [ -z "${QUICK:-}" ]; then
+  # The benchmarks' programs are linked for minutes, and no test runs them.
+  # shellcheck disable=SC2016  # expanded there
+  begin "$vm_log" 4500 bash -c 'cargo build --release --locked -p lowtide -p lowtide-pattern --bins &&
+    echo "# release-build on this-machine took $SECONDS s" && touch "$1" && exec chrt --idle 0 vm/test.sh' - "$built"
+  vm=$begun
+fi
 if ensure_component fmt rustfmt; then
   one "cargo fmt" 120 cargo fmt --all --check
 else
@@ -199,18 +211,10 @@ if ensure_component clippy clippy; then
 else
   failures+=("cargo clippy: clippy is missing")
 fi
-built=
-if [ -z "${QUICK:-}" ]; then
-  # The benchmarks' programs are linked for minutes, and no test runs them.
-  if run "release build" 1200 cargo build --release --locked -p lowtide -p lowtide-pattern --bins; then built=1; else failures+=("release build: see above"); fi
-fi
-if [ -n "$built" ]; then
-  begin "$vm_log" 3300 chrt --idle 0 vm/test.sh
-  vm=$begun
-fi
 cargo_tests
-if [ -n "$built" ]; then
-  native_tests
+if [ -z "${QUICK:-}" ]; then
+  while [ ! -e "$built" ] && kill -0 "$vm" 2>/dev/null; do sleep 1; done
+  [ ! -e "$built" ] || native_tests
   vm_tests
 fi
 

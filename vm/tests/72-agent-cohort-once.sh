@@ -14,21 +14,21 @@ root=/sys/fs/cgroup/lowtide-test-$$
 mkdir "$root" && echo +memory >"$root/cgroup.subtree_control"
 name=${root##*/}
 
-
-# 512 MiB of which 64 MiB are in use, and a program that keeps reading one of two files of 96 MiB.
-in_group job-memory "$PATTERN" "$patterns/fixed.toml" --seconds 400
+# 256 MiB of which 32 MiB are in use, and a program that keeps reading one of two files of 48 MiB.
+pattern_of eighth.toml 256M 32M 400 20
+in_group job-memory "$PATTERN" eighth.toml
 in_group job-files python3 -c '
 import time
 for name in "used", "unused":
     with open(name, "wb") as file:
-        for _ in range(96): file.write(b"x" * (1 << 20))
+        for _ in range(48): file.write(b"x" * (1 << 20))
 with open("unused", "rb") as file:
     while file.read(1 << 20): pass
 while True:
     with open("used", "rb") as file:
         while file.read(1 << 20): pass
     time.sleep(1)'
-big() { [ "$(held job-memory)" -gt $((500 * mib)) ] && [ "$(held job-files)" -gt $((180 * mib)) ]; }
+big() { [ "$(held job-memory)" -gt $((250 * mib)) ] && [ "$(held job-files)" -gt $((90 * mib)) ]; }
 check "both programs have their memory" wait_for 120 big
 
 cat >agent.toml <<EOF2
@@ -57,16 +57,16 @@ contains "one workload has a cohort, the other generations" "$(grep '^sampling' 
 equals "and nothing failed" "$(grep -c '^error' log)" 0
 sleep 12
 scrape >metrics
-# 4,000 of 131,072 pages, an eighth of them in use: 64 MiB within 8 % with a probability of 95 %, 13 % in all but one of a thousand.
-between "the working set is the true one" "$(value "$used")" $((55 * mib)) $((73 * mib))
+# 4,000 of 65,536 pages, an eighth of them in use: 32 MiB within 8 % with a probability of 95 %, 13 % in all but one of a thousand.
+between "the working set is the true one" "$(value "$used")" $((27 * mib)) $((37 * mib))
 "$LOWTIDE" run --monitor damon -- true 2>err
 equals "DAMON is held by the agent meanwhile" $? 6
 contains "and the message names the holder" "$(cat err)" "another lowtide, pid"
 
 rm stop
-few() { [ "$(held job-memory)" -lt $((110 * mib)) ]; }
+few() { [ "$(held job-memory)" -lt $((56 * mib)) ]; }
 check "what is idle is evicted" wait_for 240 few
-between "and what is in use stays" "$(held job-memory)" $((60 * mib)) $((110 * mib))
+between "and what is in use stays" "$(held job-memory)" $((30 * mib)) $((56 * mib))
 between "almost nothing refaults" \
   "$(awk '$1 == "workingset_refault_anon" { print $2 }' "$root/job-memory/memory.stat")" 0 2000
 

@@ -15,7 +15,7 @@ if [ "$(cat /sys/devices/system/node/has_memory)" != "0-1" ]; then
 fi
 # 512 MiB, of which 64 are used over and over.
 printf '[[scheme]]\naction = "migrate_cold"\ntarget_node = 1\nage = { min = "3s" }\naccess = { max = "0%%" }\n' >cold.toml
-"$LOWTIDE" run --scheme cold.toml --max-overhead 100% --out moved -- "$PATTERN" "$patterns/fixed.toml" --seconds 40 >out 2>err
+"$LOWTIDE" run --scheme cold.toml --max-overhead 100% --out moved -- "$PATTERN" "$patterns/fixed.toml" --seconds 25 >out 2>err
 equals "${names[0]}" $? 0
 node() { json moved/summary.json ".nodes[$1].anon.$2"; }
 between "of which it began with all" "$(node 0 peak_bytes)" $((400 * mib)) $((600 * mib))
