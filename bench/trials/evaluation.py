@@ -45,8 +45,6 @@ GROUPS = {
 QUICK = {"schemes": ["orig", "prcl", "auto"]}
 # Natively other tools may use DAMON: these are always measured by smaps there. Only DAMON has the actions of ethp.
 MONITORED = {"rec": [], **{name: [name] for name in ("ethp-tuned", "prcl", "prcl-tuned")}}
-# Where the runs before have left free memory in pieces, the kernel's DAMON does not carry out schemes.
-COMPACT = "echo 1 >/proc/sys/vm/compact_memory"
 # One percent of a real core: a guest's executes a billion instructions a second, a fifth of what a real one does.
 GUEST_PRICE = "5%"
 # WORK in guests of programs that do a fixed amount of it: so that they run for half a minute, which takes one to three of the host.
@@ -247,10 +245,8 @@ def unit_suite(folder, place, name, group):
         schemes = {**MONITORED, "ethp": ["ethp"]}
         own = {"monitor": "auto", "max_overhead": GUEST_PRICE}
         configs = configs + [{"name": name, "schemes": of, **own} for name, of in schemes.items()]
-    if place.startswith("guest"):
-        program = {**program, "setup": f"{COMPACT}; {program.get('setup', ':')}"}
-        if name in GUEST_WORK and not quick:
-            program["command"] = f"WORK={GUEST_WORK[name]} {program['command']}"
+    if place.startswith("guest") and name in GUEST_WORK and not quick:
+        program["command"] = f"WORK={GUEST_WORK[name]} {program['command']}"
     return toml("program", program) + "".join(toml("config", config) for config in configs)
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Operation schemes that the kernel's DAMON carries out, on cgroups of version 2; then those of tests/native.
+# Operation schemes that lowtide carries out by DAMON's map, and those that the kernel does.
 # shellcheck source=tests/native/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../../tests/native/lib.sh"
 # shellcheck disable=SC2154  # set by lib.sh
@@ -11,26 +11,27 @@ need "DAMON paddr" "the kernel carries out schemes" || exit 0
 acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" >out 2>err; }
 used() { json "$1/meta.json" ".schemes[0].$2"; }
 
-check "the kernel carries out a scheme" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 28
-equals "on page frames, which have an owner" "$(used fixed by)" "the kernel's DAMON, on page frames"
+check "a scheme is carried out" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 22
+equals "by lowtide itself, by the map of DAMON" "$(used fixed by)-$(json fixed/summary.json .monitor.backend)" \
+  "lowtide, by process_madvise-damon-vaddr"
 # How much of it in the time depends on the machine that emulates this one.
 between "what is idle is paged out" "$(used fixed applied_bytes)" $((64 * mib)) $((900 * mib))
 between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((8 * mib)) $((500 * mib))
 between "what is in use stays" "$(json fixed/summary.json '.faults.refault_anon')" 0 20000
 
-check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "$PATTERN" "$patterns/fixed.toml" --seconds 14
-equals "on virtual addresses" "$(used ethp by)" "the kernel's DAMON, on virtual addresses"
-between "of what is in use" "$(used ethp applied_bytes)" $((2 * mib)) $((100000 * mib))
-
-# A process that shares its cgroup: frames of others could be among its own.
+# The system is no process that lowtide could advise.
 start "$PATTERN" "$patterns/fixed.toml" --seconds 60
 program=$started
 sleep 5
-check "a scheme is applied to one process among others" \
-  "$LOWTIDE" schemes apply prcl-tuned --pid "$program" --swap zram:1G --max-overhead 100% --duration 20s --out one
-equals "by lowtide itself, by the map of DAMON" "$(used one by)-$(json one/summary.json .monitor.backend)" \
-  "lowtide, by process_madvise-damon-vaddr"
-between "what is idle is paged out then, too" "$(used one applied_bytes)" $((10 * mib)) $((900 * mib))
+check "the kernel carries out a scheme" \
+  "$LOWTIDE" schemes apply prcl-tuned --system --swap zram:1G --max-overhead 100% --duration 20s --out whole
+equals "on page frames" "$(used whole by)" "the kernel's DAMON, on page frames"
+between "what is idle is paged out then, too" "$(json whole/summary.json '.memory.swap.peak_bytes')" $((10 * mib)) $((700 * mib))
+between "which the kernel counts" "$(used whole applied_bytes)" $((10 * mib)) $((900 * mib))
 stop "$program"
+
+check "huge pages are made where memory is in use" acted ethp --scheme ethp -- "$PATTERN" "$patterns/fixed.toml" --seconds 14
+equals "on virtual addresses" "$(used ethp by)" "the kernel's DAMON, on virtual addresses"
+between "of what is in use" "$(used ethp applied_bytes)" $((2 * mib)) $((100000 * mib))
 
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"

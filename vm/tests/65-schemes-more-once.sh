@@ -12,9 +12,14 @@ acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" 
 used() { json "$1/meta.json" ".schemes[0].$2"; }
 
 printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\naccess = { max = "0%%" }\nquota = { size = "4M", every = "1s" }\n' >slow.toml
-check "a quota is given to the kernel" acted slow --scheme slow.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 16
+start "$PATTERN" "$patterns/fixed.toml" --seconds 40
+program=$started
+sleep 3
+check "a quota is given to the kernel" \
+  "$LOWTIDE" schemes apply slow.toml --system --swap zram:1G --max-overhead 100% --duration 14s --out slow
 between "and holds" "$(used slow applied_bytes)" 1 $((110 * mib))
 between "which is counted" "$(used slow quota_exceeded)" 1 100000
+stop "$program"
 
 check "a dry run counts" acted dry --scheme prcl-tuned --dry-run -- "$PATTERN" "$patterns/fixed.toml" --seconds 12
 equals "and takes nothing" "$(json dry/summary.json '.memory.swap.peak_bytes')" 0

@@ -109,8 +109,7 @@ impl Acts {
     ) -> anyhow::Result<Option<Zram>> {
         if !self.schemes.is_empty() {
             let (operations, features) = offered(options, kernel, journal);
-            let (scattered, forbidden) = (means::is_scattered(kernel), means::forbidden(kernel));
-            let ground = Ground { operations, features, system, cgroup, scattered, forbidden };
+            let ground = Ground { operations, features, system, cgroup, forbidden: means::forbidden(kernel) };
             let means = means::choose(&self.schemes, &ground).map_err(|why| {
                 Failure::new(code::IMPOSSIBLE, format!("--scheme {why}; see `lowtide schemes check`"))
             })?;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use lowtide_model::PAGE;
-
 use crate::root::{Error, Kernel, Result, keyed, value_of};
 
 /// Levels of `/proc/meminfo`, bytes.
@@ -117,22 +115,6 @@ pub fn vm_counters(kernel: &Kernel) -> Result<VmCounters> {
     })
 }
 
-/// Bytes of free memory in blocks of less than 64 KiB, from `/proc/buddyinfo`: the kernel hands out its smallest blocks
-/// first, so a program that starts now has so much of its memory in pieces of that size.
-pub fn scattered_free(kernel: &Kernel) -> Result<u64> {
-    Ok(parse_scattered(&kernel.read_text("/proc/buddyinfo")?))
-}
-
-/// Blocks of an order are `PAGE << order` bytes; `Node 0, zone   Normal  128694  63858 ...` counts them by order.
-fn parse_scattered(text: &str) -> u64 {
-    let bytes = |(order, blocks): (u32, &str)| {
-        let blocks: u64 = blocks.parse().unwrap_or(0);
-        blocks.saturating_mul(PAGE << order)
-    };
-    let zone = |line: &str| (0..4).zip(line.split_whitespace().skip(4)).map(bytes).fold(0, u64::saturating_add);
-    text.lines().map(zone).fold(0, u64::saturating_add)
-}
-
 /// The physical ranges of memory, from the `System RAM` lines of `/proc/iomem`. Without `CAP_SYS_ADMIN` the kernel shows
 /// zeros, which is an empty list.
 pub fn ram(kernel: &Kernel) -> Result<Vec<(u64, u64)>> {
@@ -195,12 +177,6 @@ mod tests {
     }
 
     #[test]
-    fn small_blocks_of_all_zones_add_up() {
-        let text = "Node 0, zone      DMA      0      0      0      1      0      1 3\nNode 0, zone   Normal   10    5    2    1    7    9\n";
-        assert_eq!(parse_scattered(text), (8 + 10 + 2 * 5 + 4 * 2 + 8) * PAGE);
-    }
-
-    #[test]
     fn a_network_with_nothing_but_loopback_is_private_beside_that_of_the_machine() {
         let dir = tempfile::tempdir().unwrap();
         let kernel = Kernel::at(dir.path());
@@ -227,7 +203,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_survived(text in "(\\PC|\\n)*") {
-            let _ = (parse_meminfo(&text), parse_cpu(&text), parse_ram(&text), parse_scattered(&text), has_only_loopback(&text));
+            let _ = (parse_meminfo(&text), parse_cpu(&text), parse_ram(&text), has_only_loopback(&text));
         }
     }
 }

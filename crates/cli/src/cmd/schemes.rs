@@ -107,9 +107,8 @@ fn here(schemes: &[Scheme]) -> Result<Vec<Executor>, String> {
         Ok((operations, features)) => (Ok(operations), features),
         Err(why) => (Err(why), Features::default()),
     };
-    let kernel = Kernel::default();
-    let (forbidden, scattered) = (means::forbidden(&kernel), means::is_scattered(&kernel));
-    means::choose(schemes, &Ground { operations, features, system: false, cgroup: true, scattered, forbidden })
+    let forbidden = means::forbidden(&Kernel::default());
+    means::choose(schemes, &Ground { operations, features, system: false, cgroup: true, forbidden })
 }
 
 fn since(version: Option<&str>) -> String {
