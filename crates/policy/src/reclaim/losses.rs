@@ -35,6 +35,19 @@ pub struct Lost {
     pub out: PerKind<f64>,
 }
 
+impl Lost {
+    /// Seconds that a byte costs now that is refaulted.
+    pub(super) fn byte_s(&self, frame: &Observation) -> PerKind<f64> {
+        let prices = per_kind(&frame.costs).zip(self.price);
+        prices.map(|(cost_s, part)| part * cost_s.max(1e-9) / PAGE_BYTES)
+    }
+
+    /// Seconds that it would cost to refault all that is out.
+    pub(super) fn out_s(&self, frame: &Observation) -> f64 {
+        self.out.zip(self.byte_s(frame)).map(|(bytes, cost_s)| bytes * cost_s).total()
+    }
+}
+
 /// What is known of one target.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Losses {

@@ -13,12 +13,17 @@ use serde::{Deserialize, Serialize};
 
 use super::losses::Lost;
 use super::mean::Mean;
-use crate::machine::{Brake, Observation, per_kind};
+use crate::machine::{Brake, Observation};
 use crate::saved::Resume;
 
 /// Share of cold memory that is taken in the first second, and the least in any other.
 const FIRST_SHARE: f64 = 0.02;
 const LEAST_SHARE: f64 = 0.001;
+/// What is out for less than so many seconds on average, of the last minutes, is not worth what it costs: to page out and refault a
+/// page of zram takes 20 us of a CPU, and at the prices of clouds a GiB costs an eighth to a quarter of one, which pays after 20 to 40 s.
+const WORTH_S: f64 = 30.0;
+/// This part of what is allowed may be lost nevertheless, so that a little is tried again after some minutes.
+const TRIED: f64 = 0.1;
 /// Part of what the brakes allow below which more is taken.
 const CALM: f64 = 0.25;
 /// The cost is a mean over the last seconds, half of it over so many.
@@ -41,6 +46,9 @@ pub struct Pace {
     ages_s: Option<f64>,
     #[serde(skip)]
     cost: Mean,
+    /// What was lost, and what it would have cost to refault all that was out, each second of the last minutes.
+    #[serde(skip)]
+    worth: (Mean, Mean),
     /// It costs more than is allowed now.
     #[serde(skip)]
     is_dear: bool,
@@ -69,6 +77,7 @@ impl Default for Pace {
         Self {
             ages_s: None,
             cost: Mean::default(),
+            worth: (Mean::default(), Mean::default()),
             is_dear: false,
             held: None,
             share: FIRST_SHARE,
@@ -91,8 +100,10 @@ impl Resume for Pace {
 }
 
 impl Pace {
-    /// Takes in a reading of the target, of whose time a share may be lost, and another at most.
-    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), &Lost { elapsed_s, lost_s, out, .. }: &Lost) {
+    /// Takes in a reading of the target, of whose time a share may be lost, and another at most; what is out would cost `out_s`, should
+    /// all of it be refaulted.
+    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), out_s: f64, lost: &Lost) {
+        let &Lost { elapsed_s, lost_s, out, .. } = lost;
         self.cost.add(lost_s, elapsed_s, COST_S);
         self.judge_minute(most, elapsed_s, lost_s);
         let credit_s = self.credit_s.unwrap_or(CREDIT * most * ADVANCE_S);
@@ -108,7 +119,10 @@ impl Pace {
             1.0
         };
         self.share = (self.share * change).clamp(LEAST_SHARE, 1.0);
-        self.is_dear = cost > allowed;
+        self.worth.0.add(lost_s, elapsed_s, MINUTE_S);
+        self.worth.1.add((out_s + lost_s) * elapsed_s, elapsed_s, MINUTE_S);
+        let worth = self.worth.1.get().map(|out_s| out_s / WORTH_S + TRIED * allowed);
+        self.is_dear = cost > allowed || self.worth.0.get() > worth;
     }
 
     /// Whether this minute cost too much, and what follows.
@@ -134,10 +148,9 @@ impl Pace {
     pub(super) fn take(&mut self, cold: PerKind<f64>, frame: &Observation, lost: &Lost) -> PerKind<f64> {
         let elapsed_s = self.ages_s.replace(frame.now_s).map_or(1.0, |ages_s| frame.now_s - ages_s);
         let share = 1.0 - (1.0 - self.share).powf(elapsed_s.clamp(0.0, MINUTE_S));
-        let prices = per_kind(&frame.costs).zip(lost.price);
-        let byte_s = prices.map(|(cost_s, part)| part * cost_s.max(1e-9) / PAGE_BYTES);
+        let byte_s = lost.byte_s(frame);
         let credit_s = self.credit_s.filter(|_| !self.is_dear).unwrap_or(0.0);
-        let mut left_s = credit_s - lost.out.zip(byte_s).map(|(bytes, cost_s)| bytes * cost_s).total();
+        let mut left_s = credit_s - lost.out_s(frame);
         let mut taken = PerKind::default();
         for kind in [Kind::File, Kind::Anon] {
             taken[kind] = (share * cold[kind]).min(left_s / byte_s[kind]).max(0.0);
@@ -167,7 +180,7 @@ mod tests {
         let frame = Observation { now_s: f64::from(now_s), ..Observation::default() };
         let elapsed_s = if now_s > 0 { 1.0 } else { 0.0 };
         let lost = Lost { elapsed_s, lost_s: pages * 10e-6, price: PerKind::both(1.0), out: anon(*out) };
-        pace.observe(LIMITS, &lost);
+        pace.observe(LIMITS, lost.out_s(&frame), &lost);
         *taken = pace.take(anon(cold), &frame, &lost).anon;
     }
 
@@ -200,12 +213,29 @@ mod tests {
             turn(&mut pace, (now_s, 1000.0, 10.0 * MIB), &mut out, &mut taken);
         }
         assert_eq!((taken, pace.held), (0.0, Some(Brake::Slowdown)));
-        // Some seconds later a little is tried again.
-        let again = (10..40).find(|now_s| {
+        // All of it was refaulted. Some minutes later a little is tried again.
+        let again = (10..600).find(|now_s| {
             turn(&mut pace, (*now_s, 0.0, 10.0 * MIB), &mut out, &mut taken);
             taken > 0.0
         });
-        assert!(again.is_some_and(|now_s| now_s < 25) && taken < 0.2 * MIB, "{again:?}: {taken}");
+        assert!(again.is_some_and(|now_s| (60..300).contains(&now_s)) && taken < 0.2 * MIB, "{again:?}: {taken}");
+    }
+
+    #[test]
+    fn what_is_soon_refaulted_is_not_worth_it_however_little_it_costs() {
+        const COLD: f64 = 20.0 * MIB;
+        let share_out = |out_for_s: f64| {
+            let (mut pace, mut out, mut taken) = (Pace::default(), 0.0, 0.0);
+            for now_s in 0..200u32 {
+                let pages = out / out_for_s / PAGE_BYTES;
+                turn(&mut pace, (now_s, pages, (COLD - out - taken).max(0.0)), &mut out, &mut taken);
+            }
+            out / COLD
+        };
+        // The share of two seconds costs 0.5 % of the time, which is all that may be lost.
+        let shares = [2.0, 20.0, 100.0, 1000.0].map(share_out);
+        assert!(shares[0] < 0.05 && shares[1] < 0.7, "{shares:?}");
+        assert!(shares[2] > 0.9 && shares[3] > 0.95, "{shares:?}");
     }
 
     #[test]
