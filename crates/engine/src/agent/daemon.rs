@@ -83,7 +83,9 @@ impl Agent {
     /// An agent with these settings and no file to read again. Fails if a pattern or a policy
     /// makes no sense.
     pub fn with(kernel: &Kernel, config: Config, dry_run: bool) -> anyhow::Result<Self> {
-        let measured = if config.guards() { calibration::load_or_measure(kernel) } else { calibration::load() };
+        // What a refault costs differs between machines by a factor of ten.
+        let acts = !dry_run && (config.guards() || config.workload.iter().any(|workload| workload.policy != NONE));
+        let measured = if acts { calibration::load_or_measure(kernel) } else { calibration::load() };
         let costs = calibration::load().or_usual();
         let view = LiveView::new(kernel, costs);
         let mut agent = Self {
