@@ -60,7 +60,7 @@ cached() { awk '$1 == "SwapCached:" { print $2 * 1024 }' /proc/meminfo; }
 was=$(cached)
 check "a hint that it is back is heard" hint foreground --pid "$program"
 fetched() { [ $(($(cached) - was)) -gt $((300 * mib)) ]; }
-check "${names[1]}" wait_for 20 fetched
+check "${names[1]}" wait_for 20 fetched || { echo "# was $was, is $(cached)"; tail -n 5 log | sed "s,^,# ,"; }
 kill -CONT "$program"
 
 # In between it used an eighth of its memory; the rest stayed out.
