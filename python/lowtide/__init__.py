@@ -1,4 +1,4 @@
-"""lowtide for Python: what a record tells, and what policies would have made of a fleet's telemetry.
+"""lowtide for Python: what a record says, and what policies would have made of a fleet's telemetry.
 
     import lowtide
 
@@ -57,7 +57,7 @@ def telemetry(folder: Path) -> ds.Dataset:
 
 
 def summary(record: Path) -> Dict[str, Any]:
-    """What a record tells in sum: `summary.json`."""
+    """The summary of a record: `summary.json`."""
     return json.loads(_lowtide.summary(os.fspath(record)))
 
 
@@ -70,8 +70,8 @@ def curve(record: Path) -> Optional[pa.Table]:
 def budget(record: Path, slowdown: float = 0.02, swap: Optional[bool] = None) -> Dict[str, Dict[str, Any]]:
     """Budgets of a program by mechanism; `slowdown` is the share of the time that may be lost. Swap is counted on where it
     was there when the record was made, and is here; `swap` counts on as much as it takes, or on none."""
-    told = json.loads(_lowtide.budget(os.fspath(record), slowdown, swap))
-    return {one["mechanism"]: one for one in told}
+    result = json.loads(_lowtide.budget(os.fspath(record), slowdown, swap))
+    return {one["mechanism"]: one for one in result}
 
 
 def replay(
@@ -87,15 +87,15 @@ def replay(
 ) -> Dict[str, Any]:
     """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry in a folder.
 
-    `by` is a label by which workloads are told apart. A URL (s3://, gs://) is read as `lowtide.store` does.
+    `by` is a label by which workloads are distinguished. A URL (s3://, gs://) is read as `lowtide.store` does.
     """
     if "://" in os.fspath(folder):
         from . import store
 
         given = {"swap_cost": swap_cost, "file_cost": file_cost, "kept": kept}
         return store.replay(os.fspath(folder), policy, price=price, by=by, threads=threads, **given)
-    told = _lowtide.replay_folder(os.fspath(folder), policy, swap_cost, file_cost, kept, price, by, threads)
-    return json.loads(told)["told"]
+    result = _lowtide.replay_folder(os.fspath(folder), policy, swap_cost, file_cost, kept, price, by, threads)
+    return json.loads(result)["result"]
 
 
 def tune(
@@ -117,7 +117,7 @@ def tune(
 
         given = {"swap_cost": swap_cost, "file_cost": file_cost, "kept": kept}
         return store.tune(os.fspath(folder), policy, rate=rate, tries=tries, seed=seed, price=price, threads=threads, **given)
-    told = json.loads(
+    result = json.loads(
         _lowtide.tune_folder(os.fspath(folder), policy, rate, tries, seed, swap_cost, file_cost, kept, price, threads)
     )
-    return {**told["told"], "tuned": told["tuned"]}
+    return {**result["result"], "tuned": result["tuned"]}

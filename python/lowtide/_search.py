@@ -24,16 +24,16 @@ def search(
     kept: float,
     price: Optional[float],
 ) -> Dict[str, Any]:
-    """The best settings, judged on one half of the hosts and told of the other, as on one machine."""
+    """The best settings, judged on one half of the hosts and reported for the other, as on one machine."""
     held_out = len(hosts) >= _lowtide.ENOUGH_HOSTS
     judges = [host for host in hosts if not held_out or _lowtide.is_judge(host)]
     others = [host for host in hosts if not held_out or not _lowtide.is_judge(host)]
     search = _lowtide.Search(policy, rate, seed, swap_cost, file_cost)
     while search.tried() < tries:
         candidates = search.ask(min(_lowtide.AT_A_TIME, tries - search.tried()))
-        search.tell(replays(judges, candidates))
+        search.report(replays(judges, candidates))
     best = search.best()
     if best is None:
         raise ValueError("no candidate stays within the limit")
-    told = json.loads(search.told(replays(others, best), held_out, kept, price))
-    return {**told["told"], "tuned": told["tuned"]}
+    result = json.loads(search.result(replays(others, best), held_out, kept, price))
+    return {**result["result"], "tuned": result["tuned"]}

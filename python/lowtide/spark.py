@@ -28,7 +28,7 @@ __all__ = ["replay", "tune"]
 
 #: Rows of a table with a column `host`; or where files are that all executors reach: a folder, or a URL.
 Telemetry = Union[DataFrame, str, "os.PathLike[str]"]
-#: What came of each of some hosts (of all, if none are named) under policies of a file's text, told apart by a label.
+#: What came of each of some hosts (of all, if none are named) under policies of a file's text, distinguished by a label.
 _Replays = Callable[[Optional[List[str]], Optional[str], Optional[str]], List[str]]
 
 #: What a replay does not read beside `host`; nothing of it is sent. Labels are, where they are asked for.
@@ -50,12 +50,12 @@ def _of_table(df: DataFrame, swap_cost: float, file_cost: float) -> _Replays:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:
                 writer.write_table(rows, max_chunksize=1024)
-            told = kernel.replay_host(host, sink.getvalue().to_pybytes(), policy, swap_cost, file_cost, by)
-            return pa.table({"host": [host], "told": [told]})
+            result = kernel.replay_host(host, sink.getvalue().to_pybytes(), policy, swap_cost, file_cost, by)
+            return pa.table({"host": [host], "result": [result]})
 
         wanted = df if some is None else df.where(df["host"].isin(some))
-        told = wanted.select("host", *columns).groupBy("host").applyInArrow(one, schema="host string, told string")
-        return [row["told"] for row in told.collect()]
+        result = wanted.select("host", *columns).groupBy("host").applyInArrow(one, schema="host string, result string")
+        return [row["result"] for row in result.collect()]
 
     return replays
 
@@ -76,8 +76,8 @@ def _of_files(fleet: Fleet, swap_cost: float, file_cost: float) -> _Replays:
 
         works = [(host, fleet.hosts[host]) for host in (fleet.hosts if some is None else some)]
         tasks = max(1, min(len(works), _TASKS * context.defaultParallelism))
-        told: List[str] = context.parallelize(works, tasks).map(one).collect()
-        return told
+        result: List[str] = context.parallelize(works, tasks).map(one).collect()
+        return result
 
     return replays
 
@@ -99,14 +99,14 @@ def replay(
 ) -> Dict[str, Any]:
     """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry.
 
-    `by` is a label by which workloads are told apart.
+    `by` is a label by which workloads are distinguished.
     """
     if isinstance(telemetry, DataFrame):
         replays = _of_table(telemetry, swap_cost, file_cost)
     else:
         replays = _of_files(_fleet(telemetry), swap_cost, file_cost)
-    told: Dict[str, Any] = json.loads(_lowtide.combine(replays(None, policies, by), policies, kept, price, by))["told"]
-    return told
+    result: Dict[str, Any] = json.loads(_lowtide.combine(replays(None, policies, by), policies, kept, price, by))["result"]
+    return result
 
 
 def tune(

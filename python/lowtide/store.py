@@ -28,13 +28,13 @@ _FILE = re.compile(r"(?:^|/)(day=[^/]+)/host=([^/]+)/(?!\.)([^/]+\.parquet)$")
 
 
 def _order(name: str) -> Tuple[bool, int, str]:
-    """Files of a day, by the time of the first row, as their names tell it."""
+    """Files of a day, by the time of the first row, by their names."""
     first = re.split("[-.]", name)[0]
     return (first.isdigit(), int(first) if first.isdigit() else 0, name)
 
 
 def plain(url: str) -> str:
-    """A place as it may be told: without keys."""
+    """A place as it may be shown: without keys."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
@@ -87,12 +87,12 @@ def replay(
 ) -> Dict[str, Any]:
     """What policies (the text of a policy's file; without one, those that need none) would have made of telemetry in a store.
 
-    `by` is a label by which workloads are told apart.
+    `by` is a label by which workloads are distinguished.
     """
     fleet = Fleet(url)
     hosts = fleet.replays(list(fleet.hosts), policy, swap_cost, file_cost, by, threads)
-    told: Dict[str, Any] = json.loads(_lowtide.combine(hosts, policy, kept, price, by))["told"]
-    return {**told, "dir": plain(url)}
+    result: Dict[str, Any] = json.loads(_lowtide.combine(hosts, policy, kept, price, by))["result"]
+    return {**result, "dir": plain(url)}
 
 
 def tune(
@@ -115,5 +115,5 @@ def tune(
         return fleet.replays(some, policies, swap_cost, file_cost, None, threads)
 
     costs_s = {"swap_cost": swap_cost, "file_cost": file_cost}
-    told = search(list(fleet.hosts), replays, policy, rate=rate, tries=tries, seed=seed, kept=kept, price=price, **costs_s)
-    return {**told, "dir": plain(url)}
+    result = search(list(fleet.hosts), replays, policy, rate=rate, tries=tries, seed=seed, kept=kept, price=price, **costs_s)
+    return {**result, "dir": plain(url)}

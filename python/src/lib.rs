@@ -1,4 +1,4 @@
-//! lowtide for Python. Everything is told as JSON, which the package `lowtide` around this makes Python's own of; telemetry that
+//! lowtide for Python. Everything is passed as JSON, which the package `lowtide` around this makes Python's own of; telemetry that
 //! comes from elsewhere comes as an Arrow stream.
 
 mod arrow;
@@ -42,7 +42,7 @@ fn policies(text: Option<&str>, costs: RefaultCosts) -> PyResult<Vec<Named>> {
     replay::named(specs, costs).map_err(wrong)
 }
 
-/// What a record tells in sum, as `summary.json` has it.
+/// The summary of a record, as `summary.json` has it.
 #[pyfunction]
 fn summary(record: PathBuf) -> PyResult<String> {
     let record = Record::open(&record).map_err(wrong)?;
@@ -76,7 +76,7 @@ fn curve(record: PathBuf) -> PyResult<String> {
     serde_json::to_string(&points).map_err(failed)
 }
 
-/// Budgets that a record tells.
+/// The budgets of a record.
 #[pyfunction]
 #[pyo3(signature = (record, slowdown, swap=None))]
 fn budget(record: PathBuf, slowdown: f64, swap: Option<bool>) -> PyResult<String> {
@@ -86,8 +86,8 @@ fn budget(record: PathBuf, slowdown: f64, swap: Option<bool>) -> PyResult<String
         None => budgets::sure_swap(std::slice::from_ref(&record)).map_err(wrong)?,
     };
     let question = Question { slowdown: Share(slowdown), below: Below::of_swap(swap) };
-    let told = budgets::of_record(&record, question).map_err(wrong)?;
-    serde_json::to_string(&told.budgets).map_err(failed)
+    let result = budgets::of_record(&record, question).map_err(wrong)?;
+    serde_json::to_string(&result.budgets).map_err(failed)
 }
 
 fn on<T: Send>(threads: Option<usize>, work: impl FnOnce() -> PyResult<T> + Send) -> PyResult<T> {
@@ -102,7 +102,7 @@ fn open(dir: &Path) -> PyResult<Fleet> {
     Ok(fleet)
 }
 
-fn told(
+fn result(
     dir: &Path,
     of: &OfFleet,
     (names, by): (&[&str], Option<&str>),
@@ -113,9 +113,9 @@ fn told(
         let first = of.trouble.first.first().map_or("there are no rows", String::as_str);
         return Err(wrong(format!("nothing of {} files could be read: {first}", of.files)));
     }
-    let told = serde_json::to_value(ReplayResult::new(dir, of, names, money).by(by, of, money)).map_err(failed)?;
+    let result = serde_json::to_value(ReplayResult::new(dir, of, names, money).by(by, of, money)).map_err(failed)?;
     let tuned = serde_json::to_value(tuned).map_err(failed)?;
-    serde_json::to_string(&json!({ "told": told, "tuned": tuned })).map_err(failed)
+    serde_json::to_string(&json!({ "result": result, "tuned": tuned })).map_err(failed)
 }
 
 /// Replays policies over telemetry in a folder.
@@ -136,7 +136,7 @@ fn replay_folder(
         let policies = policies(policy.as_deref(), costs(swap_cost, file_cost))?;
         let of = open(&dir)?.replay(&policies, by.as_deref(), &|_| true, &mut |_| {});
         let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
-        told(&dir, &of, (&names, by.as_deref()), Money { kept, price }, None)
+        result(&dir, &of, (&names, by.as_deref()), Money { kept, price }, None)
     };
     py.detach(|| on(threads, work))
 }
@@ -201,7 +201,7 @@ fn combine(
     let policies = policies(policy.as_deref(), RefaultCosts::default())?;
     let of = combined(&hosts, policies.len())?;
     let names: Vec<&str> = policies.iter().map(|named| named.name.as_str()).collect();
-    told(Path::new(""), &of, (&names, by.as_deref()), Money { kept, price }, None)
+    result(Path::new(""), &of, (&names, by.as_deref()), Money { kept, price }, None)
 }
 
 fn combined(hosts: &[String], policies: usize) -> PyResult<OfFleet> {
@@ -219,7 +219,7 @@ fn is_judge(host: &str) -> bool {
     tune::is_judge(host)
 }
 
-/// A search for settings that asks for candidates, and is told what came of them on each host.
+/// A search for settings that asks for candidates, and is given what came of them on each host.
 #[pyclass]
 struct Search {
     search: tune::Search,
@@ -235,7 +235,7 @@ impl Search {
         Ok(Self { search: tune::Search::new(policy, goal, seed).map_err(wrong)?, goal, asked: Vec::new() })
     }
 
-    /// The next candidates, as the text of a file in which they are told apart by their names, in this order.
+    /// The next candidates, as the text of a file in which they are distinguished by their names, in this order.
     fn ask(&mut self, count: usize) -> PyResult<String> {
         self.asked = self.search.ask(count).map_err(failed)?;
         let name = |(at, toml): (usize, &String)| toml.replacen("[tuned.", &format!("[c{at:03}."), 1);
@@ -243,7 +243,7 @@ impl Search {
     }
 
     /// What came of them on each host.
-    fn tell(&mut self, hosts: Vec<String>) -> PyResult<()> {
+    fn report(&mut self, hosts: Vec<String>) -> PyResult<()> {
         let of = combined(&hosts, self.asked.len())?;
         self.search.report(std::mem::take(&mut self.asked), &of.tallies);
         Ok(())
@@ -260,10 +260,10 @@ impl Search {
     }
 
     /// What is expected of the best, from what came of it on each host that is asked for that.
-    fn told(&self, hosts: Vec<String>, held_out: bool, kept: f64, price: Option<f64>) -> PyResult<String> {
+    fn result(&self, hosts: Vec<String>, held_out: bool, kept: f64, price: Option<f64>) -> PyResult<String> {
         let best = self.search.best().ok_or_else(|| wrong("no candidate stays within the limit"))?;
         let tuned = Tuned::new(&self.search, best, self.goal.rate, held_out);
-        told(Path::new(""), &combined(&hosts, 1)?, (&["tuned"], None), Money { kept, price }, Some(&tuned))
+        result(Path::new(""), &combined(&hosts, 1)?, (&["tuned"], None), Money { kept, price }, Some(&tuned))
     }
 }
 
@@ -299,7 +299,7 @@ fn tune_folder(
         let others = |host: &str| !held_out || !tune::is_judge(host);
         let of = fleet.replay(&named, None, &others, &mut |_| {});
         let tuned = Tuned::new(&search, &best, rate, held_out);
-        told(&dir, &of, (&["tuned"], None), Money { kept, price }, Some(&tuned))
+        result(&dir, &of, (&["tuned"], None), Money { kept, price }, Some(&tuned))
     };
     py.detach(|| on(threads, work))
 }

@@ -19,31 +19,31 @@ LOWTIDE, FLEET = os.environ["LOWTIDE"], os.environ["FLEET"]
 POLICY = '[eager.age]\nanon = "10s"\nfile = "30s"\nevery = "10s"\n[slow.promotion]\nlimit = "1%"\nwarm_up = "10m"\n'
 
 
-def told(*arguments):
+def result(*arguments):
     return json.loads(subprocess.run([LOWTIDE, "fleet", *arguments, "--json"], check=True, capture_output=True).stdout)
 
 
 def figures(of):
-    """What is told, but for where it came from."""
+    """What is reported, but for where it came from."""
     return {key: value for key, value in of.items() if key not in ("dir", "files", "tuned")}
 
 
 def test_a_replay_is_that_of_the_command(tmp_path):
     file = tmp_path / "policy.toml"
     file.write_text(POLICY)
-    command = told("replay", FLEET, "--policy", str(file), "--price", "3")
+    command = result("replay", FLEET, "--policy", str(file), "--price", "3")
     assert figures(lowtide.replay(FLEET, POLICY, price=3)) == figures(command)
     assert figures(lowtide.replay(FLEET, POLICY, price=3, threads=1)) == figures(command)
 
 
-def test_workloads_are_told_apart_by_a_label():
-    command = told("replay", FLEET, "--by", "kind")
+def test_workloads_are_distinguished_by_a_label():
+    command = result("replay", FLEET, "--by", "kind")
     assert len(command["by"]["values"]) > 1
     assert figures(lowtide.replay(FLEET, by="kind")) == figures(command)
 
 
 def test_a_search_is_that_of_the_command():
-    command = told("tune", FLEET, "--policy", "age", "--rate", "1000%", "--tries", "16")
+    command = result("tune", FLEET, "--policy", "age", "--rate", "1000%", "--tries", "16")
     assert figures(lowtide.tune(FLEET, "age", rate=10.0, tries=16)) == figures(command)
     with pytest.raises(ValueError, match="no settings"):
         lowtide.tune(FLEET, "guard")
@@ -108,11 +108,11 @@ def test_telemetry_is_uploaded_to_a_store_of_s3s_kind():
         host, port = store.get_host_and_port()
         s3 = fs.S3FileSystem(endpoint_override=f"{host}:{port}", scheme="http", region="us-east-1", allow_bucket_creation=True)
         s3.create_dir("bucket")
-        url = f"s3://bucket/told?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+        url = f"s3://bucket/fleet?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
         own = files(FLEET)
         assert upload(FLEET, url) == (len(own), []) and upload(FLEET, url) == (0, [])
-        there = s3.get_file_info(fs.FileSelector("bucket/told", recursive=True))
-        assert sorted(info.path for info in there if info.is_file) == [f"bucket/told/{name}" for name in own]
+        there = s3.get_file_info(fs.FileSelector("bucket/fleet", recursive=True))
+        assert sorted(info.path for info in there if info.is_file) == [f"bucket/fleet/{name}" for name in own]
         # And replayed from there.
         assert figures(lowtide.replay(url, POLICY, by="kind")) == figures(lowtide.replay(FLEET, POLICY, by="kind"))
     finally:
@@ -130,9 +130,9 @@ def test_a_store_that_fails_midway_is_said_and_costs_what_it_did_not_give(tmp_pa
     cut = here / files(here)[0]
     cut.write_bytes(cut.read_bytes()[:-100])
     hosts = fleet.replays(list(fleet.hosts), POLICY, 1e-5, 1e-4, None, 2)
-    told = json.loads(store._lowtide.combine(hosts, POLICY, 0.33, None, None))["told"]
-    assert told["trouble"]["files"] == 2 and any(str(lost) in first for first in told["trouble"]["first"])
-    assert told["policies"] == lowtide.replay(here, POLICY)["policies"]
+    result = json.loads(store._lowtide.combine(hosts, POLICY, 0.33, None, None))["result"]
+    assert result["trouble"]["files"] == 2 and any(str(lost) in first for first in result["trouble"]["first"])
+    assert result["policies"] == lowtide.replay(here, POLICY)["policies"]
     with pytest.raises(ValueError, match="host="):
         lowtide.replay(pathlib.Path(__file__).parent.resolve().as_uri())
 
@@ -152,7 +152,7 @@ def test_the_notebook_runs(tmp_path):
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)  # noqa: S102
     names["figure"].savefig(tmp_path / "tuned.svg")
-    assert names["told"]["policies"] and (tmp_path / "tuned.svg").stat().st_size > 5000
+    assert names["result"]["policies"] and (tmp_path / "tuned.svg").stat().st_size > 5000
 
 
 @pytest.fixture(scope="module")

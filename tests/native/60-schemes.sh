@@ -58,7 +58,7 @@ check "a program that uses all of its memory is run" acted all --scheme lines --
 between "and left alone" "$(json all/meta.json '.schemes[0].returned_bytes // 0')" 0 $((8 * mib))
 
 printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\nfilter = [{ type = "anon" }]\n' >files.toml
-check "a filter is heeded" acted files --scheme files.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
+check "a filter is applied" acted files --scheme files.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
 equals "anonymous memory stays where it is spared" "$(json files/summary.json '.memory.swap.peak_bytes')" 0
 
 if have "command setpriv"; then

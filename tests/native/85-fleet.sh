@@ -83,7 +83,7 @@ every = "1s"
 ages = ["1s", "5s", "10s"]
 state_file = "$tmp/state"
 [telemetry]
-dir = "$tmp/told"
+dir = "$tmp/sent"
 host = "this"
 every = "2s"
 labels = { cluster = "test", app = "unknown" }
@@ -100,23 +100,23 @@ agent=$started
 resident() { awk '$1 == "RssAnon:" { print $2 * 1024 }' "/proc/$1/status"; }
 grown() { [ "$(resident "$program")" -gt $((500 * mib)) ]; }
 wait_for 20 grown
-some() { [ -n "$(find told -name '*.parquet' 2>/dev/null)" ]; }
+some() { [ -n "$(find sent -name '*.parquet' 2>/dev/null)" ]; }
 check "$written" wait_for 150 some
 kill "$agent"
 wait "$agent"
 equals "it ends on a signal" $? 0
-check "its telemetry is replayed" "$LOWTIDE" fleet replay told --by app --json --output told.json
-equals "under the workload's own label" "$(json told.json '[.by.values[].value] | join(" ")')" pattern
-"$LOWTIDE" fleet replay told --by cluster --json --output cluster.json
+check "its telemetry is replayed" "$LOWTIDE" fleet replay sent --by app --json --output sent.json
+equals "under the workload's own label" "$(json sent.json '[.by.values[].value] | join(" ")')" pattern
+"$LOWTIDE" fleet replay sent --by cluster --json --output cluster.json
 equals "or that of all" "$(json cluster.json '[.by.values[].value] | join(" ")')" test
-between "with the memory that it held" "$(json told.json '.policies[0].had_bytes | floor')" $((200 * mib)) $((700 * mib))
-between "and the idle memory" "$(json told.json '.policies[0].cold_bytes | floor')" $((100 * mib)) $((560 * mib))
+between "with the memory that it held" "$(json sent.json '.policies[0].had_bytes | floor')" $((200 * mib)) $((700 * mib))
+between "and the idle memory" "$(json sent.json '.policies[0].cold_bytes | floor')" $((100 * mib)) $((560 * mib))
 between "nothing was taken" "$(resident "$program")" $((500 * mib)) $((600 * mib))
 stop "$program"
 rmdir "$group/job" "$group"
 
 # A folder that cannot be written costs telemetry and nothing else.
-sed "s|$tmp/told|/proc/none|" agent.toml >wrong.toml
+sed "s|$tmp/sent|/proc/none|" agent.toml >wrong.toml
 start "$LOWTIDE" agent --config wrong.toml 2>wrong.log
 wait_for 10 grep -q '^started' wrong.log
 kill "$started"

@@ -36,44 +36,44 @@ script=$axe/node_modules/axe-core/axe.min.js
 coproc browser { exec python3 "$repository/tests/native/browser.py" chromium 2>browser.err; }
 all_started+=("$browser_PID")
 exec {to}>&"${browser[1]}" {from}<&"${browser[0]}"
-tell() { printf '%s\n' "$*" >&"$to"; IFS= read -r -t 60 reply <&"$from" || reply="error no answer: $(cat browser.err)"; }
+ask() { printf '%s\n' "$*" >&"$to"; IFS= read -r -t 60 reply <&"$from" || reply="error no answer: $(cat browser.err)"; }
 # shows NAME SCRIPT WANTED
-shows() { tell "eval $2"; equals "$1" "$reply" "$3"; }
+shows() { ask "eval $2"; equals "$1" "$reply" "$3"; }
 IFS= read -r -t 60 reply <&"$from"
 equals "a browser starts" "$reply" ok || { sed 's/^/# /' browser.err; exit 1; }
 
 # What reaches beyond the window and is not in a box that scrolls.
 clipped='[...document.querySelectorAll("body *")].filter(e => { const b = e.getBoundingClientRect(); return b.width && b.right > innerWidth + 1 && !e.closest(".scroll"); }).map(e => e.tagName + " " + e.textContent.trim().slice(0, 40)).slice(0, 3).join(", ")'
 for page in "${pages[@]}"; do
-  tell open "file://$tmp/$page"
+  ask open "file://$tmp/$page"
   for width in 390 768 1400; do
-    tell size "$width" 900
+    ask size "$width" 900
     shows "$page fits $width pixels" "document.documentElement.scrollWidth > innerWidth ? 'wider' : $clipped" ""
   done
   if ! [ -e "$script" ]; then
     skip "$page has no serious fault by axe" "axe-core from npm"
     continue
   fi
-  tell run "$script"
-  tell "eval document.querySelectorAll('details').forEach(d => { d.open = true; })"
+  ask run "$script"
+  ask "eval document.querySelectorAll('details').forEach(d => { d.open = true; })"
   for width in 390 1400; do
     for dark in on off; do
-      tell size "$width" 900
-      tell dark "$dark"
+      ask size "$width" 900
+      ask dark "$dark"
       shows "$page has no serious fault by axe, $width pixels, dark $dark" "axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => v.id + ': ' + v.nodes[0].html).join(', '))" ""
     done
   done
 done
 
-tell open "file://$tmp/imported/report.html"
+ask open "file://$tmp/imported/report.html"
 shows "an imported recording has no date of 1970" "/19[67]\d/.test(document.body.textContent)" false
 shows "nor a chart without data" "document.querySelectorAll('#timeline svg').length" 0
-tell open "file://$tmp/run/report.html"
-tell size 1400 900
+ask open "file://$tmp/run/report.html"
+ask size 1400 900
 shows "the bottom line is first" "document.querySelector('main').firstElementChild.textContent.trim().startsWith('Give it')" true
 # point CHART ACROSS EVENT: an event of the pointer on the chart of that number, at a share of its width.
 point() {
-  tell "eval (() => { SVGElement.prototype.setPointerCapture = () => {}; const g = [...document.querySelectorAll('g.plot')].filter(g => g.ownerSVGElement.clientWidth)[$1], r = JSON.parse(g.dataset.plot).rect, s = g.ownerSVGElement, b = s.getBoundingClientRect(), k = b.width / s.viewBox.baseVal.width; s.dispatchEvent(new PointerEvent('$3', { clientX: b.left + k * (r[0] + $2 * (r[2] - r[0])), clientY: b.top + k * (r[1] + r[3]) / 2, pointerId: 1, button: 0, bubbles: true })); })()"
+  ask "eval (() => { SVGElement.prototype.setPointerCapture = () => {}; const g = [...document.querySelectorAll('g.plot')].filter(g => g.ownerSVGElement.clientWidth)[$1], r = JSON.parse(g.dataset.plot).rect, s = g.ownerSVGElement, b = s.getBoundingClientRect(), k = b.width / s.viewBox.baseVal.width; s.dispatchEvent(new PointerEvent('$3', { clientX: b.left + k * (r[0] + $2 * (r[2] - r[0])), clientY: b.top + k * (r[1] + r[3]) / 2, pointerId: 1, button: 0, bubbles: true })); })()"
 }
 point 0 0.5 pointermove
 shows "a pointer reads values of more charts than its own" "document.querySelectorAll('.readout:not([hidden])').length > 1" true
@@ -81,7 +81,7 @@ shows "with their units" "/resident \d+ MiB/.test([...document.querySelectorAll(
 point 0 0.2 pointerdown
 point 0 0.4 pointerup
 shows "a drag zooms the time of all" "document.querySelectorAll('.zoomed').length > 2" true
-tell key Escape
+ask key Escape
 shows "and Escape shows all again" "document.querySelectorAll('.zoomed').length + ' ' + document.querySelector('.reset').hidden" "0 true"
-equals "nothing was blocked, and nothing went wrong" "$(tell problems; echo "$reply")" "[]"
+equals "nothing was blocked, and nothing went wrong" "$(ask problems; echo "$reply")" "[]"
 exec {to}>&-

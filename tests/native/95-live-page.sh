@@ -162,21 +162,21 @@ fi
 coproc browser { exec python3 "$repository/tests/native/browser.py" chromium 2>browser.err; }
 all_started+=("$browser_PID")
 exec {to}>&"${browser[1]}" {from}<&"${browser[0]}"
-tell() { printf '%s\n' "$*" >&"$to"; IFS= read -r -t 60 reply <&"$from" || reply="error no answer: $(cat browser.err)"; }
-# told NAME COMMAND: ok if the browser says ok.
-told() { tell "${@:2}"; equals "$1" "$reply" ok; }
+ask() { printf '%s\n' "$*" >&"$to"; IFS= read -r -t 60 reply <&"$from" || reply="error no answer: $(cat browser.err)"; }
+# does NAME COMMAND: ok if the browser says ok.
+does() { ask "${@:2}"; equals "$1" "$reply" ok; }
 # shows NAME SCRIPT PART
-shows() { tell "eval $2"; contains "$1" "$reply" "$3"; }
+shows() { ask "eval $2"; contains "$1" "$reply" "$3"; }
 IFS= read -r -t 60 reply <&"$from"
 equals "a browser starts" "$reply" ok || { sed 's/^/# /' browser.err; exit 1; }
 
-tell size 1280 900
-told "the page opens" open "$at"
-told "the page: ${page[0]}" wait "document.querySelectorAll('tr.row').length === 2"
+ask size 1280 900
+does "the page opens" open "$at"
+does "the page: ${page[0]}" wait "document.querySelectorAll('tr.row').length === 2"
 shows "the page: ${page[3]}" "[...document.querySelectorAll('tr.row button')].map(b => b.textContent).join(' ')" "$odd"
-equals "and stays text" "$(tell "eval document.title"; echo "$reply")" "lowtide agent"
-told "a row is clicked" click "tr.row[data-id='$(row id)'] td.c-memory"
-told "the page: it opens" wait "document.querySelector('tr.detail .ages svg path')"
+equals "and stays text" "$(ask "eval document.title"; echo "$reply")" "lowtide agent"
+does "a row is clicked" click "tr.row[data-id='$(row id)'] td.c-memory"
+does "the page: it opens" wait "document.querySelector('tr.detail .ages svg path')"
 shows "why there is no curve is said" "document.querySelector('tr.detail').textContent" "idle ages are sampled only where a policy reclaims"
 if [ -n "$device" ]; then
   shows "the page: ${page[1]}" "document.querySelector('tr.detail .log').textContent" "it is in the background"
@@ -184,52 +184,52 @@ else
   skip "the page: ${page[1]}" zram
 fi
 # A real agent, and data that this machine cannot measure.
-tell fake "/api/workloads many.json"
-tell fake "/api/workloads/1000 one.json"
-told "the page: ${page[6]}" wait "document.querySelectorAll('tr.row').length === 500"
-tell "eval document.querySelector(\"tr.row[data-id='1000'] button\").focus()"
-tell key Enter
-told "the keyboard opens a row, too" wait "document.querySelector('tr.detail .curve svg path.stroke')"
+ask fake "/api/workloads many.json"
+ask fake "/api/workloads/1000 one.json"
+does "the page: ${page[6]}" wait "document.querySelectorAll('tr.row').length === 500"
+ask "eval document.querySelector(\"tr.row[data-id='1000'] button\").focus()"
+ask key Enter
+does "the keyboard opens a row, too" wait "document.querySelector('tr.detail .curve svg path.stroke')"
 shows "the page: ${page[2]}" "document.querySelector('.curve svg').getAttribute('aria-label')" "434 MiB costs 0.54 %"
-equals "with a row for each idle age" "$(tell "eval document.querySelectorAll('.wide tbody tr').length"; echo "$reply")" 4
-equals "ages lie on each other" "$(tell "eval document.querySelectorAll('.ages svg path').length"; echo "$reply")" 6
+equals "with a row for each idle age" "$(ask "eval document.querySelectorAll('.wide tbody tr').length"; echo "$reply")" 4
+equals "ages lie on each other" "$(ask "eval document.querySelectorAll('.ages svg path').length"; echo "$reply")" 6
 shows "reasons are only text" "document.querySelector('.log td.long').innerHTML" "&lt;b&gt;or more&lt;/b&gt;"
 shows "and why it was cut short" "document.querySelector('.log .stopped').textContent" "stalled for 34 ms"
 equals "the row says that it is open" \
-  "$(tell "eval document.activeElement.getAttribute('aria-expanded')"; echo "$reply")" true
-tell key ArrowDown
+  "$(ask "eval document.activeElement.getAttribute('aria-expanded')"; echo "$reply")" true
+ask key ArrowDown
 shows "arrows go on to the next row" "document.activeElement.closest('tr').dataset.id !== '1000'" true
-tell click "th.c-cold button"
+ask click "th.c-cold button"
 shows "a head sorts" "document.querySelector('th[aria-sort]').dataset.key + [...document.querySelectorAll('tr.row')][0].querySelector('.c-cold').textContent" "cold498MiB"
 shot() {
-  tell size "$1" 900
-  told "$2" wait "document.documentElement.scrollWidth <= $1 && document.querySelector('.curve svg').getBoundingClientRect().right <= $1"
-  tell shot "$tmp/page-$1.png"
+  ask size "$1" 900
+  does "$2" wait "document.documentElement.scrollWidth <= $1 && document.querySelector('.curve svg').getBoundingClientRect().right <= $1"
+  ask shot "$tmp/page-$1.png"
   between "and is drawn" "$(stat -c %s "page-$1.png")" 20000 100000000
 }
 shot 1280 "the page: ${page[4]}"
-tell dark on
+ask dark on
 shot 420 "the page: ${page[5]}"
-tell dark off
-tell size 1280 900
-tell fake "/api/workloads gone.json"
-tell fake "/api/workloads/1000 !"
-told "the page: ${page[7]}" wait "document.querySelector('tr.detail').textContent.includes('This workload is gone') && document.querySelector('.curve svg')"
-tell fake "/api/workloads stopped.json"
-told "the page shows that the agent is stopped" wait "document.querySelector('#mode').textContent === 'stopped' && document.querySelector('#held').textContent.includes('/run/stop<i> is there')"
-tell fake "/api/workloads empty.json"
-tell click "tr.row button"
-told "the page: ${page[8]}" wait "!document.querySelector('#empty').hidden && document.querySelectorAll('tr.row').length === 0"
-tell fake "/api/workloads -"
-told "the real agent again" wait "document.querySelectorAll('tr.row').length === 2"
-equals "nothing was blocked, and nothing went wrong" "$(tell problems; echo "$reply")" "[]"
+ask dark off
+ask size 1280 900
+ask fake "/api/workloads gone.json"
+ask fake "/api/workloads/1000 !"
+does "the page: ${page[7]}" wait "document.querySelector('tr.detail').textContent.includes('This workload is gone') && document.querySelector('.curve svg')"
+ask fake "/api/workloads stopped.json"
+does "the page shows that the agent is stopped" wait "document.querySelector('#mode').textContent === 'stopped' && document.querySelector('#held').textContent.includes('/run/stop<i> is there')"
+ask fake "/api/workloads empty.json"
+ask click "tr.row button"
+does "the page: ${page[8]}" wait "!document.querySelector('#empty').hidden && document.querySelectorAll('tr.row').length === 0"
+ask fake "/api/workloads -"
+does "the real agent again" wait "document.querySelectorAll('tr.row').length === 2"
+equals "nothing was blocked, and nothing went wrong" "$(ask problems; echo "$reply")" "[]"
 stop "$running"
-told "the page: ${page[9]}" wait "document.querySelector('#lost').textContent.includes('No answer from the agent since') && !document.querySelector('#lost').hidden"
-equals "and the last figures stay" "$(tell "eval document.querySelectorAll('tr.row').length"; echo "$reply")" 2
+does "the page: ${page[9]}" wait "document.querySelector('#lost').textContent.includes('No answer from the agent since') && !document.querySelector('#lost').hidden"
+equals "and the last figures stay" "$(ask "eval document.querySelectorAll('tr.row').length"; echo "$reply")" 2
 address=${at#http://}
 config "${address%/}" </dev/null
 agent
-told "and the page with it" wait "document.querySelector('#lost').hidden"
+does "and the page with it" wait "document.querySelector('#lost').hidden"
 exec {to}>&-
 give_back
 equals "nothing was left in the kernel" "$(kernel_state)" "$before"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real browser for tests: Chromium without a window, told what to do line by line on stdin; one line of answer each.
+"""A real browser for tests: Chromium without a window, driven line by line on stdin; one line of answer each.
 
     open URL            loads it                       eval JS           says what it yields, as JSON
     wait JS             until it is true (20 s)        click SELECTOR    with the mouse, in the middle of it

@@ -127,15 +127,15 @@ sleep 12
 check "an agent outlives cgroups that come and go" kill -0 "$running"
 kill -9 "$running"
 wait "$running" 2>/dev/null
-printf '[telemetry]\ndir = "%s"\nhost = "guest"\n' "$tmp/told" >>agent.toml
+printf '[telemetry]\ndir = "%s"\nhost = "guest"\n' "$tmp/sent" >>agent.toml
 agent
 sleep 6
 check "one that was killed is followed by another" kill -0 "$running"
 kill "$running"
 wait "$running"
 equals "which ends on a signal" $? 0
-check "its telemetry can be replayed" "$LOWTIDE" fleet replay told --json --output told.json
-between "of all workloads" "$(jq '.policies[0].had_bytes | floor' told.json)" $((20 * mib)) $((2000 * mib))
+check "its telemetry can be replayed" "$LOWTIDE" fleet replay sent --json --output sent.json
+between "of all workloads" "$(jq '.policies[0].had_bytes | floor' sent.json)" $((20 * mib)) $((2000 * mib))
 
 for pid in "${all_started[@]}"; do stop "$pid"; done
 rmdir "$root"/*/ "$root"

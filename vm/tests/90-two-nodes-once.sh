@@ -20,7 +20,7 @@ equals "${names[0]}" $? 0
 node() { json moved/summary.json ".nodes[$1].anon.$2"; }
 between "of which it began with all" "$(node 0 peak_bytes)" $((400 * mib)) $((600 * mib))
 between "and what is idle went to the slow node" "$(node 1 peak_bytes)" $((350 * mib)) $((500 * mib))
-contains "which the report tells" "$("$LOWTIDE" report moved breakdown --format text)" "By NUMA node"
+contains "which the report has" "$("$LOWTIDE" report moved breakdown --format text)" "By NUMA node"
 budget=$("$LOWTIDE" budget moved --slow-tier 3us --json | jq '.budgets[] | select(.mechanism == "lowtide") | .bytes')
 between "so much fast memory it needs" "$budget" $((64 * mib)) $((110 * mib))
 

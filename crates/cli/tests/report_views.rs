@@ -229,7 +229,7 @@ fn hostile_names_stay_text() {
 }
 
 #[test]
-fn a_record_without_rows_is_told_not_drawn() {
+fn a_record_without_rows_is_reported_not_drawn() {
     let dir = tempfile::tempdir().unwrap();
     Writer::create(dir.path(), &Meta::default()).unwrap().close(&Meta::default()).unwrap();
     assert!(lowtide_report::conclude(dir.path()).unwrap().now);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_has_no_quantile() {
+    fn nothing_counted_has_no_quantile() {
         assert_eq!(Quantiles::default().at(0.5), None);
         let mut none = Quantiles::default();
         none.add(0.0);

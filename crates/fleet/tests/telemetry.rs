@@ -71,7 +71,7 @@ fn any_number_of_threads_adds_up_to_the_same() {
 }
 
 #[test]
-fn workloads_are_told_apart_by_a_label_and_add_up() {
+fn workloads_are_distinguished_by_a_label_and_add_up() {
     let dir = made();
     let by = |label: &str| Fleet::open(dir.path()).unwrap().replay(&policies(), Some(label), &|_| true, &mut |_| {});
     let of = by("kind");
@@ -286,7 +286,7 @@ fn minutes() -> impl Strategy<Value = Minute> {
 }
 
 #[test]
-fn what_comes_into_use_at_once_is_told() {
+fn what_comes_into_use_at_once_is_reported() {
     // 8 MiB at once every 90 s, and as much that is used all the time; sampled every 5 s.
     let part = |uses, groups| Part::new(Kind::Anon, uses, 2048 / groups, groups);
     let load = Load::new(1, "x", vec![part(AccessPattern::Sweep(90.0), 1), part(AccessPattern::Steady(1.0), 32)]);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_mount_is_told_from_the_others() {
+    fn the_memory_mount_is_distinguished_from_the_others() {
         let mounts = parse_mounts(MOUNTS);
         assert_eq!(mounts.len(), 2);
         assert_eq!((mounts[0].version, mounts[0].shows.as_str()), (Version::V1, "/outer"));

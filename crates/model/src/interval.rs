@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn more_looks_allow_for_less_each() {
+    fn more_readings_allow_for_less_each() {
         assert!((error_per_test(1) - 0.05).abs() < 1e-12 && (error_per_test(0) - 0.05).abs() < 1e-12);
         for tests in 1..40 {
             let (fewer, more) = (error_per_test(tests), error_per_test(tests + 1));

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_slurm_tells_all() {
+    fn a_step_of_slurm_names_all() {
         let step = [
             ("SLURM_JOB_ID", "12"),
             ("SLURM_STEP_ID", "0"),

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dear_machine_is_looked_at_less_often() {
+    fn a_dear_machine_is_sampled_less_often() {
         let (cost, plan) = settle(0.01, 30e-6, 30e-6, 0.05, 100);
         assert!(cost <= 0.0105, "{cost}");
         assert!(plan.cohort_sampling_s >= 2.0, "{plan:?}");

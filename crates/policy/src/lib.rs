@@ -6,7 +6,7 @@
 //! faults, and over [recordings](replay). A new policy is one file and one line of the registry in [`policies`]; the laws in
 //! `sim/tests/laws.rs` are then tried on it.
 //!
-//! May import: `lowtide-model` only. It never sees the kernel.
+//! May import: `lowtide-model` only. It never reaches the kernel.
 
 #![forbid(unsafe_code)]
 

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_are_told_apart_and_incomplete_ones_wait() {
+    fn snapshots_are_distinguished_and_incomplete_ones_wait() {
         let second = 1_000_000_000;
         let events = [
             event(1, 2, 0),

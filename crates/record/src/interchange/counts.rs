@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn snapshots_follow_each_other_unless_some_were_not_looked_at() {
+    fn snapshots_follow_each_other_unless_some_were_not_read() {
         let row = |t_s, pid, start| RegionRow {
             t_s,
             pid,

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_apart() {
+    fn damage_is_distinguished() {
         let complain = |text: &str| read(text.as_bytes()).unwrap_err().to_string();
         assert!(complain(&NEW[..200]).contains("cut short"));
         assert!(complain("[3]").contains("not what damo writes"));

@@ -300,7 +300,7 @@ impl<'a, 'b> Plot<'a, 'b> {
     }
 }
 
-/// Colours of lines that are compared, in their order, and whether the line is dashed, which tells a colour from its repetition.
+/// Colours of lines that are compared, in their order, and whether the line is dashed, which distinguishes a colour from its repetition.
 pub(super) fn line_style(at: usize) -> (Ink, bool) {
     let inks = [Ink::Line0, Ink::Line1, Ink::Line2, Ink::Line3, Ink::Line4, Ink::Line5, Ink::Line6];
     (inks[at % inks.len()], at / inks.len() % 2 == 1)

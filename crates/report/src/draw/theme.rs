@@ -2,7 +2,7 @@
 //!
 //! Blue, ochre and grey for the kinds of memory, a ramp from warm to cold for idle ages, and one crimson that always
 //! means the working set: distinct with any of the common kinds of colour blindness, and by lightness alone. Lines that
-//! are compared have the palette of Okabe and Ito (2008), yellow only on dark ground, where it can be seen.
+//! are compared have the palette of Okabe and Ito (2008), yellow only on dark ground, where it is visible.
 
 use std::fmt::Write;
 

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_with_the_address_and_what_to_do() {
+    fn silence_is_reported_with_the_address_and_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none");
         let error = Client::at_socket(&path, PATIENCE).overview().unwrap_err();

@@ -1,4 +1,4 @@
-//! What a policy sees of the machine, and how the machine obeys.
+//! What a policy observes of the machine, and how the machine obeys.
 
 use lowtide_model::curve::RefaultCosts;
 use lowtide_model::kind::PerKind;
