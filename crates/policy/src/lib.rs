@@ -21,3 +21,4 @@ pub mod replay;
 pub mod saved;
 pub mod schemes;
 pub mod sim;
+mod worth;

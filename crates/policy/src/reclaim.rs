@@ -7,7 +7,7 @@ pub mod auto;
 pub mod brakes;
 pub mod headroom;
 pub(crate) mod losses;
-mod mean;
+pub(crate) mod mean;
 mod metric;
 pub mod pace;
 pub mod pressure;

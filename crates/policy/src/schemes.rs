@@ -14,6 +14,7 @@ use lowtide_model::units::{Span, float, index};
 
 use self::blocks::Blocks;
 use crate::machine::{Block, Brake, Candidate, Order, Policy, RegionAction, RegionObservation};
+use crate::worth::Worth;
 
 /// Bounds that hold for all schemes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,6 +63,9 @@ struct State {
     checked_s: Option<f64>,
     /// Pages that were refaulted so far.
     returned: u64,
+    /// Pages that were evicted and not refaulted.
+    out: f64,
+    worth: Worth,
     /// What is refaulted costs more than it may.
     is_dear: bool,
     /// Seconds for which each brake held it.
@@ -89,6 +93,8 @@ impl Operator {
             active: scheme.watermarks.is_none(),
             checked_s: None,
             returned: 0,
+            out: 0.0,
+            worth: Worth::default(),
             is_dear: false,
             held_s: BTreeMap::new(),
         };
@@ -132,6 +138,7 @@ impl Operator {
                 state.took = true;
                 // Nothing else makes pages go.
                 if state.scheme.action == Action::Pageout {
+                    state.out += done.blocks.iter().map(|block| f64::from(block.evicted)).sum::<f64>();
                     state.blocks.evicted(frame.now_s, age_s, &done.blocks);
                 }
             }
@@ -139,7 +146,8 @@ impl Operator {
             state.returned += back;
             let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
-            let mut held = state.held_by(frame, &self.limits);
+            let not_worth_it = state.worth.is_dear(self.limits.slowdown).then_some(Brake::Slowdown);
+            let mut held = state.held_by(frame, &self.limits).or(not_worth_it);
             if held.is_none() && state.is_due(frame.now_s) {
                 orders.extend(state.orders(index, frame));
                 let is_spent = state.quota_left(frame.now_s) <= 0.0;
@@ -187,8 +195,12 @@ impl State {
         }
         let cost = back * limits.refault_s / elapsed_s;
         let grown = if std::mem::take(&mut self.took) { 2.0 } else { 1.0 };
-        self.is_dear = cost > limits.slowdown;
-        let change = if self.is_dear { (limits.slowdown / cost).max(0.25) } else { grown };
+        let of_ours = back.min(self.out);
+        self.out -= of_ours;
+        self.worth.observe(elapsed_s, of_ours * limits.refault_s, self.out * limits.refault_s);
+        let costs_too_much = cost > limits.slowdown;
+        self.is_dear = costs_too_much || self.worth.is_dear(limits.slowdown);
+        let change = if costs_too_much { (limits.slowdown / cost).max(0.25) } else { grown };
         let (first, largest) = bites(self.scheme.action);
         self.bite = (self.bite * change).clamp(first / 16.0, largest);
     }

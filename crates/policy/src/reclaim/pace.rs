@@ -15,15 +15,11 @@ use super::losses::Lost;
 use super::mean::Mean;
 use crate::machine::{Brake, Observation};
 use crate::saved::Resume;
+use crate::worth::Worth;
 
 /// Share of cold memory that is taken in the first second, and the least in any other.
 const FIRST_SHARE: f64 = 0.02;
 const LEAST_SHARE: f64 = 0.001;
-/// What is out for less than so many seconds on average, of the last minutes, is not worth what it costs: to page out and refault a
-/// page of zram takes 20 us of a CPU, and at the prices of clouds a GiB costs an eighth to a quarter of one, which pays after 20 to 40 s.
-const WORTH_S: f64 = 30.0;
-/// This part of what is allowed may be lost nevertheless, so that a little is tried again after some minutes.
-const TRIED: f64 = 0.1;
 /// Part of what the brakes allow below which more is taken.
 const CALM: f64 = 0.25;
 /// The cost is a mean over the last seconds, half of it over so many.
@@ -46,9 +42,8 @@ pub struct Pace {
     ages_s: Option<f64>,
     #[serde(skip)]
     cost: Mean,
-    /// What was lost, and what it would have cost to refault all that was out, each second of the last minutes.
     #[serde(skip)]
-    worth: (Mean, Mean),
+    worth: Worth,
     /// It costs more than is allowed now.
     #[serde(skip)]
     is_dear: bool,
@@ -77,7 +72,7 @@ impl Default for Pace {
         Self {
             ages_s: None,
             cost: Mean::default(),
-            worth: (Mean::default(), Mean::default()),
+            worth: Worth::default(),
             is_dear: false,
             held: None,
             share: FIRST_SHARE,
@@ -119,10 +114,8 @@ impl Pace {
             1.0
         };
         self.share = (self.share * change).clamp(LEAST_SHARE, 1.0);
-        self.worth.0.add(lost_s, elapsed_s, MINUTE_S);
-        self.worth.1.add((out_s + lost_s) * elapsed_s, elapsed_s, MINUTE_S);
-        let worth = self.worth.1.get().map(|out_s| out_s / WORTH_S + TRIED * allowed);
-        self.is_dear = cost > allowed || self.worth.0.get() > worth;
+        self.worth.observe(elapsed_s, lost_s, out_s);
+        self.is_dear = cost > allowed || self.worth.is_dear(allowed);
     }
 
     /// Whether this minute cost too much, and what follows.
