@@ -146,11 +146,11 @@ impl Operator {
             state.returned += back;
             let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
-            let not_worth_it = state.worth.is_dear(self.limits.slowdown).then_some(Brake::Slowdown);
-            let mut held = state.held_by(frame, &self.limits).or(not_worth_it);
+            state.renew_quota(frame.now_s);
+            let mut held = state.held_by(frame, &self.limits);
             if held.is_none() && state.is_due(frame.now_s) {
                 orders.extend(state.orders(index, frame));
-                let is_spent = state.quota_left(frame.now_s) <= 0.0;
+                let is_spent = state.quota_left() <= 0.0;
                 held = if is_spent { Some(Brake::Quota) } else { state.is_dear.then_some(Brake::Slowdown) };
             }
             if let Some(brake) = held {
@@ -198,9 +198,8 @@ impl State {
         let of_ours = back.min(self.out);
         self.out -= of_ours;
         self.worth.observe(elapsed_s, of_ours * limits.refault_s, self.out * limits.refault_s);
-        let costs_too_much = cost > limits.slowdown;
-        self.is_dear = costs_too_much || self.worth.is_dear(limits.slowdown);
-        let change = if costs_too_much { (limits.slowdown / cost).max(0.25) } else { grown };
+        self.is_dear = cost > limits.slowdown;
+        let change = if self.is_dear { (limits.slowdown / cost).max(0.25) } else { grown };
         let (first, largest) = bites(self.scheme.action);
         self.bite = (self.bite * change).clamp(first / 16.0, largest);
     }
@@ -211,7 +210,7 @@ impl State {
         self.applied_s.is_none_or(|applied| now_s - applied >= interval_s - 0.05)
     }
 
-    /// What holds the scheme back: its watermarks, or the limits.
+    /// What holds the scheme back: its watermarks, the limits, or that it costs more than it is worth.
     fn held_by(&mut self, frame: &RegionObservation, limits: &SchemeLimits) -> Option<Brake> {
         let now_s = frame.now_s;
         if let (Some(marks), Some(free)) = (self.scheme.watermarks, frame.free)
@@ -228,17 +227,23 @@ impl State {
             Some(Brake::Pressure)
         } else if full {
             Some(Brake::Swap)
+        } else if !self.active {
+            Some(Brake::Watermarks)
         } else {
-            (!self.active).then_some(Brake::Watermarks)
+            self.worth.is_dear(limits.slowdown).then_some(Brake::Slowdown)
+        }
+    }
+
+    /// Begins the quota's next interval where it is due, whatever holds the scheme: one that began late would overlap two.
+    fn renew_quota(&mut self, now_s: f64) {
+        if now_s - self.spent.0 >= self.scheme.quota.every.0.as_secs_f64() {
+            self.spent = (now_s, 0.0, 0.0);
         }
     }
 
     /// Bytes that the quota leaves for now.
-    fn quota_left(&mut self, now_s: f64) -> f64 {
+    fn quota_left(&self) -> f64 {
         let quota = &self.scheme.quota;
-        if now_s - self.spent.0 >= quota.every.0.as_secs_f64() {
-            self.spent = (now_s, 0.0, 0.0);
-        }
         if quota.time.is_some_and(|time| self.spent.2 >= time.0.as_secs_f64()) {
             return 0.0;
         }
@@ -273,7 +278,7 @@ impl State {
     }
 
     fn orders(&mut self, number: usize, frame: &RegionObservation) -> Vec<Order> {
-        let mut left = self.quota_left(frame.now_s).min(self.bite);
+        let mut left = self.quota_left().min(self.bite);
         let mut wanted: Vec<(Candidate, f64)> =
             frame.candidates.iter().map(|candidate| (*candidate, self.wanted(candidate))).collect();
         wanted.retain(|(_, bytes)| *bytes > 0.0);
