@@ -192,6 +192,7 @@ prepare_guests() {
 if [ -z "${QUICK:-}" ]; then prepare_guests >/dev/null 2>&1 </dev/null & fi
 
 ensure_toolchain
+# Before anything is built: rustup changes the toolchain.
 ensure_component fmt rustfmt || true
 ensure_component clippy clippy || true
 if [ -z "${QUICK:-}" ]; then
