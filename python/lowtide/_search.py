@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from . import _lowtide
 
-#: What came of each of some hosts under policies of a file's text.
+#: The results of some hosts under policies of a file's text.
 Replays = Callable[[List[str], str], List[str]]
 
 

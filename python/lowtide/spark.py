@@ -28,7 +28,7 @@ __all__ = ["replay", "tune"]
 
 #: Rows of a table with a column `host`; or where files are that all executors reach: a folder, or a URL.
 Telemetry = Union[DataFrame, str, "os.PathLike[str]"]
-#: What came of each of some hosts (of all, if none are named) under policies of a file's text, distinguished by a label.
+#: The results of some hosts (of all, if none are named) under policies of a file's text, distinguished by a label.
 _Replays = Callable[[Optional[List[str]], Optional[str], Optional[str]], List[str]]
 
 #: What a replay does not read beside `host`; nothing of it is sent. Labels are, where they are asked for.

@@ -189,7 +189,7 @@ fn replay_files(
     serde_json::to_string(&replay.end(host)).map_err(failed)
 }
 
-/// What came of all hosts, from what came of each.
+/// The results of all hosts, from those of each.
 #[pyfunction]
 fn combine(
     hosts: Vec<String>,
@@ -219,7 +219,7 @@ fn is_judge(host: &str) -> bool {
     tune::is_judge(host)
 }
 
-/// A search for settings that asks for candidates, and is given what came of them on each host.
+/// A search for settings that asks for candidates, and is given their results on each host.
 #[pyclass]
 struct Search {
     search: tune::Search,
@@ -242,7 +242,7 @@ impl Search {
         Ok(self.asked.iter().enumerate().map(name).collect::<Vec<_>>().join("\n"))
     }
 
-    /// What came of them on each host.
+    /// Takes their results on each host.
     fn report(&mut self, hosts: Vec<String>) -> PyResult<()> {
         let of = combined(&hosts, self.asked.len())?;
         self.search.report(std::mem::take(&mut self.asked), &of.tallies);
@@ -259,7 +259,7 @@ impl Search {
         self.search.best().map(|best| best.toml.clone())
     }
 
-    /// What is expected of the best, from what came of it on each host that is asked for that.
+    /// What is expected of the best, from its results on each host that is asked for that.
     fn result(&self, hosts: Vec<String>, held_out: bool, kept: f64, price: Option<f64>) -> PyResult<String> {
         let best = self.search.best().ok_or_else(|| wrong("no candidate stays within the limit"))?;
         let tuned = Tuned::new(&self.search, best, self.goal.rate, held_out);
