@@ -8,7 +8,7 @@ const WORTH_S: f64 = 30.0;
 /// This part of what may be lost is spent nevertheless, so that a little is tried again after some minutes.
 const TRIED: f64 = 0.1;
 /// The past counts half after so many seconds.
-const MINUTE_S: f64 = 60.0;
+const HALF_LIFE_S: f64 = 60.0;
 
 /// What the last minutes cost of one target, beside what was out in them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,8 +22,8 @@ pub(crate) struct Worth {
 impl Worth {
     /// Takes in what was lost in so many seconds, and what it would cost now to refault all that is out; seconds.
     pub fn observe(&mut self, elapsed_s: f64, lost_s: f64, out_s: f64) {
-        self.lost.add(lost_s, elapsed_s, MINUTE_S);
-        self.out.add((out_s + lost_s) * elapsed_s, elapsed_s, MINUTE_S);
+        self.lost.add(lost_s, elapsed_s, HALF_LIFE_S);
+        self.out.add((out_s + lost_s) * elapsed_s, elapsed_s, HALF_LIFE_S);
     }
 
     /// Whether it costs more than it is worth, where this share of the time may be lost.

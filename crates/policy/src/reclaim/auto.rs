@@ -172,7 +172,7 @@ impl Rule for AutoSettings {
 
     fn want(&self, past: &mut AutoState, target: &WorkloadState, frame: &Observation, lost: &Lost) -> Option<Want> {
         let slowdown = self.slowdown.0.min(self.brakes.slowdown.0);
-        past.pace.observe((slowdown, self.brakes.slowdown.0), lost.out_s(frame), lost);
+        past.pace.observe((slowdown, self.brakes.slowdown.0), frame, lost);
         let grows = past.grows(target, frame.now_s);
         let learnt = past.threshold.observe(self, target, frame).map(|age_s| age_s.map(|age_s| age_s.max(YOUNGEST_S)));
         let (ages, why) = if past.has_fallen(target, frame.now_s) {

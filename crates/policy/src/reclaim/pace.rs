@@ -95,9 +95,8 @@ impl Resume for Pace {
 }
 
 impl Pace {
-    /// Takes in a reading of the target, of whose time a share may be lost, and another at most; what is out would cost `out_s`, should
-    /// all of it be refaulted.
-    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), out_s: f64, lost: &Lost) {
+    /// Takes in a reading of the target, of whose time a share may be lost, and another at most.
+    pub(super) fn observe(&mut self, (allowed, most): (f64, f64), frame: &Observation, lost: &Lost) {
         let &Lost { elapsed_s, lost_s, out, .. } = lost;
         self.cost.add(lost_s, elapsed_s, COST_S);
         self.judge_minute(most, elapsed_s, lost_s);
@@ -114,7 +113,7 @@ impl Pace {
             1.0
         };
         self.share = (self.share * change).clamp(LEAST_SHARE, 1.0);
-        self.worth.observe(elapsed_s, lost_s, out_s);
+        self.worth.observe(elapsed_s, lost_s, lost.out_s(frame));
         self.is_dear = cost > allowed || self.worth.is_dear(allowed);
     }
 
@@ -173,7 +172,7 @@ mod tests {
         let frame = Observation { now_s: f64::from(now_s), ..Observation::default() };
         let elapsed_s = if now_s > 0 { 1.0 } else { 0.0 };
         let lost = Lost { elapsed_s, lost_s: pages * 10e-6, price: PerKind::both(1.0), out: anon(*out) };
-        pace.observe(LIMITS, lost.out_s(&frame), &lost);
+        pace.observe(LIMITS, &frame, &lost);
         *taken = pace.take(anon(cold), &frame, &lost).anon;
     }
 
