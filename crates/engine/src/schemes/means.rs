@@ -1,4 +1,4 @@
-//! The executor of a scheme: the kernel's DAMON where it can, else lowtide itself by `process_madvise`.
+//! The executor of a scheme: lowtide itself by `process_madvise` where processes are paged out; else the kernel's DAMON where it can.
 
 use std::fmt;
 
@@ -103,11 +103,6 @@ fn why_not_kernel(scheme: &Scheme, on: Operations, ground: &Ground) -> Option<St
         // All of a region is paged out, also pages in use.
         Operations::Vaddr if pageout => Some("DAMON on vaddr has no filter that spares used pages".to_owned()),
         Operations::Paddr if ground.system => None,
-        // Frames of a program lie between others', so that few regions are idle as a whole, and what is refaulted is not observed: of 13
-        // programs on Linux 7.2 it saved 26 % net instead of 33 % (docs/evaluation.md).
-        Operations::Paddr if pageout && why_not_own(scheme, ground).is_none() => {
-            Some("idle memory is found by addresses, which a program's page frames are not in the order of".to_owned())
-        }
         Operations::Paddr if scheme.filters.iter().any(|filter| matches!(filter.of, FilterType::Addr(..))) => {
             Some("addresses of a filter are a process', not page frames".to_owned())
         }
@@ -134,12 +129,18 @@ fn why_not_own(scheme: &Scheme, ground: &Ground) -> Option<String> {
 /// The executor of each scheme. All that the kernel carries out is on the same addresses, as there is one map. Fails
 /// with the first scheme that cannot be carried out, and why.
 pub fn choose(schemes: &[Scheme], ground: &Ground) -> std::result::Result<Vec<Executor>, String> {
-    let one = |scheme: &Scheme, on: Operations| match why_not_kernel(scheme, on, ground) {
-        None => Ok(Executor::Kernel(on)),
-        Some(kernel) => match why_not_own(scheme, ground) {
-            None => Ok(Executor::Own),
-            Some(own) => Err(format!("{}: {kernel}; {own}", scheme.title())),
-        },
+    let one = |scheme: &Scheme, on: Operations| {
+        let own = why_not_own(scheme, ground);
+        // By page frames, which of a program lie between others', few regions are idle as a whole, and what is refaulted is not
+        // observed: of 13 programs on Linux 7.2 that saved 26 % net instead of 33 % (docs/evaluation.md).
+        if scheme.action == Action::Pageout && own.is_none() {
+            return Ok(Executor::Own);
+        }
+        match (why_not_kernel(scheme, on, ground), own) {
+            (None, _) => Ok(Executor::Kernel(on)),
+            (Some(_), None) => Ok(Executor::Own),
+            (Some(kernel), Some(own)) => Err(format!("{}: {kernel}; {own}", scheme.title())),
+        }
     };
     let all = |on: Operations| schemes.iter().map(|scheme| one(scheme, on)).collect::<std::result::Result<Vec<_>, _>>();
     let by_kernel = |plan: &[Executor]| plan.iter().filter(|means| **means != Executor::Own).count();
