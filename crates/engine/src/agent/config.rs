@@ -246,9 +246,9 @@ impl Config {
         Ok(Rules { without_ages, every_s, ..Rules::new(kernel, &self.workload, &self.exclude)? })
     }
 
-    /// Whether a workload has a guard.
-    pub fn guards(&self) -> bool {
-        self.guard_names().next().is_some()
+    /// Whether a workload has a policy.
+    pub fn reclaims(&self) -> bool {
+        self.workload.iter().any(|workload| workload.policy != NONE)
     }
 
     /// What is to be sampled.

@@ -29,7 +29,7 @@ use crate::event::{Event, HeldBrake, Observed};
 use crate::recorder::RecordOptions;
 use crate::scheduler::{self, LoopTask, Reason};
 use crate::source::{SourceChoice, SourceSettings};
-use crate::workloads::{NONE, Workloads};
+use crate::workloads::Workloads;
 use crate::{calibration, recording};
 use policies::Group;
 use saving::Saver;
@@ -83,15 +83,14 @@ impl Agent {
     /// An agent with these settings and no file to read again. Fails if a pattern or a policy
     /// makes no sense.
     pub fn with(kernel: &Kernel, config: Config, dry_run: bool) -> anyhow::Result<Self> {
+        let rules = config.rules(kernel)?;
         // What a refault costs differs between machines by a factor of ten.
-        let acts = !dry_run && (config.guards() || config.workload.iter().any(|workload| workload.policy != NONE));
-        let measured = if acts { calibration::load_or_measure(kernel) } else { calibration::load() };
-        let costs = calibration::load().or_usual();
-        let view = LiveView::new(kernel, costs);
+        let measured = if config.reclaims() { calibration::load_or_measure(kernel) } else { calibration::load() };
+        let view = LiveView::new(kernel, measured.or_usual());
         let mut agent = Self {
             kernel: kernel.clone(),
             file: None,
-            workloads: Workloads::new(kernel, config.rules(kernel)?, measured),
+            workloads: Workloads::new(kernel, rules, measured),
             sampling: Sampling::new(kernel, config.sampling()),
             groups: BTreeMap::new(),
             lifecycle: None,
@@ -117,7 +116,7 @@ impl Agent {
 
     /// Whether it reclaims from cgroups, and not only from what is in the background.
     pub fn reclaims(&self) -> bool {
-        self.config.workload.iter().any(|workload| workload.policy != NONE)
+        self.config.reclaims()
     }
 
     /// The published state, and where it is served.
