@@ -93,7 +93,9 @@ equals "and every one could be written" "$(grep -c 'not saved' log)" 0
 
 few() { [ "$(held "$1")" -lt $((70 * mib)) ]; }
 check "what is idle is gone in the end" wait_for 40 few eager
-between "and what is in use is there" "$(held eager)" $((32 * mib)) $((70 * mib))
+# The kernel takes some of what is in use with it, which is back within a turn of the program.
+mostly_held() { for ((i = 0; i < 9; i++)); do held "$1"; sleep 0.2; done | sort -n | sed -n 5p; }
+between "and what is in use is there" "$(mostly_held eager)" $((32 * mib)) $((70 * mib))
 between "a little at a time leaves what is in use, too" "$(held steady)" $((32 * mib)) $((170 * mib))
 check "what was hinted at is paged out" test "$(held hinted)" -lt $((40 * mib))
 

@@ -99,6 +99,8 @@ pub struct Workload {
     pub granted: GrantState,
     /// When its idle ages were sampled.
     ages_read_s: f64,
+    /// Pages that had been refaulted by the time at which the pages were found whose ages these are.
+    found_refaults: PerKind<u64>,
     /// When it was observed.
     observed_s: f64,
     /// When it was first observed: it is sampled since then.
@@ -126,6 +128,7 @@ impl Workload {
             totals: WorkloadTotals::default(),
             granted: GrantState::default(),
             ages_read_s: 0.0,
+            found_refaults: PerKind::default(),
             observed_s: f64::NAN,
             found_s: None,
         }
@@ -156,6 +159,11 @@ impl Workload {
     /// Sets idle ages that a source just sampled.
     pub fn set_ages(&mut self, source: &'static str, ages: Vec<AgeBin>, now_s: f64) {
         (self.ages, self.ages_read_s, self.sampled_by, self.are_ages_new) = (ages, now_s, source, true);
+    }
+
+    /// A source found the pages just now whose ages it samples: what is refaulted from now on is not among them.
+    pub fn pages_found(&mut self) {
+        self.found_refaults = self.now.refaults;
     }
 
     /// lowtide set its `memory.high`, or took that back: others did not.

@@ -19,7 +19,7 @@ use lowtide_policy::schemes::settings::Regions;
 
 use super::address::AddressReclaim;
 use crate::source::{SourceChoice, why_not};
-use crate::workloads::Workloads;
+use crate::workloads::{Workload, Workloads};
 
 /// Measuring and deciding takes no more of one CPU than this: with very many workloads, it is done less often.
 pub const MOST_CPU: f64 = 0.01;
@@ -158,7 +158,10 @@ impl Sampling {
         let are_new = by_cohort || by_generations || !some.is_empty();
         for (id, ages) in some {
             match (ages, workloads.all.get_mut(&id)) {
-                (Ok(ages), Some(workload)) => workload.set_ages("smaps", ages, now_s),
+                (Ok(ages), Some(workload)) => {
+                    workload.pages_found();
+                    workload.set_ages("smaps", ages, now_s);
+                }
                 (Err(error), Some(_)) if !error.is_gone() => workloads.note(format!("idle ages: {error}")),
                 _ => {}
             }
@@ -168,11 +171,17 @@ impl Sampling {
 
     fn read_cohorts(&mut self, now_s: f64, price: f64, workloads: &mut Workloads) -> bool {
         let Some(cohorts) = self.cohorts.as_mut().filter(|cohorts| now_s >= cohorts.due_s()) else { return false };
-        if let Err(error) = cohorts.step(now_s, price) {
-            // Opened again at the next search, unless another program holds DAMON by then.
-            self.cohorts = None;
-            workloads.note(format!("DAMON samples no more: {error}"));
-            return false;
+        match cohorts.step(now_s, price) {
+            Ok(walked) => {
+                let members = workloads.all.values_mut().filter(|workload| cohorts.follows(workload.cgroup.inode));
+                members.filter(|_| walked).for_each(Workload::pages_found);
+            }
+            Err(error) => {
+                // Opened again at the next search, unless another program holds DAMON by then.
+                self.cohorts = None;
+                workloads.note(format!("DAMON samples no more: {error}"));
+                return false;
+            }
         }
         if now_s < self.cohorts_due_s {
             return false;
@@ -205,6 +214,7 @@ impl Sampling {
                 let mut ages = by_path(&round);
                 for (_, workload) in workloads.all.iter_mut() {
                     if let Some(ages) = ages.remove(workload.path.as_str()) {
+                        workload.pages_found();
                         workload.set_ages("mglru", ages, now_s);
                     }
                 }

@@ -1,6 +1,7 @@
 //! What was read of a workload, as policies need it.
 
 use lowtide_kernel::cgroup::Vitals;
+use lowtide_model::PAGE_BYTES;
 use lowtide_model::cohort::AgeBin;
 use lowtide_model::kind::{Kind, PerKind};
 use lowtide_model::target::TargetId;
@@ -37,7 +38,8 @@ pub(super) fn target(
         swapped,
         floor: float(vitals.floor),
         ages: if workload.are_ages_new {
-            of_living(&workload.ages, vitals.resident.map(float).into())
+            let since = |kind| float(vitals.refaults[kind].saturating_sub(workload.found_refaults[kind])) * PAGE_BYTES;
+            of_resident(&workload.ages, vitals.resident.map(float), PerKind::from_fn(since))
         } else {
             Vec::new()
         },
@@ -60,16 +62,23 @@ pub(super) fn target(
     }
 }
 
-/// Idle ages of no more memory than there is. A cgroup that was removed keeps its page cache, and is still listed under the
-/// path that its successor has: the excess belongs to the dead one, and is not used.
-fn of_living(ages: &[AgeBin], resident: [f64; 2]) -> Vec<AgeBin> {
+/// Idle ages of no more memory than is resident, of which so many bytes were refaulted after the pages were found whose ages were
+/// sampled. A cgroup that was removed keeps its page cache, and is still listed under the path that its successor has: the excess
+/// belongs to the dead one, and is not used. What was refaulted is in other frames than those that are sampled, which are idle
+/// since it was evicted: as much of the oldest memory counts as just used.
+fn of_resident(ages: &[AgeBin], resident: PerKind<f64>, refaulted: PerKind<f64>) -> Vec<AgeBin> {
     let mut ages = ages.to_vec();
-    for (side, resident) in resident.into_iter().enumerate() {
-        let mut left = resident;
+    for kind in Kind::ALL {
+        let refaulted = refaulted[kind].min(resident[kind]);
+        let mut left = resident[kind] - refaulted;
+        let mut bins: Vec<&mut AgeBin> = ages.iter_mut().filter(|bin| bin.anon == (kind == Kind::Anon)).collect();
         // From the youngest on; what is counted in batches may be off by a little.
-        for bin in ages.iter_mut().filter(|bin| bin.anon == (side == 0)) {
+        for bin in &mut bins {
             bin.size.bytes = bin.size.bytes.min(left);
             left -= bin.size.bytes;
+        }
+        if let Some(youngest) = bins.first_mut() {
+            youngest.size.bytes += refaulted;
         }
     }
     ages
@@ -85,16 +94,30 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_memory_of_a_removed_cgroup_is_not_its_successors() {
-        let bin = |min_s, bytes| AgeBin {
+    fn bytes(bins: &[(f64, f64)], resident: f64, refaulted: f64) -> Vec<f64> {
+        let bin = |&(min_s, bytes)| AgeBin {
             anon: false,
             min_s,
             max_s: None,
             size: Estimate { bytes, ci95: 0.0 },
             first_touched: None,
         };
-        let ages = of_living(&[bin(0.0, 2.0), bin(10.0, 1.0), bin(30.0, 6.0)], [0.0, 4.0]);
-        assert_eq!(ages.iter().map(|bin| bin.size.bytes).collect::<Vec<f64>>(), [2.0, 1.0, 1.0]);
+        let ages: Vec<AgeBin> = bins.iter().map(bin).collect();
+        of_resident(&ages, [0.0, resident].into(), [0.0, refaulted].into()).iter().map(|bin| bin.size.bytes).collect()
+    }
+
+    #[test]
+    fn the_memory_of_a_removed_cgroup_is_not_its_successors() {
+        assert_eq!(bytes(&[(0.0, 2.0), (10.0, 1.0), (30.0, 6.0)], 4.0, 0.0), [2.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn what_was_refaulted_is_not_idle_however_long_its_old_frames_are() {
+        // 32 in use were evicted with 64 of 128 that were idle, and came back: their old frames are idle by now.
+        assert_eq!(bytes(&[(0.0, 0.0), (5.0, 160.0)], 96.0, 32.0), [32.0, 64.0]);
+        // Those of which it is known are in use.
+        assert_eq!(bytes(&[(0.0, 32.0), (5.0, 64.0)], 96.0, 0.0), [32.0, 64.0]);
+        // What was refaulted again and again is no more than there is.
+        assert_eq!(bytes(&[(0.0, 0.0), (5.0, 160.0)], 96.0, 200.0), [96.0, 0.0]);
     }
 }

@@ -139,23 +139,24 @@ impl Cohorts {
         sample_s.min(self.walk_due_s)
     }
 
-    /// Walks over the cgroups where that is due, and reads what was sampled. True if a sample is new. Walks, and handing the pages
-    /// that they find to DAMON, take no more than `price`, a share of one CPU.
+    /// Walks over the cgroups where that is due, and reads what was sampled. True if it walked. Walks, and handing the pages that
+    /// they find to DAMON, take no more than `price`, a share of one CPU.
     ///
     /// # Errors
     /// If DAMON refuses what it is given, or its trace cannot be read.
     pub fn step(&mut self, now_s: f64, price: f64) -> Result<bool> {
-        if now_s >= self.walk_due_s {
+        let walks = now_s >= self.walk_due_s;
+        if walks {
             let before_s = self.kernel.thread_cpu_s();
             self.walk(now_s)?;
             self.spent_s = self.kernel.thread_cpu_s() - before_s;
             self.walked_s = now_s;
         }
         self.commit(now_s);
-        let sampled = self.receive()?;
+        self.receive()?;
         self.pause_s = pause_s(self.spent_s, price);
         self.walk_due_s = self.walked_s + self.pause_s;
-        Ok(sampled)
+        Ok(walks)
     }
 
     fn walk(&mut self, now_s: f64) -> Result<()> {
@@ -194,8 +195,8 @@ impl Cohorts {
         }
     }
 
-    /// Reads answers and samples. True if a sample is new.
-    fn receive(&mut self) -> Result<bool> {
+    /// Reads answers and samples.
+    fn receive(&mut self) -> Result<()> {
         for answer in self.sampler.receive(&mut self.pending)? {
             self.busy = false;
             self.spent_s += answer.cost_s;
@@ -206,11 +207,10 @@ impl Cohorts {
                 member.cohort.accepted(answer.started, at_s);
             }
         }
-        let Some(kdamond) = self.kdamond else { return Ok(false) };
+        let Some(kdamond) = self.kdamond else { return Ok(()) };
         let mut events = std::mem::take(&mut self.pending);
         events.retain(|event| event.kdamond == kdamond);
         let mut rest = events.as_slice();
-        let mut sampled = false;
         while let Some((snapshot, after)) = split_snapshot(rest, GAP_NS) {
             rest = after;
             let Some(last) = snapshot.last() else { break };
@@ -220,10 +220,10 @@ impl Cohorts {
                 // The agent needs ages only.
                 member.cohort.episodes.clear();
             }
-            (self.sampled_s, sampled) = (Some(t_s), true);
+            self.sampled_s = Some(t_s);
         }
         self.pending = rest.to_vec();
-        Ok(sampled)
+        Ok(())
     }
 
     /// Idle ages and working sets of a cgroup at the last sample; `None` before the first.
