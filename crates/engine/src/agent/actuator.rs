@@ -95,6 +95,13 @@ impl AgentActuator<'_> {
         self.sinks.publish(self.now_s, &Event::Acted(&action));
     }
 
+    /// Goes on with a fetch that was cut short, unless it was finished or given up since.
+    pub fn fetch_rest(&mut self, id: TargetId) {
+        if self.background.is_unfetched(id) && self.reclaim.may_go_on_processes() {
+            self.page(id, None, "the turn before was over");
+        }
+    }
+
     /// Pages out so much of a target that is in the background, or fetches what of it is paged out.
     fn page(&mut self, id: TargetId, page_out: Option<PageOutRequest>, reason: &str) {
         let kind = if page_out.is_some() { ActionKind::PageOut } else { ActionKind::Fetch };
@@ -110,10 +117,15 @@ impl AgentActuator<'_> {
             None => self.background.fetch(id, of, &reach),
         };
         self.reclaim.cpu_s += self.reclaim.kernel.thread_cpu_s() - cpu_s;
-        if kind == ActionKind::Fetch {
+        let is_cut = kind == ActionKind::Fetch && self.background.is_unfetched(id);
+        if kind == ActionKind::Fetch && !is_cut {
             self.background.forget(id);
         }
-        let failed = done.as_ref().err().map(ToString::to_string);
+        let failed = done
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .or(is_cut.then(|| "cut short, as the turn was over; it goes on".to_owned()));
         let paged = done.as_ref().copied().unwrap_or_default();
         let action = ActionEvent {
             name: &name.unwrap_or_default(),

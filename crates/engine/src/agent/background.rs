@@ -63,6 +63,8 @@ pub struct Background {
     ran: BTreeMap<TargetId, Ran>,
     /// What each used when it ran last.
     in_use: BTreeMap<TargetId, InUse>,
+    /// Fetches that were cut short, and the address up to which each process was done.
+    unfetched: BTreeMap<TargetId, BTreeMap<u32, u64>>,
 }
 
 /// Which processes advice may reach.
@@ -268,6 +270,7 @@ impl Background {
         reach: &Reach<'_>,
     ) -> Result<Paged> {
         let mut paged = Paged::default();
+        self.unfetched.remove(&id);
         let mut in_use = self.in_use.remove(&id).filter(|_| request.again).unwrap_or_default();
         let processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let (unused, used) = match request.again {
@@ -299,26 +302,47 @@ impl Background {
     }
 
     /// Fetches what of a target's processes is paged out: of each what it used when it ran last, and all where that is not known.
-    /// Fails if the target is gone.
-    pub fn fetch(&self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
+    /// Goes on where it was cut short. Fails if the target is gone.
+    pub fn fetch(&mut self, id: TargetId, of: Option<Of<'_>>, reach: &Reach<'_>) -> Result<Paged> {
         let mut fetched = Paged::default();
+        let mut done = self.unfetched.remove(&id).unwrap_or_default();
         fetched.processes = self.advise(id, of, reach, |adviser, pid, ranges| {
             let paged_out = proc::status(&self.kernel, pid).map_or(0, |status| status.swap);
             let parts = self.in_use.get(&id).and_then(|in_use| in_use.parts(&self.kernel, pid, ranges));
             let wanted = parts.as_ref().map_or(ranges, |(_, used)| used);
-            if paged_out > 0 {
-                adviser.advise(
-                    pid,
-                    &AdviceRequest { ranges: wanted, advice: Advice::Willneed, keep: None },
-                    reach.go_on,
-                )?;
+            let done = done.entry(pid).or_default();
+            let (mut bytes, from) = (0, *done);
+            for range in wanted.iter().filter(|(start, _)| *start >= from) {
+                if !(reach.go_on)() {
+                    break;
+                }
+                if paged_out > 0 {
+                    adviser.advise(
+                        pid,
+                        &AdviceRequest { ranges: &[*range], advice: Advice::Willneed, keep: None },
+                        || true,
+                    )?;
+                }
+                (*done, bytes) = (range.1, bytes + range.1 - range.0);
             }
             // It is read into the swap cache, whence a fault takes it without waiting; until then it counts as paged out.
-            let bytes: u64 = wanted.iter().map(|(start, end)| end - start).sum();
             fetched.bytes.anon += paged_out.min(bytes);
             Ok(())
         })?;
+        if !(reach.go_on)() {
+            self.unfetched.insert(id, done);
+        }
         Ok(fetched)
+    }
+
+    /// Targets whose fetch was cut short.
+    pub fn unfetched(&self) -> Vec<TargetId> {
+        self.unfetched.keys().copied().collect()
+    }
+
+    /// Whether the fetch of a target was cut short.
+    pub fn is_unfetched(&self, id: TargetId) -> bool {
+        self.unfetched.contains_key(&id)
     }
 }
 
@@ -348,4 +372,37 @@ fn parents(kernel: &Kernel) -> Vec<(u32, u32)> {
 /// A process and its descendants; `None` if it has ended, even if its pid was reused.
 fn pids_of(kernel: &Kernel, root: proc::ProcessId, parents: &[(u32, u32)]) -> Option<Vec<u32>> {
     (proc::stat(kernel, root.pid).ok()?.id == root).then(|| proc::descendants(parents, &[root.pid]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_fetch_that_was_cut_short_goes_on_where_it_was() {
+        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        let mut background = Background::new(&Kernel::default());
+        background.hint_process(child.id(), false, 0).unwrap();
+        let id = *background.trees.keys().next().unwrap();
+        // Asked before the process, then before each piece.
+        let allowed = Cell::new(3);
+        let go_on = || allowed.replace(allowed.get() - 1) > 0;
+        let mut fetch = |pieces| {
+            allowed.set(pieces);
+            let reach = Reach { may: &|_| true, go_on: &go_on };
+            background.fetch(id, None, &reach).unwrap();
+            background.unfetched.get(&id).map(|done| done.get(&child.id()).copied())
+        };
+        let first = fetch(3).unwrap().unwrap();
+        assert!(first > 0);
+        let second = fetch(3).unwrap().unwrap();
+        assert!(second > first, "two pieces more");
+        assert_eq!(fetch(0).unwrap(), Some(second), "none of it is forgotten");
+        assert_eq!(fetch(10_000), None, "all of it");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
