@@ -95,7 +95,7 @@ impl AgentActuator<'_> {
         self.sinks.publish(self.now_s, &Event::Acted(&action));
     }
 
-    /// Goes on with a fetch that was cut short, unless it was finished or given up since.
+    /// Goes on with a fetch that was cut short, if there is one and the turn is not over.
     pub fn fetch_rest(&mut self, id: TargetId) {
         if self.background.is_unfetched(id) && self.reclaim.may_go_on_processes() {
             self.page(id, None, "the turn before was over");

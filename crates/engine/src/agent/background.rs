@@ -175,10 +175,12 @@ impl Background {
         self.hints.retain(|id, _| is_there(*id));
         self.ran.retain(|id, _| is_there(*id));
         let kernel = &self.kernel;
-        self.in_use.retain(|id, _| match *id {
+        let is_left = |id: &TargetId| match *id {
             TargetId::Tree(pid, start_ticks) => proc::check(kernel, proc::ProcessId { pid, start_ticks }).is_ok(),
             id => is_there(id),
-        });
+        };
+        self.in_use.retain(|id, _| is_left(id));
+        self.unfetched.retain(|id, _| is_left(id));
     }
 
     /// Processes that hints were given about, as targets; those that have ended are forgotten.
@@ -333,11 +335,6 @@ impl Background {
             self.unfetched.insert(id, done);
         }
         Ok(fetched)
-    }
-
-    /// Targets whose fetch was cut short.
-    pub fn unfetched(&self) -> Vec<TargetId> {
-        self.unfetched.keys().copied().collect()
     }
 
     /// Whether the fetch of a target was cut short.

@@ -171,17 +171,18 @@ impl Sampling {
 
     fn read_cohorts(&mut self, now_s: f64, price: f64, workloads: &mut Workloads) -> bool {
         let Some(cohorts) = self.cohorts.as_mut().filter(|cohorts| now_s >= cohorts.due_s()) else { return false };
-        match cohorts.step(now_s, price) {
-            Ok(walked) => {
-                let members = workloads.all.values_mut().filter(|workload| cohorts.follows(workload.cgroup.inode));
-                members.filter(|_| walked).for_each(Workload::pages_found);
-            }
+        let walked = match cohorts.step(now_s, price) {
+            Ok(walked) => walked,
             Err(error) => {
                 // Opened again at the next search, unless another program holds DAMON by then.
                 self.cohorts = None;
                 workloads.note(format!("DAMON samples no more: {error}"));
                 return false;
             }
+        };
+        if walked {
+            let all = workloads.all.values_mut();
+            all.filter(|workload| cohorts.follows(workload.cgroup.inode)).for_each(Workload::pages_found);
         }
         if now_s < self.cohorts_due_s {
             return false;

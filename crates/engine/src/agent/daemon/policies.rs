@@ -58,9 +58,10 @@ impl Agent {
         self.background.retain(|id| all.contains_key(&id));
         let targets = observation.targets.iter().cloned().chain(processes).collect();
         let frame = Observation { targets, ..observation.clone() };
-        let unfetched = self.background.unfetched();
         group.turn(LIFECYCLE, &frame, self.actuator(observation.now_s));
-        unfetched.into_iter().for_each(|id| self.actuator(observation.now_s).fetch_rest(id));
+        for target in frame.targets.iter().filter(|target| !target.background) {
+            self.actuator(observation.now_s).fetch_rest(target.id);
+        }
         self.lifecycle = Some(group);
     }
 
