@@ -298,12 +298,13 @@ fn doubts(known: &Known<'_>, phases: &[PhaseUse], own: Option<&Budget>) -> Vec<S
     } else if peak_alone && end_s < LONG_ENOUGH_S {
         doubts.push("it ran for less than 20 s, too short to show whether less memory suffices".to_owned());
     } else if peak_alone {
-        let why = if known.ages.is_empty() {
-            "no monitor sampled its accesses"
+        let (why, fix) = if known.ages.is_empty() {
+            ("no monitor sampled its accesses", "")
         } else {
-            "no cycle of readings fell into one steady phase"
+            let fix = ": record it for longer, or raise `--max-overhead` of `lowtide run`";
+            ("no cycle of readings fell into one steady phase", fix)
         };
-        doubts.push(format!("{why}, so it is unknown whether less memory suffices"));
+        doubts.push(format!("{why}, so it is unknown whether less memory suffices{fix}"));
     }
     if budget::was_killed(known.rows) {
         let limit = known.meta.limit_bytes.map(|bytes| format!(" at its limit of {}", human_bytes(float(bytes))));

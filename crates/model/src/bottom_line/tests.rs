@@ -108,6 +108,14 @@ fn a_short_program_has_its_exact_peak() {
 }
 
 #[test]
+fn a_program_that_was_read_only_while_it_started_says_how_to_read_more() {
+    let of = answer(&run(25, 500.0, |_| 50.0));
+    assert_eq!((of.with_swap_bytes, of.basis.as_deref()), (None, Some("peak")));
+    let [doubt] = &of.doubts[..] else { panic!("{of:?}") };
+    assert!(doubt.contains("unknown whether less memory suffices: record it for longer"), "{doubt}");
+}
+
+#[test]
 fn what_grows_to_its_end_is_said_to() {
     let mut grows = run(40, 500.0, |_| 50.0);
     for row in &mut grows.rows[1..] {
