@@ -67,11 +67,14 @@ GUEST_WORK = {
 SLOWDOWN, PATIENCE = 0.05, (2, 30)
 METRICS = {
     "runtime": "runtime",
+    "scaled": "runtime on a real core",
     "call": "time of a call",
     "rss": "resident memory",
     "net": "memory net of zram",
     "memused": "memory in use on the system",
 }
+# Those with a table by program, and on the page.
+BY_PROGRAM = ("runtime", "call", "rss", "net")
 PUBLISHED = {"runtime": "runtime", "memused.avg": "memused", "rss.avg": "rss"}
 # Percent of runtime that saving memory may cost to be called cheap.
 CHEAP = 1
@@ -295,13 +298,30 @@ def lines_of(path):
             pass
 
 
-def values_of(run, timed):
+def is_monitored(config):
+    """Whether lowtide's CPU time in a run of it is counted, or none of it runs: that of agents is not."""
+    return config in {"orig", "ethp", *MONITORED}
+
+
+def scaled(run):
+    """The runtime in a guest, with lowtide's CPU time as a real core would need it: what is done for the time that passes, not for
+    the work, takes a larger share of a slower core. What works at a fixed rate does not wait for it.
+
+    >>> [scaled({"program": name, "runtime_s": 20.0, "monitor_cpu_s": 0.64}) for name in ("sort", "texts")]
+    [19.46, 20.0]
+    """
+    waits = run["program"] in GUEST_WORK
+    return run["runtime_s"] - waits * (1 - GUEST_CORE / CORE) * (run["monitor_cpu_s"] or 0)
+
+
+def values_of(run, timed, in_guest):
     """The metrics of a run. What works at a fixed rate loses no runtime, so that its calls are timed."""
     rss, kept = run["rss_bytes"], run.get("kept_bytes")
     net = None if rss is None or kept is None else rss + kept
     call = run["figure"] if timed else None
     return {
         "runtime": run["runtime_s"],
+        "scaled": scaled(run) if in_guest and is_monitored(run["config"]) else None,
         "call": call,
         "rss": rss,
         "net": net,
@@ -355,7 +375,8 @@ class Runs:
                 self.failed.append((place, program, name, run["failure"]))
             if run["round"]:
                 key = (place.rpartition("-")[2], run["round"])
-                self.values[kind_of(place), program, name][key] = None if run["failure"] else values_of(run, program in self.timed)
+                values = values_of(run, program in self.timed, place.startswith("guest-"))
+                self.values[kind_of(place), program, name][key] = None if run["failure"] else values
 
     def programs(self, kind):
         return [name for name in self.families if any(key[:2] == (kind, name) for key in self.values)]
@@ -528,15 +549,15 @@ def published():
 
 
 TOPICS = [
-    ("rec", "Monitoring alone", ["runtime", "call", "memused"]),
-    ("prcl", "Paging out idle memory as published (`prcl`)", ["rss", "net", "memused", "runtime", "call"]),
-    ("prcl-tuned", "The same with lowtide's thresholds (`prcl-tuned`)", ["rss", "net", "memused", "runtime", "call"]),
+    ("rec", "Monitoring alone", ["runtime", "scaled", "call", "memused"]),
+    ("prcl", "Paging out idle memory as published (`prcl`)", ["rss", "net", "memused", "runtime", "scaled", "call"]),
+    ("prcl-tuned", "The same with lowtide's thresholds (`prcl-tuned`)", ["rss", "net", "memused", "runtime", "scaled", "call"]),
     ("auto", "The agent (`auto`)", ["rss", "net", "runtime", "call"]),
     ("age", "WMO's rule (`age`)", ["rss", "net", "runtime", "call"]),
     ("pressure", "Senpai's rule (`pressure`)", ["rss", "net", "runtime", "call"]),
     ("thp", "Huge pages everywhere (`thp`)", ["runtime", "call", "rss", "memused"]),
-    ("ethp", "Huge pages where memory is used (`ethp`)", ["runtime", "call", "rss", "memused"]),
-    ("ethp-tuned", "The same with lowtide's thresholds (`ethp-tuned`)", ["runtime", "call", "rss", "memused"]),
+    ("ethp", "Huge pages where memory is used (`ethp`)", ["runtime", "scaled", "call", "rss", "memused"]),
+    ("ethp-tuned", "The same with lowtide's thresholds (`ethp-tuned`)", ["runtime", "scaled", "call", "rss", "memused"]),
 ]
 
 
@@ -769,7 +790,7 @@ def limit_cell(runs, kind, program, mechanism):
 def section(runs, kind):
     sampling = extent(runs, kind) + ("; `rec` and schemes by smaps, without `ethp`, which needs DAMON" if kind == "native" else "")
     text = [f"## {place_name(runs, kind)}\n", f"{sampling}.\n", totals(runs, kind)]
-    for metric in ("runtime", "call", "rss", "net"):
+    for metric in BY_PROGRAM:
         text += [f"### {place_name(runs, kind)}: {METRICS[metric]}\n", by_program(runs, kind, metric)]
     text += [f"### {place_name(runs, kind)}: major faults\n", FAULTS, faults(runs, kind)]
     text += [f"### {place_name(runs, kind)}: CPU time\n", CPU, monitor_cpu(runs, kind)]
@@ -810,7 +831,10 @@ ABOUT = """\
 Percent over `orig` (no scheme; all configurations have a zram swap of 2 GiB): geometric means of ratios of the same seed or
 round, and their 95 % intervals (Student's t on the logarithms), of a program over rounds, of several programs over programs, each
 of which counts once. Fewer than three have no interval. Programs that work at a fixed rate take as long however slow they are: of
-these, compare the time of a call. In square brackets: DAMON v6, of the sums over its 25 programs on another machine.
+these, compare the time of a call. "Runtime on a real core" is that of a guest, whose core executes a billion instructions a second,
+with lowtide's own CPU time as a core of 6.4 billion needs it: it works for the time that passes, so that its share is larger on a
+slower core, and what works at a fixed rate does not wait for it. In square brackets: DAMON v6, of the sums over its 25 programs on
+another machine.
 Configurations: [schemes](../schemes.md), [comparing](../compare.md). To choose from: [index.html](index.html).
 """
 
@@ -860,7 +884,7 @@ def page_data(runs):
     cells, had = {}, {name: of for name, of in runs.families.items() if any(key[1] == name for key in runs.values)}
     for kind, program, config in runs.values:
         if config not in ORIGINALS:
-            of = {metric: [round(log, 5) for log in runs.logs(kind, program, config, metric)] for metric in METRICS}
+            of = {metric: [round(log, 5) for log in runs.logs(kind, program, config, metric)] for metric in BY_PROGRAM}
             failed = sum(values is None for values in runs.values[kind, program, config].values())
             cells.setdefault(kind, {}).setdefault(program, {})[config] = {**of, "failed": failed}
     return {
