@@ -19,6 +19,7 @@ use lowtide_record::Writer;
 use rustix::event::{PollFd, PollFlags};
 
 use self::accounts::AccountReader;
+use crate::calibration;
 use crate::event::{Event, Sink};
 use crate::huge_zeros::ZeroSampler;
 use crate::price::Price;
@@ -370,6 +371,7 @@ impl Recorder {
         }
         // Not from getrusage: that remembers what the process was before it became lowtide.
         end.own_peak_rss_bytes = proc::status(&self.kernel, std::process::id()).map_or(0, |own| own.peak_rss);
+        self.meta.refault_costs = calibration::sample_again(&self.kernel, self.meta.refault_costs);
         end.monitor_cpu_s = self.price.spent_s();
         self.meta.end = Some(end);
         let dir = self.options.out.clone();
