@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use lowtide_engine::calibration;
 use lowtide_engine::failure::{Failure, code};
 use lowtide_engine::recorder::RecordOptions;
 use lowtide_engine::schemes::acting::SchemePlan;
@@ -14,6 +15,7 @@ use lowtide_kernel::undo::Journal;
 use lowtide_kernel::zram::{self, Zram};
 use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::Size;
+use lowtide_policy::schemes::SchemeLimits;
 
 use crate::output::usage;
 
@@ -113,7 +115,8 @@ impl Acts {
             let means = means::choose(&self.schemes, &ground).map_err(|why| {
                 Failure::new(code::IMPOSSIBLE, format!("--scheme {why}; see `lowtide schemes check`"))
             })?;
-            let plan = SchemePlan { schemes: self.schemes.clone(), means, dry_run: self.dry_run };
+            let limits = SchemeLimits::default();
+            let plan = SchemePlan { schemes: self.schemes.clone(), means, dry_run: self.dry_run, limits };
             if plan.acts_itself() && !options.source.choice.has_addresses() {
                 anyhow::bail!(usage("--scheme: the monitor asked for reports no addresses; leave --monitor away"));
             }
@@ -122,10 +125,13 @@ impl Acts {
             options.plan = Some(plan);
         }
         let swap = self.swap.as_ref().map(|swap| swap.begin(kernel, journal)).transpose()?;
-        if self.schemes.iter().any(|scheme| scheme.action == Action::Pageout)
-            && lowtide_kernel::swap::devices(kernel).is_ok_and(|devices| devices.is_empty())
-        {
-            lowtide_kernel::message!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
+        if self.schemes.iter().any(|scheme| scheme.action == Action::Pageout) {
+            if lowtide_kernel::swap::devices(kernel).is_ok_and(|devices| devices.is_empty()) {
+                lowtide_kernel::message!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
+            } else if let Some(plan) = options.plan.as_mut().filter(|plan| plan.acts_itself() && !plan.dry_run) {
+                // Machines differ by a factor of ten.
+                plan.limits.refault_s = calibration::load_or_measure(kernel).or_usual().swap_s;
+            }
         }
         Ok(swap)
     }

@@ -28,6 +28,8 @@ pub struct SchemePlan {
     pub means: Vec<Executor>,
     /// Count only.
     pub dry_run: bool,
+    /// What bounds those that lowtide carries out itself.
+    pub limits: SchemeLimits,
 }
 
 impl SchemePlan {
@@ -95,7 +97,7 @@ pub struct Acting {
 impl Acting {
     /// Begins. Threads are made here, so signals must be blocked by then.
     pub fn new(kernel: &Kernel, plan: SchemePlan, pressure_file: &str, seed: u64) -> Self {
-        let limits = SchemeLimits::default();
+        let limits = plan.limits;
         let own: Vec<Scheme> = plan.own().map(|index| plan.schemes[index].clone()).collect();
         let uses = plan.schemes.iter().zip(&plan.means).map(|(scheme, means)| SchemeUse {
             scheme: scheme.clone(),
