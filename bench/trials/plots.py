@@ -59,13 +59,13 @@ def suite(metric, config):
 
 
 def guests(metric):
-    """The same in guests, by configuration: {configuration: {program: change}}."""
+    """The same in guests of the newest kernel, by configuration: {configuration: {program: change}}."""
     page = (TABLES / "programs.md").read_text()
-    head = re.search(rf"### (Guests, Linux 6\.12\S* *.*): {metric}\n\n(\|.*\|)", page)
-    configs = [cell.strip() for cell in head[2].strip("| ").split("|")][1:]
+    place, head = re.findall(rf"### (Guests, Linux .*): {metric}\n\n(\|.*\|)", page)[-1]
+    configs = [cell.strip() for cell in head.strip("| ").split("|")][1:]
     # Families have rows, too.
     names = {program["name"] for program in json.loads((TABLES / "runs/evaluation.json").read_text())["programs"]}
-    rows = [row for row in table("programs.md", head[1] + ": " + metric) if row[0] in names]
+    rows = [row for row in table("programs.md", f"{place}: {metric}") if row[0] in names]
     return {config: {row[0]: number(row[1 + at]) for row in rows if number(row[1 + at]) is not None} for at, config in enumerate(configs)}
 
 
