@@ -40,24 +40,28 @@ pub fn load() -> MeasuredCosts {
 /// within 30 milliseconds, on a slow disk in 600.
 pub fn load_or_sample(kernel: &Kernel) -> MeasuredCosts {
     static SAMPLED: OnceLock<MeasuredCosts> = OnceLock::new();
-    let (known, sampled) = (load(), SAMPLED.get_or_init(|| sample(kernel)));
-    MeasuredCosts {
-        swap_s: known.swap_s,
-        swap_out_s: known.swap_out_s,
-        disk_s: known.disk_s.or(sampled.disk_s),
-        ..*sampled
-    }
+    let known = load();
+    with_known(known, *SAMPLED.get_or_init(|| sample(kernel, &known)))
 }
 
 /// The same at the end of a record that began with `before`, where those were more than usual: the lesser count, as what others read
 /// and write in a burst has a page take a hundred times as long, and ends.
 pub fn sample_again(kernel: &Kernel, before: MeasuredCosts) -> MeasuredCosts {
-    let known_s = load().disk_s;
-    if before.around_s.is_none() && (before.disk_s.is_none() || known_s.is_some()) {
+    if before.disk_s.or(before.around_s).is_none() {
         return before;
     }
-    let now = sample(kernel);
-    lesser(before, MeasuredCosts { disk_s: known_s.or(now.disk_s), ..now })
+    let known = load();
+    lesser(before, with_known(known, sample(kernel, &known)))
+}
+
+/// What was measured, and of files what was only sampled.
+fn with_known(known: MeasuredCosts, sampled: MeasuredCosts) -> MeasuredCosts {
+    MeasuredCosts {
+        swap_s: known.swap_s,
+        swap_out_s: known.swap_out_s,
+        disk_s: known.disk_s.or(sampled.disk_s),
+        ..sampled
+    }
 }
 
 /// What both samples of files take at least; none is as usual.
@@ -66,17 +70,14 @@ fn lesser(before: MeasuredCosts, now: MeasuredCosts) -> MeasuredCosts {
     MeasuredCosts { disk_s: less(before.disk_s, now.disk_s), around_s: less(before.around_s, now.around_s), ..before }
 }
 
-/// What lowtide's own file takes from its disk, where it is more than usual.
-fn sample(kernel: &Kernel) -> MeasuredCosts {
+/// What lowtide's own file takes from its disk where it is more than usual: a page, unless that was measured, and all that is read
+/// around it.
+fn sample(kernel: &Kernel, known: &MeasuredCosts) -> MeasuredCosts {
     let own = Path::new("/proc/self/exe");
     let slow = |bytes| refault::of_file(own, bytes).filter(|&s| s > RefaultCosts::default().disk_s);
     let around = refault::read_ahead(kernel, own).filter(|&bytes| bytes >= MUCH_AROUND);
-    MeasuredCosts {
-        disk_s: slow(PAGE),
-        around_s: around.and_then(slow),
-        around_bytes: around,
-        ..MeasuredCosts::default()
-    }
+    let disk_s = if known.disk_s.is_none() { slow(PAGE) } else { None };
+    MeasuredCosts { disk_s, around_s: around.and_then(slow), around_bytes: around, ..MeasuredCosts::default() }
 }
 
 /// The measured costs. If the cost of paging out to swap and back was never measured, it is measured now: pages of this process

@@ -369,9 +369,9 @@ impl Recorder {
         if end.cgroup_peak_bytes.is_none() {
             end.cgroup_peak_bytes = self.accounts.accountant.peak();
         }
+        self.meta.refault_costs = calibration::sample_again(&self.kernel, self.meta.refault_costs);
         // Not from getrusage: that remembers what the process was before it became lowtide.
         end.own_peak_rss_bytes = proc::status(&self.kernel, std::process::id()).map_or(0, |own| own.peak_rss);
-        self.meta.refault_costs = calibration::sample_again(&self.kernel, self.meta.refault_costs);
         end.monitor_cpu_s = self.price.spent_s();
         self.meta.end = Some(end);
         let dir = self.options.out.clone();
