@@ -55,7 +55,7 @@ impl Case {
     fn wait_for(&self, lines: usize) {
         let begun = Instant::now();
         while fs::read_to_string(self.log()).map_or(0, |t| t.lines().count()) < lines {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {lines} log lines");
+            assert!(begun.elapsed() < Duration::from_secs(8), "no {lines} log lines");
             sleep(Duration::from_millis(10));
         }
     }
@@ -78,6 +78,13 @@ fn resident(pid: u64, start: u64) -> u64 {
     let mapping = format!("{start:x}-");
     let after = smaps.lines().skip_while(|l| !l.starts_with(&mapping)).find_map(|l| l.strip_prefix("Rss:")).unwrap();
     after.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// A run that was on time. On a busy machine one can be behind its own schedule, which it reports; then neither its lines nor its
+/// passes are on time.
+fn on_time(run: impl Fn() -> (Case, Value)) -> (Case, Value) {
+    let is_on_time = |stats: &Value| stats["late_s"].as_f64().unwrap() < 0.2;
+    (0..10).map(|_| run()).find(|(_, stats)| is_on_time(stats)).expect("ten runs were late")
 }
 
 /// A run of three seconds, while which the kernel holds what its log says; its figures.
@@ -119,9 +126,7 @@ fn tiny() -> (Case, Value) {
 
 #[test]
 fn the_log_reports_what_was_touched() {
-    // On a busy machine a run can be behind its own schedule, which it reports; then neither its lines nor its passes are on time.
-    let is_on_time = |stats: &Value| stats["late_s"].as_f64().unwrap() < 0.2;
-    let (case, stats) = (0..10).map(|_| tiny()).find(|(_, stats)| is_on_time(stats)).expect("ten runs were late");
+    let (case, stats) = on_time(tiny);
     let header = &case.lines()[0];
     let start = |n: usize| header["areas"][n]["start"].as_u64().unwrap();
     let lines = case.lines();
@@ -226,8 +231,8 @@ fn work_is_done_to_the_touch_without_waiting() {
     let first = stats(&case.run(&["--work", "3000001"]));
     assert_eq!(first["touches"], 3_000_001);
     assert_eq!(first["late_s"], 0.0);
-    // On the pattern's time line it is 58 seconds of work.
-    assert!(begun.elapsed() < Duration::from_secs(58));
+    // 58 seconds of the pattern's time line.
+    assert!(begun.elapsed() < Duration::from_secs(8));
     assert_eq!(stats(&case.run(&["--work", "3000001"]))["passes"], first["passes"]);
 }
 
@@ -241,11 +246,13 @@ fn work_that_never_comes_is_refused() {
 
 #[test]
 fn time_can_be_cut_and_phases_repeated() {
-    let case = Case::new(&TWO_STREAMS.replace("seconds = 1", "seconds = 0.25"));
-    let stats = stats(&case.run(&["--repeat", "--seconds", "1.1"]));
-    // It would go on for ever.
-    assert!(stats["seconds"].as_f64().unwrap() >= 1.1);
-    assert!(case.lines().len() >= 2);
+    let (case, stats) = on_time(|| {
+        let case = Case::new(&TWO_STREAMS.replace("seconds = 1", "seconds = 0.25"));
+        let stats = stats(&case.run(&["--repeat", "--seconds", "1.1"]));
+        (case, stats)
+    });
+    assert!((1.1..1.6).contains(&stats["seconds"].as_f64().unwrap()));
+    assert_eq!(case.lines().len(), 2);
 }
 
 #[test]
