@@ -375,8 +375,9 @@ class Runs:
                 self.failed.append((place, program, name, run["failure"]))
             if run["round"]:
                 key = (place.rpartition("-")[2], run["round"])
-                values = values_of(run, program in self.timed, place.startswith("guest-"))
-                self.values[kind_of(place), program, name][key] = None if run["failure"] else values
+                in_guest = place.startswith("guest-")
+                values = None if run["failure"] else values_of(run, program in self.timed, in_guest)
+                self.values[kind_of(place), program, name][key] = values
 
     def programs(self, kind):
         return [name for name in self.families if any(key[:2] == (kind, name) for key in self.values)]
@@ -680,7 +681,7 @@ def beyond(runs, kind, program, config, metric):
 
 def monitor_cpu(runs, kind):
     """CPU time of lowtide beyond that without monitor, as a share of the runtime."""
-    configs = [config for config in runs.schemes(kind) if config in {*MONITORED, "ethp"}]
+    configs = [config for config in runs.schemes(kind) if is_monitored(config)]
     scale = 100 if kind == "native" else 100 * GUEST_CORE / CORE
     rows, shares = [], collections.defaultdict(list)
     for program in runs.programs(kind):
