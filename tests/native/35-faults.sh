@@ -141,14 +141,14 @@ contract() {
 }
 program=(sh -c 'echo >ran; exit 42')
 attack run 11 "$LOWTIDE" run --monitor none --out out.d -- "${program[@]}"
-attack "run --scheme --swap" 11 "$LOWTIDE" run --scheme prcl --swap zram:64M --max-overhead 100% --out out.d -- "${program[@]}"
+attack "run --scheme --swap" 17 "$LOWTIDE" run --scheme prcl --swap zram:64M --max-overhead 100% --out out.d -- "${program[@]}"
 
 start sleep 1000
 common=(--pid "$started" --duration 100ms --interval 50ms --out out.d)
 # 6 as above.
 contract() { case $code in 0 | 1 | 3 | 4 | 5) ;; 6) [ "$error" = EBUSY ] ;; *) return 1 ;; esac; }
 attack "record --pid" 61 "$LOWTIDE" record --monitor none "${common[@]}"
-attack "schemes apply --pid" 61 "$LOWTIDE" schemes apply prcl --swap zram:64M "${common[@]}"
+attack "schemes apply --pid" 101 "$LOWTIDE" schemes apply prcl --swap zram:64M "${common[@]}"
 
 # What a killed one left is taken back, or recover fails; then a second one takes it back.
 prepare() {

@@ -31,12 +31,12 @@ use crate::zram;
 /// Pages of the file that is evicted from the page cache: 64 MiB, beyond what disks keep in their own caches for reads
 /// of single pages that never repeat.
 const FILE_PAGES: usize = 16_384;
-/// Pages of memory that is paged out, at most: 32 MiB.
-const SWAP_PAGES: usize = 8_192;
+/// Pages of memory that is paged out, at most: 16 MiB.
+const SWAP_PAGES: usize = 4_096;
 /// Fewer pages say nothing about a 95th percentile.
 const FEWEST_PAGES: usize = 64;
 /// Refaults timed on one medium, at most, and how long that may take: a disk with moving parts gives 100 a second.
-const TOUCHES: usize = 4_000;
+const TOUCHES: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Times that a file is read, at least and at most; as often as makes so many bytes in between; and how long that may take.
 const READS: (u64, u64) = (3, 32);
@@ -190,16 +190,16 @@ pub fn on_swap(kernel: &Kernel) -> Result<Vec<Refault>> {
     let (evicted, out_s) = page_out(&area).map_err(fail)?;
     let map = PageMap::open(kernel, std::process::id())?;
     let first = area.first_page();
-    let mut types = BTreeMap::new();
-    for page in &evicted {
-        let entry = map.entry(first + u64::try_from(*page).unwrap_or(0)).map_err(fail)?;
-        types.insert(*page, swap_type(entry));
-    }
+    let mut types = vec![None; pages];
+    map.each_held(first, first + u64::try_from(pages).unwrap_or(0), &mut |page, entry| {
+        types[usize::try_from(page - first).unwrap_or(0)] = swap_type(entry);
+    })
+    .map_err(fail)?;
     let after = swap::devices(kernel)?;
     let notes: Vec<String> = before.iter().map(|device| note_on(kernel, device)).collect();
     let mut by_type: BTreeMap<Option<usize>, Vec<f64>> = BTreeMap::new();
     for (page, seconds) in touch_all(&area, evicted) {
-        by_type.entry(types.get(&page).copied().flatten()).or_default().push(seconds);
+        by_type.entry(types[page]).or_default().push(seconds);
     }
     let all = by_device(&before, &after, &by_type, &notes).into_iter();
     Ok(all.map(|one| Refault { out_s: out_s.filter(|_| one.samples > 0), ..one }).collect())
@@ -305,15 +305,16 @@ fn touch_all(area: &Area, mut pages: Vec<usize>) -> Vec<(usize, f64)> {
     Random::new(SEED).shuffle(&mut pages);
     let begin = Instant::now();
     let mut timed = Vec::with_capacity(TOUCHES.min(pages.len()));
+    let mut faults = thread_major_faults();
     for page in pages {
         if timed.len() == TOUCHES || begin.elapsed() > PATIENCE {
             break;
         }
-        let faults = thread_major_faults();
         let start = Instant::now();
         black_box(area.touch(page));
         let seconds = start.elapsed().as_secs_f64();
-        if thread_major_faults() > faults {
+        let before = std::mem::replace(&mut faults, thread_major_faults());
+        if faults > before {
             timed.push((page, seconds));
         }
     }
