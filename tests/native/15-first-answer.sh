@@ -30,6 +30,9 @@ phased workers 100 60 30 --workers 3
 phased grows 200 0 26 --grows
 phased short 120 120 3
 # shellcheck disable=SC2016  # expanded by the program
+start "$LOWTIDE" run --monitor smaps --max-overhead 5% --out late -- sh -c 'sleep 4; exec "$@"' sh "$python" "$phased" 100 60 22 >/dev/null 2>&1
+recorders+=("$started")
+# shellcheck disable=SC2016  # as above
 start "$LOWTIDE" run --monitor smaps --max-overhead 5% --out cut -- sh -c 'echo $$ >program; exec "$@"' sh "$python" "$phased" 150 30 60 >/dev/null 2>&1
 cut=$started
 start "$LOWTIDE" record --pid "$running" --monitor smaps --max-overhead 5% --duration 25s --out attached >/dev/null 2>&1
@@ -58,6 +61,7 @@ contains "and no value that was not measured" "$(first_line doubles)" " to 2"
 # Four processes use 60 of the same 100 MiB; smaps does not say whether these are the same 60.
 between "workers share what they share" "$(answer workers steady.used_bytes)" $((60 * mib)) $((125 * mib))
 between "and hold it once" "$(answer workers steady.resident_bytes)" $((95 * mib)) $((150 * mib))
+between "what a program uses while it waits to start is no part of it" "$(answer late steady.used_bytes)" $((58 * mib)) $((68 * mib))
 equals "what grows to its end has no steady state" "$(answer grows steady.used_bytes)" null
 contains "and that is said" "$(first_line grows)" "never reached a steady state"
 between "what ends soon has its peak" "$(answer short no_swap_bytes)" $((120 * mib)) $((140 * mib))

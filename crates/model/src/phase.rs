@@ -66,6 +66,9 @@ const LEAST_GROWTH: f64 = 256.0 * 1024.0;
 const REST_S: f64 = 3.0;
 /// Growth that begins so soon is the start-up; seconds.
 const BEGINS_S: f64 = 2.0;
+/// So is growth before which the target held less than this share of its peak, if that took less than half of the run: it waited
+/// for a disk, a lock or another program, and what it used meanwhile says nothing of its work.
+const WAITED: f64 = 0.1;
 /// A change of use is one by more than this factor.
 const CHANGE: f64 = 1.5;
 /// Readings searched for changes, at most.
@@ -97,11 +100,17 @@ pub fn phases(rows: &[Usage], attached: bool) -> Vec<Phase> {
     if high.len() < 2 {
         return Vec::new();
     }
+    let at =
+        |t_s: f64| high.partition_point(|(at_s, _)| *at_s <= t_s + 1e-9).checked_sub(1).map_or(0.0, |at| high[at].1);
     let mut phases: Vec<Phase> = Vec::new();
     let mut steady_from_s = from_s;
     for (from_s, to_s) in growths(&high, peak) {
-        let starts = !attached && phases.is_empty() && from_s <= BEGINS_S;
+        let waited = at(from_s) < WAITED * peak && from_s < end_s / 2.0;
+        let starts = !attached && (waited || (phases.is_empty() && from_s <= BEGINS_S));
         let (kind, from_s) = if starts { (PhaseKind::StartUp, 0.0) } else { (PhaseKind::Growth, from_s) };
+        if starts {
+            (phases, steady_from_s) = (Vec::new(), 0.0);
+        }
         if from_s > steady_from_s {
             phases.push(Phase { kind: PhaseKind::Steady, from_s: steady_from_s, to_s: from_s });
         }
@@ -111,8 +120,6 @@ pub fn phases(rows: &[Usage], attached: bool) -> Vec<Phase> {
     if end_s > steady_from_s {
         phases.push(Phase { kind: PhaseKind::Steady, from_s: steady_from_s, to_s: end_s });
     }
-    let at =
-        |t_s: f64| high.partition_point(|(at_s, _)| *at_s <= t_s + 1e-9).checked_sub(1).map_or(0.0, |at| high[at].1);
     for phase in phases.iter_mut().filter(|phase| phase.kind == PhaseKind::Steady) {
         if at(phase.to_s) - at(phase.from_s) > SLOW_GROWTH * peak {
             phase.kind = PhaseKind::Growth;
@@ -220,6 +227,16 @@ mod tests {
         assert_eq!(kinds(&of), [(StartUp, 0.0, 5.0), (Steady, 5.0, 30.0)]);
         let of = phases(&rows(20, |_| 1.5, |_| None), false);
         assert_eq!(kinds(&of), [(StartUp, 0.0, 1.0), (Steady, 1.0, 20.0)]);
+    }
+
+    #[test]
+    fn what_waits_before_it_works_is_still_starting() {
+        // An interpreter is there at once, and then reads its modules from a slow disk.
+        let late = |t_s: f64| if t_s > 8.0 { 100.0 } else { 6.0 };
+        assert_eq!(kinds(&phases(&rows(30, late, |_| None), false)), [(StartUp, 0.0, 9.0), (Steady, 9.0, 30.0)]);
+        // A server that is idle for most of the time is at work then too.
+        let of = phases(&rows(14, late, |_| None), false);
+        assert_eq!(kinds(&of), [(StartUp, 0.0, 1.0), (Steady, 1.0, 8.0), (Growth, 8.0, 9.0), (Steady, 9.0, 14.0)]);
     }
 
     #[test]
