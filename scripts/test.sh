@@ -11,7 +11,8 @@
 #   vm/test.sh                              the same. It runs beside cargo test and the native tests, in what time of the
 #                                           CPUs they leave: they mostly wait, and guests have a clock of their own
 #
-# Programs are built for release beside the checks, as linking them takes one CPU for minutes; guests begin when that is done.
+# Programs are built for release beside the checks; guests begin when that is done. They are not optimised across crates, which
+# takes one CPU for minutes while nothing else can begin.
 
 set -euo pipefail
 export LC_ALL=C
@@ -198,7 +199,7 @@ ensure_component clippy clippy || true
 if [ -z "${QUICK:-}" ]; then
   # The benchmarks' programs are linked for minutes, and no test runs them.
   # shellcheck disable=SC2016  # expanded there
-  begin "$vm_log" 4500 bash -c 'cargo build --release --locked -p lowtide -p lowtide-pattern --bins &&
+  begin "$vm_log" 4500 env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 bash -c 'cargo build --release --locked -p lowtide -p lowtide-pattern --bins &&
     echo "# release-build on this-machine took $SECONDS s" && touch "$1" && exec chrt --idle 0 vm/test.sh' - "$built"
   vm=$begun
 fi
