@@ -126,11 +126,13 @@ impl Acts {
         }
         let swap = self.swap.as_ref().map(|swap| swap.begin(kernel, journal)).transpose()?;
         if self.schemes.iter().any(|scheme| scheme.action == Action::Pageout) {
-            if lowtide_kernel::swap::devices(kernel).is_ok_and(|devices| devices.is_empty()) {
+            let devices = lowtide_kernel::swap::devices(kernel);
+            if devices.as_ref().is_ok_and(Vec::is_empty) {
                 lowtide_kernel::message!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
             } else if let Some(plan) = options.plan.as_mut().filter(|plan| plan.acts_itself() && !plan.dry_run) {
                 // Machines differ by a factor of ten.
-                plan.limits.refault_s = calibration::load_or_measure(kernel).or_usual().swap_s;
+                let on_disk = devices.is_ok_and(|devices| devices.iter().any(|device| device.zram_name().is_none()));
+                plan.limits.refault_s = calibration::load_or_measure(kernel).with_swap(on_disk).swap_s;
             }
         }
         Ok(swap)
