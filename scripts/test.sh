@@ -197,9 +197,10 @@ ensure_toolchain
 ensure_component fmt rustfmt || true
 ensure_component clippy clippy || true
 if [ -z "${QUICK:-}" ]; then
-  # The benchmarks' programs are linked for minutes, and no test runs them.
+  # No test runs the benchmarks' programs.
   # shellcheck disable=SC2016  # expanded there
-  begin "$vm_log" 4500 env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 bash -c 'cargo build --release --locked -p lowtide -p lowtide-pattern --bins &&
+  begin "$vm_log" 4500 env CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+    bash -c 'cargo build --release --locked -p lowtide -p lowtide-pattern --bins &&
     echo "# release-build on this-machine took $SECONDS s" && touch "$1" && exec chrt --idle 0 vm/test.sh' - "$built"
   vm=$begun
 fi

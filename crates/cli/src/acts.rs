@@ -131,7 +131,7 @@ impl Acts {
                 lowtide_kernel::message!("lowtide: there is no swap, so anonymous memory stays; add --swap zram:SIZE");
             } else if let Some(plan) = options.plan.as_mut().filter(|plan| plan.acts_itself() && !plan.dry_run) {
                 // Machines differ by a factor of ten.
-                let on_disk = devices.is_ok_and(|devices| devices.iter().any(|device| device.zram_name().is_none()));
+                let on_disk = devices.is_ok_and(|devices| lowtide_kernel::swap::any_on_disk(&devices));
                 plan.limits.refault_s = calibration::load_or_measure(kernel).with_swap(on_disk).swap_s;
             }
         }

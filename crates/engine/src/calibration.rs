@@ -81,7 +81,8 @@ fn sample(kernel: &Kernel, known: &MeasuredCosts) -> MeasuredCosts {
 }
 
 /// The measured costs. If the cost of paging out to swap and back was never measured, it is measured now: pages of this process
-/// are paged out and touched again, which takes a tenth of a second, on a slow disk five. It is not saved, as the machine may be busy.
+/// are paged out and touched again, which takes a tenth of a second, on a slow disk five. It is not saved, as the machine may be
+/// busy.
 pub fn load_or_measure(kernel: &Kernel) -> MeasuredCosts {
     let known = load();
     let measured = || refault::on_swap(kernel).ok()?.iter().find_map(refault::Refault::costs);

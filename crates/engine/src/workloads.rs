@@ -298,7 +298,7 @@ impl Workloads {
             share(float(now.0.saturating_sub(before.0)), float(now.1.saturating_sub(before.1)))
         });
         self.ticks = ticks;
-        let swap_on_disk = devices.iter().any(|device| device.zram_name().is_none());
+        let swap_on_disk = swap::any_on_disk(&devices);
         // What this agent pages out takes no time of the workloads.
         let (costs, swap_out_s) = (self.costs.with_swap(swap_on_disk), self.costs.swap_out_s(swap_on_disk));
         Observation {

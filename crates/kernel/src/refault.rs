@@ -313,10 +313,11 @@ fn touch_all(area: &Area, mut pages: Vec<usize>) -> Vec<(usize, f64)> {
         let start = Instant::now();
         black_box(area.touch(page));
         let seconds = start.elapsed().as_secs_f64();
-        let before = std::mem::replace(&mut faults, thread_major_faults());
-        if faults > before {
+        let now = thread_major_faults();
+        if now > faults {
             timed.push((page, seconds));
         }
+        faults = now;
     }
     timed
 }

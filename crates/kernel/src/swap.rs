@@ -70,6 +70,11 @@ pub fn devices(kernel: &Kernel) -> Result<Vec<SwapDevice>> {
     Ok(parse(&kernel.read_text("/proc/swaps")?))
 }
 
+/// Whether any of them is on a disk, and not compressed memory.
+pub fn any_on_disk(devices: &[SwapDevice]) -> bool {
+    devices.iter().any(|device| device.zram_name().is_none())
+}
+
 /// Bytes of swap that a process in this cgroup can still count on: what is free on all devices, and no more than the limits of the
 /// cgroup and of those above it allow (version 2).
 ///

@@ -109,7 +109,8 @@ pub fn phases(rows: &[Usage], attached: bool) -> Vec<Phase> {
         let starts = !attached && (waited || (phases.is_empty() && from_s <= BEGINS_S));
         let (kind, from_s) = if starts { (PhaseKind::StartUp, 0.0) } else { (PhaseKind::Growth, from_s) };
         if starts {
-            (phases, steady_from_s) = (Vec::new(), 0.0);
+            phases.clear();
+            steady_from_s = 0.0;
         }
         if from_s > steady_from_s {
             phases.push(Phase { kind: PhaseKind::Steady, from_s: steady_from_s, to_s: from_s });
