@@ -235,10 +235,13 @@ impl SmapsMonitor {
         let elapsed_s = now_s - cycle.start_s;
         cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
         let processes = mappings.iter().map(|(pid, _)| *pid).collect::<HashSet<u32>>().len();
-        // The accessed bits of memory that processes shared are gone with those that exited, and the memory is still there.
+        // The accessed bits of memory that processes shared are gone with those that exited, and the memory is still there; those of
+        // memory that was freed are gone with it, as when a program frees what it has before it exits.
         cycle.processes = cycle.processes.max(processes).max(usize::from(!target.pids.is_empty()));
         let half_exited = cycle.processes > 0 && processes * 2 <= cycle.processes;
-        let reading = if half_exited { None } else { read_out(elapsed_s, cycle.sizes, target, &mappings) };
+        let half_freed = sizes(target).anon * 2.0 < cycle.sizes.anon;
+        let reading =
+            if half_exited || half_freed { None } else { read_out(elapsed_s, cycle.sizes, target, &mappings) };
         let size = sizes(target).total();
         let grew = size - cycle.sizes.total() > FLAT * size;
         // A first reading that came too late is made anew: the next of one second would be that of the next cycle.
@@ -528,6 +531,20 @@ mod tests {
         // The parent, which uses nothing, and one worker: what the others used is not counted.
         smaps(3, 0);
         assert_eq!(used(10.0), None);
+    }
+
+    /// A program frees its memory before it exits, and what it used of it was more than is left.
+    #[test]
+    fn no_window_is_read_when_half_of_the_memory_was_freed() {
+        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
+        monitor.growing = None;
+        let size = |t_s: f64| if t_s < 9.5 { 10.0 * MIB } else { MIB };
+        let read: Vec<f64> = run(&mut monitor, &ticks(30), size)
+            .iter()
+            .filter(|(_, of)| of.working_set.iter().any(Option::is_some))
+            .map(|(t_s, _)| *t_s)
+            .collect();
+        assert_eq!(read, [1.0, 5.0, 21.0, 25.0], "not at 10; the next cycle begins with what is left");
     }
 
     #[test]
