@@ -19,7 +19,7 @@
 #   PACED     seconds of programs that work at a fixed rate (60; with --quick 30)
 #   MEMORY    of a guest (4G)
 #   TIMEOUT   seconds of the host for a guest (14400)
-#   LOWTIDE   a binary to use instead of building; pattern, lu and bitrev are beside it
+#   LOWTIDE   a binary to use instead of building; pattern, lu, bitrev and blocks are beside it
 
 set -euo pipefail
 export LC_ALL=C
@@ -134,8 +134,8 @@ in_guest() { # FOLDER KERNEL SEED SUITE CONFIGS DATA [--keep]
 
 natively() { # FOLDER SEED SUITE CONFIGS [--keep]: continues a round that was interrupted.
   local status=0
-  supervised "${as_root[@]}" env -u WORK "PACED=$paced" "$LOWTIDE" compare --suite "$3" --configs "$4" --runs 1 --seed "$2" \
-    --swap zram:2G "${@:5}" --out "$1" || status=$?
+  supervised "${as_root[@]}" env -u WORK "PACED=$paced" "NUMERIC=$built" "$LOWTIDE" compare --suite "$3" --configs "$4" \
+    --runs 1 --seed "$2" --swap zram:2G "${@:5}" --out "$1" || status=$?
   [ "$status" -gt 1 ] || uname -r | "${as_root[@]}" tee "$1/kernel" >/dev/null
   return "$status"
 }

@@ -73,7 +73,7 @@ METRICS = {
     "net": "memory net of zram",
     "memused": "memory in use on the system",
 }
-# Those with a table by program, and on the page.
+# Those on the page and with a table by program, of which guests have one more.
 BY_PROGRAM = ("runtime", "call", "rss", "net")
 PUBLISHED = {"runtime": "runtime", "memused.avg": "memused", "rss.avg": "rss"}
 # Percent of runtime that saving memory may cost to be called cheap.
@@ -647,8 +647,18 @@ def totals(runs, kind):
     return table(head, rows)
 
 
+def paces(programs):
+    """Programs by what slows them down: their calls take longer, or they do.
+
+    >>> paces(["sort", "redis", "gcc"])
+    {'at a fixed rate': ['redis'], 'as fast as they can': ['sort', 'gcc']}
+    """
+    parts = {"at a fixed rate": [name for name in programs if name not in GUEST_WORK]}
+    return parts | {"as fast as they can": [name for name in programs if name in GUEST_WORK]}
+
+
 def by_program(runs, kind, metric):
-    """A row for each family and its programs, a column for each configuration."""
+    """A row for each family and its programs, for each pace and for all; a column for each configuration."""
     configs, rows = runs.schemes(kind), []
 
     def together(name, members):
@@ -660,7 +670,9 @@ def by_program(runs, kind, metric):
         rows.append(together(name, members))
         for program in members:
             rows.append([program, *(cell(runs, kind, program, config, metric) for config in configs)])
-    rows.append(together("all", runs.programs(kind)))
+    parts = {name: members for name, members in paces(runs.programs(kind)).items() if members}
+    for name, members in [*parts.items(), ("all", runs.programs(kind))]:
+        rows.append(together(name, members))
     return table(["program", *configs], rows)
 
 
@@ -791,7 +803,7 @@ def limit_cell(runs, kind, program, mechanism):
 def section(runs, kind):
     sampling = extent(runs, kind) + ("; `rec` and schemes by smaps, without `ethp`, which needs DAMON" if kind == "native" else "")
     text = [f"## {place_name(runs, kind)}\n", f"{sampling}.\n", totals(runs, kind)]
-    for metric in BY_PROGRAM:
+    for metric in BY_PROGRAM if kind == "native" else [*BY_PROGRAM, "scaled"]:
         text += [f"### {place_name(runs, kind)}: {METRICS[metric]}\n", by_program(runs, kind, metric)]
     text += [f"### {place_name(runs, kind)}: major faults\n", FAULTS, faults(runs, kind)]
     text += [f"### {place_name(runs, kind)}: CPU time\n", CPU, monitor_cpu(runs, kind)]
