@@ -6,6 +6,7 @@ phased.py SIZE HOT SECONDS [--start S] [--doubles S] [--grows] [--workers N]   s
 --doubles S   in the last S seconds all of the memory is used
 --grows       memory is touched for the first time until the end, at an even pace
 --workers N   so many forked processes share the memory, and each uses the same part of it
+--lingers S   the memory is given back so long before the end
 """
 
 import argparse
@@ -43,6 +44,7 @@ def main():
     parser.add_argument("--doubles", type=float, default=0)
     parser.add_argument("--grows", action="store_true")
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--lingers", type=float, default=0)
     args = parser.parse_args()
     size, hot = args.size * MIB, args.hot * MIB
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -62,6 +64,8 @@ def main():
     while time.monotonic() < end:
         read(memory, size if end - time.monotonic() < args.doubles else hot)
         time.sleep(0.1)
+    memory.close()
+    time.sleep(args.lingers)
 
 
 main()

@@ -27,6 +27,7 @@ running=$started
 phased steady 300 50 32 --start 4
 phased doubles 200 40 36 --doubles 11
 phased workers 100 60 30 --workers 3
+phased lingers 100 60 24 --workers 3 --lingers 8
 phased grows 200 0 26 --grows
 phased short 120 120 3
 # shellcheck disable=SC2016  # expanded by the program
@@ -60,6 +61,7 @@ between "use that doubles at the end is noticed" "$(answer doubles steady.used_m
 contains "and no value that was not measured" "$(first_line doubles)" " to 2"
 # Four processes use 60 of the same 100 MiB; smaps does not say whether these are the same 60.
 between "workers share what they share" "$(answer workers steady.used_bytes)" $((60 * mib)) $((125 * mib))
+between "also where they give it back before they exit" "$(answer lingers steady.used_bytes)" $((60 * mib)) $((125 * mib))
 between "and hold it once" "$(answer workers steady.resident_bytes)" $((95 * mib)) $((150 * mib))
 between "what a program uses while it waits to start is no part of it" "$(answer late steady.used_bytes)" $((58 * mib)) $((68 * mib))
 equals "what grows to its end has no steady state" "$(answer grows steady.used_bytes)" null

@@ -16,6 +16,8 @@ pub struct MappingUse {
     pub proportional: u64,
     /// Bytes in memory that were used.
     pub referenced: u64,
+    /// Bytes swapped out.
+    pub swapped: u64,
     /// Bytes that are parts of huge pages.
     pub huge: u64,
     /// Whether it is a file's.
@@ -63,6 +65,7 @@ pub fn parse_mappings(text: &str) -> Vec<MappingUse> {
             Some(("Rss", bytes)) => last.resident = bytes,
             Some(("Pss", bytes)) => last.proportional = bytes,
             Some(("Referenced", bytes)) => last.referenced = bytes,
+            Some(("Swap", bytes)) => last.swapped = bytes,
             Some(("AnonHugePages", bytes)) => last.huge = bytes,
             _ => {}
         }
@@ -77,10 +80,11 @@ mod tests {
 
     #[test]
     fn mappings_are_parsed_with_what_they_map() {
-        let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nPss: 4 kB\nReferenced:            4 kB\n7f20-7f30 r--p 00001000 fe:00 77 /lib/x\nRss: 12 kB\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
+        let text = "7f00-7f10 rw-p 00000000 00:00 0 \nRss: 8 kB\nPss: 4 kB\nReferenced:            4 kB\nSwap: 16 kB\nSwapPss: 8 kB\n7f20-7f30 r--p 00001000 fe:00 77 /lib/x\nRss: 12 kB\nReferenced:  12 kB\nVmFlags: rd\nffff-fffff rw-p 00000000 00:00 0 [stack]\nReferenced: 8 kB\n";
         let mappings = parse_mappings(text);
         assert_eq!((mappings[0].start, mappings[0].end, mappings[0].resident), (0x7f00, 0x7f10, 8192));
         assert_eq!((mappings[0].proportional, mappings[0].referenced, mappings[0].object), (4096, 4096, (0, 0x7f00)));
+        assert_eq!((mappings[0].swapped, mappings[1].swapped), (16_384, 0));
         assert!(!mappings[1].fixed && mappings[1].file && !mappings[2].file);
         assert_eq!(mappings[1].object, (77 ^ (0xfe_u64 << 20).rotate_left(32), 0x1000));
         assert!(parse_mappings("1000-2000 rw-p 0 00:00 0\nVmFlags: rd wr mr lo\n")[0].fixed);

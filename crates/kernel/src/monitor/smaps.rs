@@ -5,7 +5,7 @@
 //! once, when it was read. The next cycle begins where one ends. What the target grew by meanwhile was touched for the
 //! first time, not again. A cycle that began in a start-up ends with it, so that the windows after it are of steady use.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use lowtide_model::cohort::{AgeBin, Estimate, Picture};
@@ -90,14 +90,41 @@ struct Reading {
     total: Kinds,
 }
 
+/// Bytes that each process has in memory or swapped out.
+type Held = HashMap<u32, u64>;
+
+/// The processes that were read, at the clear or since.
+#[derive(Debug, Clone, Default)]
+struct Processes {
+    /// The most that were there at once.
+    count: usize,
+    /// The most that each held.
+    held: Held,
+}
+
+impl Processes {
+    /// Whether half of them have exited, or freed half of what they held: programs do that before they exit. The accessed bits are
+    /// gone with them, and memory that they shared with others, or that is not given back yet, is still there.
+    fn are_half_gone(&mut self, now: &Held) -> bool {
+        let is_there =
+            |(pid, bytes): &(&u32, &u64)| self.held.get(pid).is_none_or(|had| bytes.saturating_mul(2) >= *had);
+        let there = now.iter().filter(is_there).count();
+        self.count = self.count.max(there).max(1);
+        for (pid, bytes) in now {
+            let had = self.held.entry(*pid).or_default();
+            *had = (*had).max(*bytes);
+        }
+        there * 2 <= self.count
+    }
+}
+
 /// A clear and the readings after it.
 #[derive(Debug, Clone)]
 struct Cycle {
     start_s: f64,
     /// Sizes at the clear, by the target's accounts.
     sizes: Kinds,
-    /// The most processes with memory that were read, at the clear or since.
-    processes: usize,
+    processes: Processes,
     /// When to read, seconds after the clear, ascending.
     due: Vec<f64>,
     readings: Vec<Reading>,
@@ -227,21 +254,15 @@ impl SmapsMonitor {
     /// Begins a cycle, or reads one window: then the working set of that window. At the end of a cycle also its histogram.
     pub fn step(&mut self, now_s: f64, target: &Target) -> Result<Option<Picture>> {
         let Some(mut cycle) = self.cycle.take() else {
-            self.begin(now_s, target, 0)?;
+            self.begin(now_s, target, Processes::default())?;
             return Ok(None);
         };
         let began = Instant::now();
-        let mappings = self.read(target)?;
+        let (mappings, held) = self.read(target)?;
         let elapsed_s = now_s - cycle.start_s;
         cycle.due.retain(|due_s| *due_s > elapsed_s + 0.05);
-        let processes = mappings.iter().map(|(pid, _)| *pid).collect::<HashSet<u32>>().len();
-        // The accessed bits of memory that processes shared are gone with those that exited, and the memory is still there; those of
-        // memory that was freed are gone with it, as when a program frees what it has before it exits.
-        cycle.processes = cycle.processes.max(processes).max(usize::from(!target.pids.is_empty()));
-        let half_exited = cycle.processes > 0 && processes * 2 <= cycle.processes;
-        let half_freed = sizes(target).anon * 2.0 < cycle.sizes.anon;
-        let reading =
-            if half_exited || half_freed { None } else { read_out(elapsed_s, cycle.sizes, target, &mappings) };
+        let half_gone = !target.pids.is_empty() && cycle.processes.are_half_gone(&held);
+        let reading = if half_gone { None } else { read_out(elapsed_s, cycle.sizes, target, &mappings) };
         let size = sizes(target).total();
         let grew = size - cycle.sizes.total() > FLAT * size;
         // A first reading that came too late is made anew: the next of one second would be that of the next cycle.
@@ -278,6 +299,7 @@ impl SmapsMonitor {
             if self.windows.is_empty() {
                 // The walk over a large target takes a while, and the bits are cleared after it.
                 let walked_s = began.elapsed().as_secs_f64();
+                let processes = Processes { count: held.len(), held };
                 self.begin(now_s + if walked_s > SHORT_S { walked_s } else { 0.0 }, target, processes)?;
             }
         } else {
@@ -291,20 +313,23 @@ impl SmapsMonitor {
         self.cycle.take()?.histogram()
     }
 
-    /// The mappings of all processes that have anything in memory.
-    fn read(&self, target: &Target) -> Result<Vec<(u32, MappingUse)>> {
-        let mut all = Vec::new();
+    /// The mappings that have anything in memory, and what the processes hold that have any.
+    fn read(&self, target: &Target) -> Result<(Vec<(u32, MappingUse)>, Held)> {
+        let (mut all, mut held) = (Vec::new(), Held::new());
         for pid in &target.pids {
             let path = format!("/proc/{pid}/smaps");
             let Some(text) = self.kernel.read_text(path).unless_gone()? else { continue };
-            let resident = parse_mappings(&text).into_iter().filter(|mapping| mapping.resident > 0);
-            all.extend(resident.map(|mapping| (*pid, mapping)));
+            let mappings = parse_mappings(&text);
+            let bytes = mappings.iter().map(|mapping| mapping.resident.saturating_add(mapping.swapped));
+            held.insert(*pid, bytes.fold(0, u64::saturating_add));
+            all.extend(mappings.into_iter().filter(|mapping| mapping.resident > 0).map(|mapping| (*pid, mapping)));
         }
-        Ok(all)
+        held.retain(|_, bytes| *bytes > 0);
+        Ok((all, held))
     }
 
     /// Begins a cycle.
-    fn begin(&mut self, now_s: f64, target: &Target, processes: usize) -> Result<()> {
+    fn begin(&mut self, now_s: f64, target: &Target, processes: Processes) -> Result<()> {
         for pid in &target.pids {
             self.kernel.write(format!("/proc/{pid}/clear_refs"), "1").unless_gone()?;
         }
@@ -533,18 +558,20 @@ mod tests {
         assert_eq!(used(10.0), None);
     }
 
-    /// A program frees its memory before it exits, and what it used of it was more than is left.
     #[test]
-    fn no_window_is_read_when_half_of_the_memory_was_freed() {
-        let mut monitor = SmapsMonitor::new(&Kernel::at("/nonexistent"), &Target::default()).unwrap();
-        monitor.growing = None;
-        let size = |t_s: f64| if t_s < 9.5 { 10.0 * MIB } else { MIB };
-        let read: Vec<f64> = run(&mut monitor, &ticks(30), size)
-            .iter()
-            .filter(|(_, of)| of.working_set.iter().any(Option::is_some))
-            .map(|(t_s, _)| *t_s)
-            .collect();
-        assert_eq!(read, [1.0, 5.0, 21.0, 25.0], "not at 10; the next cycle begins with what is left");
+    fn processes_that_freed_half_of_what_they_held_are_as_good_as_gone() {
+        let held = |bytes: [u64; 4]| (1..).zip(bytes).filter(|(_, bytes)| *bytes > 0).collect::<Held>();
+        let mut processes = Processes { count: 4, held: held([100; 4]) };
+        assert!(!processes.are_half_gone(&held([100, 90, 120, 40])), "one of four");
+        assert!(processes.are_half_gone(&held([100, 90, 59, 40])), "two: one held 120");
+        assert!(processes.are_half_gone(&held([100, 4, 0, 4])));
+        // Of jobs that come and go there are as many.
+        let mut jobs = Processes { count: 2, held: held([100, 100, 0, 0]) };
+        assert!(!jobs.are_half_gone(&held([0, 0, 7, 7])));
+        // A program that unmaps its heap before it exits.
+        let mut alone = Processes { count: 1, held: held([100, 0, 0, 0]) };
+        assert!(!alone.are_half_gone(&held([101, 0, 0, 0])));
+        assert!(alone.are_half_gone(&held([1, 0, 0, 0])));
     }
 
     #[test]
