@@ -11,8 +11,9 @@
 #   vm/test.sh                              the same. It runs beside cargo test and the native tests, in what time of the
 #                                           CPUs they leave: they mostly wait, and guests have a clock of their own
 #
-# Programs are built for release beside the checks; guests begin when that is done. They are not optimised across crates, which
-# takes one CPU for minutes while nothing else can begin.
+# Programs are built for release beside cargo test; guests begin when that is done. They are not optimised across crates, which
+# takes one CPU for minutes while nothing else can begin. Nothing waits for clippy: it runs in what time of the CPUs all of that
+# leaves, which is most of them while the last native tests wait.
 
 set -euo pipefail
 export LC_ALL=C
@@ -32,6 +33,7 @@ skips=()
 declare -A running=() # process groups
 log=$(mktemp "${TMPDIR:-/tmp}/lowtide-make-test.XXXXXX")
 vm_log=$log.vm
+clippy_log=$log.clippy
 built=$log.built # is there once the programs are
 
 interrupted() {
@@ -41,7 +43,7 @@ interrupted() {
   wait "${!running[@]}" 2>/dev/null || true
   exit 130
 }
-trap 'rm -f -- "$log" "$vm_log" "$built"' EXIT
+trap 'rm -f -- "$log" "$vm_log" "$clippy_log" "$built"' EXIT
 trap interrupted INT TERM HUP
 
 # begin LOG SECONDS COMMAND...: starts it with its output in LOG, as the process group $begun, so that all of it can be stopped.
@@ -97,10 +99,14 @@ ended() {
 
 # A check that counts as one test.
 one() {
-  local name=$1 limit=$2 status=0 before=${#failures[@]}
-  shift 2
-  run "$name" "$limit" "$@" || status=$?
-  if [ "$status" -eq 0 ]; then passed=$((passed + 1)); else failures+=("$name: $(ended "$status")"); fi
+  local status=0
+  run "$@" || status=$?
+  counted_as_one "$1" "$status"
+}
+
+counted_as_one() { # NAME STATUS
+  local before=${#failures[@]}
+  if [ "$2" -eq 0 ]; then passed=$((passed + 1)); else failures+=("$1: $(ended "$2")"); fi
   keep_if_more_than "$before"
 }
 
@@ -185,6 +191,16 @@ vm_tests() {
   counted vm/test.sh "$status"
 }
 
+lint=(cargo clippy --workspace --all-targets --locked -- -D warnings)
+# What begin() started beside the tests.
+clippy_beside() {
+  local status=0
+  printf '\n== %s\n' "${lint[*]}"
+  follow "$clippy" "$clippy_log" || status=$?
+  mv -- "$clippy_log" "$log"
+  counted_as_one "cargo clippy" "$status"
+}
+
 # What guests are made of is fetched and unpacked meanwhile; vm/test.sh waits for it where it is not done by then.
 prepare_guests() {
   local kernel
@@ -209,16 +225,22 @@ if ensure_component fmt rustfmt; then
 else
   failures+=("cargo fmt: rustfmt is missing")
 fi
-if ensure_component clippy clippy; then
-  one "cargo clippy" 1200 cargo clippy --workspace --all-targets --locked -- -D warnings
-else
+clippy=
+if ! ensure_component clippy clippy; then
   failures+=("cargo clippy: clippy is missing")
+elif [ -n "${QUICK:-}" ]; then
+  one "cargo clippy" 1200 "${lint[@]}"
+else
+  # In a folder of its own, as cargo test and the Python package's test lock theirs.
+  begin "$clippy_log" 4500 env CARGO_TARGET_DIR="$target/clippy" chrt --idle 0 "${lint[@]}"
+  clippy=$begun
 fi
 cargo_tests
 if [ -z "${QUICK:-}" ]; then
   while [ ! -e "$built" ] && kill -0 "$vm" 2>/dev/null; do sleep 1; done
   [ ! -e "$built" ] || native_tests
   vm_tests
+  [ -z "$clippy" ] || clippy_beside
 fi
 
 printf '\nthe longest, seconds:\n'
