@@ -182,22 +182,24 @@ native_tests() {
   done
 }
 
-# The release build and the guests' tests, from when begin() started them.
+# collect TITLE GROUP LOG: shows what begin() started beside the rest, from then on, keeps its output in $log, and returns its status.
+collect() {
+  local status=0
+  printf '\n== %s\n' "$1"
+  follow "$2" "$3" || status=$?
+  mv -- "$3" "$log"
+  return "$status"
+}
+
 vm_tests() {
   local status=0
-  printf '\n== cargo build --release; vm/test.sh\n'
-  follow "$vm" "$vm_log" || status=$?
-  mv -- "$vm_log" "$log"
+  collect "cargo build --release; vm/test.sh" "$vm" "$vm_log" || status=$?
   counted vm/test.sh "$status"
 }
 
-lint=(cargo clippy --workspace --all-targets --locked -- -D warnings)
-# What begin() started beside the tests.
 clippy_beside() {
   local status=0
-  printf '\n== %s\n' "${lint[*]}"
-  follow "$clippy" "$clippy_log" || status=$?
-  mv -- "$clippy_log" "$log"
+  collect "cargo clippy" "$clippy" "$clippy_log" || status=$?
   counted_as_one "cargo clippy" "$status"
 }
 
@@ -226,22 +228,21 @@ else
   failures+=("cargo fmt: rustfmt is missing")
 fi
 clippy=
-if ! ensure_component clippy clippy; then
-  failures+=("cargo clippy: clippy is missing")
-elif [ -n "${QUICK:-}" ]; then
-  one "cargo clippy" 1200 "${lint[@]}"
-else
+if ensure_component clippy clippy; then
   # In a folder of its own, as cargo test and the Python package's test lock theirs.
-  begin "$clippy_log" 4500 env CARGO_TARGET_DIR="$target/clippy" chrt --idle 0 "${lint[@]}"
+  begin "$clippy_log" 4500 env CARGO_TARGET_DIR="$target/clippy" \
+    chrt --idle 0 cargo clippy --workspace --all-targets --locked -- -D warnings
   clippy=$begun
+else
+  failures+=("cargo clippy: clippy is missing")
 fi
 cargo_tests
 if [ -z "${QUICK:-}" ]; then
   while [ ! -e "$built" ] && kill -0 "$vm" 2>/dev/null; do sleep 1; done
   [ ! -e "$built" ] || native_tests
   vm_tests
-  [ -z "$clippy" ] || clippy_beside
 fi
+[ -z "$clippy" ] || clippy_beside
 
 printf '\nthe longest, seconds:\n'
 printf '%s\n' "${times[@]}" | sort -rn | head -n 10 | sed 's/^/  /'

@@ -650,11 +650,12 @@ def totals(runs, kind):
 def paces(programs):
     """Programs by what slows them down: their calls take longer, or they do.
 
-    >>> paces(["sort", "redis", "gcc"])
-    {'at a fixed rate': ['redis'], 'as fast as they can': ['sort', 'gcc']}
+    >>> paces(["sort", "redis", "gcc"]), paces(["redis"])
+    ({'at a fixed rate': ['redis'], 'as fast as they can': ['sort', 'gcc']}, {'at a fixed rate': ['redis']})
     """
-    parts = {"at a fixed rate": [name for name in programs if name not in GUEST_WORK]}
-    return parts | {"as fast as they can": [name for name in programs if name in GUEST_WORK]}
+    names = {False: "at a fixed rate", True: "as fast as they can"}
+    parts = {name: [program for program in programs if (program in GUEST_WORK) == fast] for fast, name in names.items()}
+    return {name: members for name, members in parts.items() if members}
 
 
 def by_program(runs, kind, metric):
@@ -670,9 +671,8 @@ def by_program(runs, kind, metric):
         rows.append(together(name, members))
         for program in members:
             rows.append([program, *(cell(runs, kind, program, config, metric) for config in configs)])
-    parts = {name: members for name, members in paces(runs.programs(kind)).items() if members}
-    for name, members in [*parts.items(), ("all", runs.programs(kind))]:
-        rows.append(together(name, members))
+    programs = runs.programs(kind)
+    rows += [together(name, members) for name, members in {**paces(programs), "all": programs}.items()]
     return table(["program", *configs], rows)
 
 

@@ -321,10 +321,12 @@ impl SmapsMonitor {
             let Some(text) = self.kernel.read_text(path).unless_gone()? else { continue };
             let mappings = parse_mappings(&text);
             let bytes = mappings.iter().map(|mapping| mapping.resident.saturating_add(mapping.swapped));
-            held.insert(*pid, bytes.fold(0, u64::saturating_add));
+            let bytes = bytes.fold(0, u64::saturating_add);
+            if bytes > 0 {
+                held.insert(*pid, bytes);
+            }
             all.extend(mappings.into_iter().filter(|mapping| mapping.resident > 0).map(|mapping| (*pid, mapping)));
         }
-        held.retain(|_, bytes| *bytes > 0);
         Ok((all, held))
     }
 
