@@ -202,7 +202,7 @@ fn regions(args: &ReadsArgs, kernel: &Kernel, journal: &Journal) -> anyhow::Resu
     let count = count(args.regions);
     let apart = (end - start) / (count + 1) / PAGE * PAGE;
     let ranges = (0..count).map(|n| (start + n * apart, start + n * apart + PAGE)).collect();
-    let damon = Damon::take(kernel, journal, 1)?;
+    let mut damon = Damon::take(kernel, journal, 1)?;
     let mut trace = Trace::open(kernel, journal, 1 << 20)?;
     if !damon.operations(0)?.contains(&Operations::Paddr) {
         bail!("needs DAMON paddr");

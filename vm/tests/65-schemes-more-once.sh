@@ -11,13 +11,25 @@ need "DAMON paddr" "quotas and dry runs" || exit 0
 acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" >out 2>err; }
 used() { json "$1/meta.json" ".schemes[0].$2"; }
 
-printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\naccess = { max = "0%%" }\nquota = { size = "4M", every = "1s" }\n' >slow.toml
+# 448 MiB are idle, and stay as they are when they are made the first to be reclaimed: only the quota limits how much is.
 start "$PATTERN" "$patterns/fixed.toml" --seconds 40
 program=$started
 sleep 3
+IFS=- read -r from to < <(awk '{ print $1 }' "/proc/$program/maps" | while IFS=- read -r a b; do
+  [ $((0x$b - 0x$a)) -lt $((512 * mib)) ] || echo "$a-$b"
+done)
+cat >slow.toml <<EOF
+[[scheme]]
+action = "cold"
+age = { min = "2s" }
+access = { max = "0%" }
+quota = { size = "4M", every = "1s" }
+filter = [{ type = "addr", start = $((0x$from)), end = $((0x$to)), matching = false }]
+EOF
 check "a quota is given to the kernel" \
-  "$LOWTIDE" schemes apply slow.toml --system --swap zram:1G --max-overhead 100% --duration 14s --out slow
-between "and holds" "$(used slow applied_bytes)" 1 $((110 * mib))
+  "$LOWTIDE" schemes apply slow.toml --pid "$program" --max-overhead 100% --duration 14s --out slow
+equals "on virtual addresses" "$(used slow by)" "the kernel's DAMON, on virtual addresses"
+between "and holds from the first interval" "$(used slow applied_bytes)" $((4 * mib)) $((14 * 4 * mib))
 between "which is counted" "$(used slow quota_exceeded)" 1 100000
 stop "$program"
 

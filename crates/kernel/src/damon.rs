@@ -2,6 +2,7 @@
 
 mod schemes;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -117,6 +118,8 @@ pub struct Damon {
     _lease: Lease,
     // After the lease: a module can only be on while no kdamond is.
     stat: Option<Lease>,
+    /// Kdamonds with schemes whose quotas are not in force yet, and their set-up.
+    starting: HashMap<usize, KdamondSetup>,
     // Last: other instances may only try once DAMON is given back.
     _lock: File,
 }
@@ -148,7 +151,7 @@ impl Damon {
         kernel.write(&nr, &count.to_string())?;
         taken.made = Some(folders(kernel)?);
         lease.identify(&taken)?;
-        Ok(Self { kernel: kernel.clone(), _lease: lease, stat, _lock: lock })
+        Ok(Self { kernel: kernel.clone(), _lease: lease, stat, starting: HashMap::new(), _lock: lock })
     }
 
     /// Whether `damon_stat` was switched off for it; it goes on afterwards.
@@ -169,15 +172,24 @@ impl Damon {
         Ok(all.into_iter().filter(|op| text.split_whitespace().any(|word| word == op.name())).collect())
     }
 
-    /// Writes a set-up and switches the kdamond on.
-    pub fn start(&self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
+    /// Writes a set-up and switches the kdamond on. Schemes with a quota do nothing until it is in force, which
+    /// [`Self::scheme_stats`] finds out: before Linux 6.19 a quota limits nothing in its first interval.
+    pub fn start(&mut self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
         self.write(&format!("{kdamond}/contexts/nr_contexts"), "1")?;
+        if setup.schemes.iter().any(|scheme| scheme.quota.is_limit()) {
+            self.starting.insert(kdamond, setup.clone());
+        } else {
+            self.starting.remove(&kdamond);
+        }
         self.configure(kdamond, setup)?;
         self.write(&format!("{kdamond}/state"), "on")
     }
 
     /// Gives a kdamond that is on a new set-up. The kernel answers when the current sampling interval is over.
-    pub fn commit(&self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
+    pub fn commit(&mut self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
+        if let Some(starting) = self.starting.get_mut(&kdamond) {
+            starting.clone_from(setup);
+        }
         self.configure(kdamond, setup)?;
         self.write(&format!("{kdamond}/state"), "commit")
     }

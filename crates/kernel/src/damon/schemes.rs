@@ -137,6 +137,10 @@ impl Damon {
             for (file, value) in files(scheme, counts, has) {
                 self.write(&format!("{folder}/{file}"), &value)?;
             }
+            if scheme.quota.is_limit() && self.starting.contains_key(&kdamond) {
+                // No region is so large.
+                self.write(&format!("{folder}/access_pattern/sz/min"), &u64::MAX.to_string())?;
+            }
             let goals = format!("{folder}/quotas/goals");
             self.write_list(&goals, "nr_goals", &scheme.quota.goals, |folder, goal| {
                 let mut files = goal_files(goal);
@@ -189,8 +193,22 @@ impl Damon {
         Ok(())
     }
 
+    /// Lets schemes act whose quotas are in force by now.
+    fn release(&mut self, kdamond: usize) -> Result<()> {
+        let Some(setup) = self.starting.get(&kdamond) else { return Ok(()) };
+        self.write(&format!("{kdamond}/state"), "update_schemes_effective_quotas")?;
+        for index in (0..setup.schemes.len()).filter(|index| setup.schemes[*index].quota.is_limit()) {
+            if self.read_number(&format!("{kdamond}/contexts/0/schemes/{index}/quotas/effective_bytes"))? == 0 {
+                return Ok(());
+            }
+        }
+        let Some(setup) = self.starting.remove(&kdamond) else { return Ok(()) };
+        self.commit(kdamond, &setup).inspect_err(|_| drop(self.starting.insert(kdamond, setup)))
+    }
+
     /// What the kernel did by each of so many schemes. It answers when the current sampling interval is over.
-    pub fn scheme_stats(&self, kdamond: usize, schemes: usize) -> Result<Vec<SchemeStats>> {
+    pub fn scheme_stats(&mut self, kdamond: usize, schemes: usize) -> Result<Vec<SchemeStats>> {
+        self.release(kdamond)?;
         self.write(&format!("{kdamond}/state"), "update_schemes_stats")?;
         let tally = |scheme: usize| {
             let read = |file: &str| self.read_number(&format!("{kdamond}/contexts/0/schemes/{scheme}/stats/{file}"));
@@ -243,7 +261,7 @@ impl Damon {
             note(takes, format!("action {}", action.name()));
         }
         for (file, what) in [
-            ("quotas/bytes", "quota"),
+            ("quotas/effective_bytes", "quota"),
             ("watermarks/metric", "watermarks"),
             ("apply_interval_us", "apply_interval"),
             ("target_nid", "target_node"),

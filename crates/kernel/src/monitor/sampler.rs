@@ -71,8 +71,9 @@ impl Sampler {
     /// Kdamonds sample. The thread keeps DAMON until this is dropped.
     pub(super) fn kdamonds(damon: Damon, trace: Trace) -> Self {
         let work = move |requests: Receiver<Request>, messages: Sender<Message>| {
+            let mut damon = damon;
             for request in requests {
-                if messages.send(Message::Response(carry_out(&damon, &request))).is_err() {
+                if messages.send(Message::Response(carry_out(&mut damon, &request))).is_err() {
                     break;
                 }
             }
@@ -149,7 +150,7 @@ impl Drop for Sampler {
     }
 }
 
-fn carry_out(damon: &Damon, request: &Request) -> Response {
+fn carry_out(damon: &mut Damon, request: &Request) -> Response {
     let before = thread_cpu_s();
     let (part, started, result) = match request {
         Request::Configure { part, setup } => {

@@ -33,6 +33,12 @@ impl Default for Quota {
 }
 
 impl Quota {
+    /// Whether it bounds anything.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        self.time.is_some() || self.size.is_some() || !self.goals.is_empty()
+    }
+
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

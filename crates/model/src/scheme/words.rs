@@ -146,7 +146,8 @@ pub fn needs(scheme: &Scheme) -> Vec<Requirement> {
         }
     };
     let (quota, any) = (&scheme.quota, Some("5.18"));
-    need(quota.size.is_some() || quota.time.is_some(), "quota", "5.18", any);
+    // Older kernels do not say whether it is in force.
+    need(quota.is_limit(), "quota", "6.9", any);
     need(scheme.watermarks.is_some(), "watermarks", "5.18", any);
     need(scheme.apply_interval.is_some(), "apply_interval", "6.7", any);
     need(scheme.target_node.is_some(), "target_node", "6.11", None);
