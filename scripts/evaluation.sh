@@ -14,8 +14,8 @@
 #   PLACES    places, separated by commas (guest-6.12-1 guest-newest-1 guest-6.12-2 guest-newest-2 native-1 ... native-5)
 #   CONFIGS   groups of configurations, separated by commas (record, schemes, agents, limits)
 #   SUITE     another suite
-#   WORK      with --quick, how much of their work programs do in a guest (0.05); else GUEST_WORK in bench/trials/evaluation.py says
-#             that, so that they run for half a minute; natively it is all of it
+#   WORK      with --quick, how much of their work programs do in a guest (0.05; natively all of it); else WORK in
+#             bench/trials/evaluation.py says that
 #   PACED     seconds of programs that work at a fixed rate (60; with --quick 30)
 #   MEMORY    of a guest (4G)
 #   TIMEOUT   seconds of the host for a guest (14400)

@@ -27,7 +27,7 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 # amount N: N times WORK, one at least.
-amount() { awk -v n="$1" -v work="${WORK:-1}" 'BEGIN { n = int(n * work); print n < 1 ? 1 : n }'; }
+amount() { awk -v n="$1" -v work="${WORK:-1}" 'BEGIN { n = int(n * work); printf "%.0f\n", n < 1 ? 1 : n }'; }
 private() { dir=$(mktemp -d "${1:-${TMPDIR:-/tmp}}/lowtide-program.XXXXXX"); }
 # The same on a disk: what /tmp holds may be memory.
 private_on_disk() { private "$data"; }
@@ -184,13 +184,17 @@ prepare_gobuild() {
   with_go build encoding/json net
   mv "$dir/cache" "$data/go-cache"
 }
+# Builds of all of them, and one of the first for the rest.
 run_gobuild() {
-  local packages
+  local left packages
   private_on_disk
   cd "$dir"
-  cp -a "$data/go-cache" cache
-  mapfile -t packages < <(with_go list std | grep -Ev '(^|/)(vendor|internal)(/|$)' | head -n "$(amount 150)")
-  with_go build "${packages[@]}"
+  mapfile -t packages < <(with_go list std | grep -Ev '(^|/)(vendor|internal)(/|$)' | head -n 150)
+  for ((left = $(amount 150); left > 0; left -= 150)); do
+    rm -rf cache
+    cp -a "$data/go-cache" cache
+    with_go build "${packages[@]:0:left}"
+  done
 }
 
 # The compiler proper on one large source, which takes some 300 MiB.
