@@ -25,12 +25,19 @@ age = { min = "2s" }
 access = { max = "0%" }
 quota = { size = "4M", every = "1s" }
 filter = [{ type = "addr", start = $((0x$from)), end = $((0x$to)), matching = false }]
+
+# Inactive, and so without a quota in force.
+[[scheme]]
+action = "cold"
+quota = { size = "4M", every = "1s" }
+watermarks = { every = "1s", high = "2%", mid = "1%", low = "0.1%" }
 EOF
 check "a quota is given to the kernel" \
   "$LOWTIDE" schemes apply slow.toml --pid "$program" --max-overhead 100% --duration 14s --out slow
 equals "on virtual addresses" "$(used slow by)" "the kernel's DAMON, on virtual addresses"
 between "and holds from the first interval" "$(used slow applied_bytes)" $((4 * mib)) $((14 * 4 * mib))
 between "which is counted" "$(used slow quota_exceeded)" 1 100000
+equals "beside one that is not in force" "$(json slow/meta.json '.schemes[1].applied_bytes')" 0
 stop "$program"
 
 check "a dry run counts" acted dry --scheme prcl-tuned --dry-run -- "$PATTERN" "$patterns/fixed.toml" --seconds 12

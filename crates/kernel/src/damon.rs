@@ -11,7 +11,7 @@ use std::time::Duration;
 use lowtide_model::scheme::Scheme;
 use rustix::fs::{Mode, OFlags, openat};
 
-use self::schemes::Counts;
+use self::schemes::{Counts, Starting};
 pub use self::schemes::{Features, SchemeStats};
 use serde::{Deserialize, Serialize};
 
@@ -118,8 +118,8 @@ pub struct Damon {
     _lease: Lease,
     // After the lease: a module can only be on while no kdamond is.
     stat: Option<Lease>,
-    /// Kdamonds with schemes whose quotas are not in force yet, and their set-up.
-    starting: HashMap<usize, KdamondSetup>,
+    /// Kdamonds with schemes whose quotas are not in force yet.
+    starting: HashMap<usize, Starting>,
     // Last: other instances may only try once DAMON is given back.
     _lock: File,
 }
@@ -176,11 +176,8 @@ impl Damon {
     /// [`Self::scheme_stats`] finds out: before Linux 6.19 a quota limits nothing in its first interval.
     pub fn start(&mut self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
         self.write(&format!("{kdamond}/contexts/nr_contexts"), "1")?;
-        if setup.schemes.iter().any(|scheme| scheme.quota.is_limit()) {
-            self.starting.insert(kdamond, setup.clone());
-        } else {
-            self.starting.remove(&kdamond);
-        }
+        self.starting.remove(&kdamond);
+        self.starting.extend(Starting::of(setup).map(|starting| (kdamond, starting)));
         self.configure(kdamond, setup)?;
         self.write(&format!("{kdamond}/state"), "on")
     }
@@ -188,7 +185,7 @@ impl Damon {
     /// Gives a kdamond that is on a new set-up. The kernel answers when the current sampling interval is over.
     pub fn commit(&mut self, kdamond: usize, setup: &KdamondSetup) -> Result<()> {
         if let Some(starting) = self.starting.get_mut(&kdamond) {
-            starting.clone_from(setup);
+            starting.setup.clone_from(setup);
         }
         self.configure(kdamond, setup)?;
         self.write(&format!("{kdamond}/state"), "commit")

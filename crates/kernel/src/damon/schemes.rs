@@ -5,7 +5,7 @@ use std::time::Duration;
 use lowtide_model::scheme::{Bounds, Filter, FilterType, Goal, Scheme};
 use lowtide_model::units::integer;
 
-use super::{ADMIN, Damon};
+use super::{ADMIN, Damon, KdamondSetup};
 use crate::root::Result;
 
 /// What the kernel did by one scheme since its kdamond was switched on.
@@ -21,6 +21,24 @@ pub struct SchemeStats {
     pub applied_bytes: u64,
     /// How often a quota kept it from going on.
     pub quota_exceeded: u64,
+}
+
+/// A kdamond with schemes that match nothing until their quotas are in force, each by itself: one whose watermarks keep it inactive
+/// has none in force.
+#[derive(Debug)]
+pub(super) struct Starting {
+    /// What it is given once more then.
+    pub(super) setup: KdamondSetup,
+    /// Their places among its schemes.
+    waiting: Vec<usize>,
+}
+
+impl Starting {
+    /// Of a kdamond that is to be switched on; `None` where no scheme has a quota.
+    pub(super) fn of(setup: &KdamondSetup) -> Option<Self> {
+        let waiting: Vec<usize> = (0..setup.schemes.len()).filter(|at| setup.schemes[*at].quota.is_limit()).collect();
+        (!waiting.is_empty()).then(|| Self { setup: setup.clone(), waiting })
+    }
 }
 
 /// Counts of a kdamond, from its intervals: DAMON counts accesses and ages in samples and aggregations.
@@ -137,7 +155,7 @@ impl Damon {
             for (file, value) in files(scheme, counts, has) {
                 self.write(&format!("{folder}/{file}"), &value)?;
             }
-            if scheme.quota.is_limit() && self.starting.contains_key(&kdamond) {
+            if self.starting.get(&kdamond).is_some_and(|starting| starting.waiting.contains(&index)) {
                 // No region is so large.
                 self.write(&format!("{folder}/access_pattern/sz/min"), &u64::MAX.to_string())?;
             }
@@ -195,15 +213,27 @@ impl Damon {
 
     /// Lets schemes act whose quotas are in force by now.
     fn release(&mut self, kdamond: usize) -> Result<()> {
-        let Some(setup) = self.starting.get(&kdamond) else { return Ok(()) };
+        let Some(Starting { setup, waiting }) = self.starting.remove(&kdamond) else { return Ok(()) };
+        let result = self.waiting_still(kdamond, &waiting).and_then(|still| {
+            let released = still.len() < waiting.len();
+            if !still.is_empty() {
+                self.starting.insert(kdamond, Starting { setup: setup.clone(), waiting: still });
+            }
+            if released { self.commit(kdamond, &setup) } else { Ok(()) }
+        });
+        result.inspect_err(|_| drop(self.starting.insert(kdamond, Starting { setup, waiting })))
+    }
+
+    /// Those of these schemes whose quotas are not in force.
+    fn waiting_still(&self, kdamond: usize, waiting: &[usize]) -> Result<Vec<usize>> {
         self.write(&format!("{kdamond}/state"), "update_schemes_effective_quotas")?;
-        for index in (0..setup.schemes.len()).filter(|index| setup.schemes[*index].quota.is_limit()) {
+        let mut still = Vec::new();
+        for &index in waiting {
             if self.read_number(&format!("{kdamond}/contexts/0/schemes/{index}/quotas/effective_bytes"))? == 0 {
-                return Ok(());
+                still.push(index);
             }
         }
-        let Some(setup) = self.starting.remove(&kdamond) else { return Ok(()) };
-        self.commit(kdamond, &setup).inspect_err(|_| drop(self.starting.insert(kdamond, setup)))
+        Ok(still)
     }
 
     /// What the kernel did by each of so many schemes. It answers when the current sampling interval is over.

@@ -69,9 +69,8 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Kdamonds sample. The thread keeps DAMON until this is dropped.
-    pub(super) fn kdamonds(damon: Damon, trace: Trace) -> Self {
+    pub(super) fn kdamonds(mut damon: Damon, trace: Trace) -> Self {
         let work = move |requests: Receiver<Request>, messages: Sender<Message>| {
-            let mut damon = damon;
             for request in requests {
                 if messages.send(Message::Response(carry_out(&mut damon, &request))).is_err() {
                     break;
