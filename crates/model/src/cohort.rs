@@ -11,6 +11,7 @@ use crate::sharpen::Sample;
 use crate::units::float;
 use crate::{PAGE_BYTES, WINDOWS_S};
 
+pub use arrivals::Arrivals;
 pub use picture::{AgeBin, AgeRow, Estimate, Picture, used_within};
 
 /// A page as a refresh found it.
@@ -54,7 +55,9 @@ pub struct Watched {
     pub share: f64,
     /// Watched since (s); `NEG_INFINITY` if watched since it was allocated.
     since_s: f64,
-    /// Last sampled touched (s); `None` if not yet.
+    /// When it came into being (s), if that is known.
+    allocated_s: Option<f64>,
+    /// Last sampled touched, or allocated (s); `None` if not yet, or if it was first sampled late.
     last_touch_s: Option<f64>,
     /// The stretch of use that is going on: its start and its reuse time.
     run: Option<(f64, Option<f64>)>,
@@ -66,6 +69,10 @@ pub struct Watched {
     /// It was moved to another node and not sampled since: what was known of it stays known.
     was_moved: bool,
 }
+
+/// A page that is first sampled so many seconds after it was allocated may have been used in between. Less is the time between
+/// two walks over a target and until the monitor samples what they find, for which pages count as idle.
+const LATE_S: f64 = 6.0;
 
 /// Sizes by kind, in bytes, in the order of [`PageKind::ALL`].
 pub type Totals = [f64; 3];
@@ -159,6 +166,15 @@ impl Cohort {
         self.grown.push((now_s, totals));
     }
 
+    /// When pages that a walk at `now_s` finds came, spread over the time since the last refresh as the sizes grew. What is more
+    /// than the growth replaces what was given back, at any time.
+    #[must_use]
+    pub fn arrivals(&self, kind: PageKind, now_s: f64, totals: Totals) -> Arrivals {
+        let sizes = self.grown.iter().copied().chain([(now_s, totals)]);
+        let sizes: Vec<(f64, f64)> = sizes.map(|(at_s, totals)| (at_s, totals[kind.index()])).collect();
+        Arrivals { sizes }
+    }
+
     /// One sample of the pages: `touched(frame)` is whether the frame was touched since the last one, `None` where
     /// the monitor did not read it.
     pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
@@ -168,9 +184,7 @@ impl Cohort {
             let sampled = touched(page.frame);
             let was_sampled = page.is_sampled;
             if sampled.is_some() && !was_sampled {
-                page.is_sampled = true;
-                // What was not observed to be allocated is watched from the sample before on.
-                page.since_s = page.since_s.max(if page.since_s.is_finite() { previous } else { f64::NEG_INFINITY });
+                page.first_sample(previous);
             }
             if sampled == Some(true) {
                 page.touch(&row, now_s, previous, out);
@@ -263,6 +277,7 @@ impl Watched {
             node: page.node,
             share: page.share,
             since_s: if page.allocated_s.is_some() { f64::NEG_INFINITY } else { now_s },
+            allocated_s: page.allocated_s,
             last_touch_s: page.allocated_s,
             run: None,
             was_cut: false,
@@ -271,14 +286,34 @@ impl Watched {
         }
     }
 
-    fn touched_since(&self, from_s: f64) -> bool {
-        self.last_touch_s.is_some_and(|last| last >= from_s)
+    /// It is sampled for the first time; the sample before was at `previous_tick_s`. What was not observed to be allocated is
+    /// watched from then on, and so is what was allocated long before.
+    fn first_sample(&mut self, previous_tick_s: f64) {
+        self.is_sampled = true;
+        let is_late = self.last_touch_s.is_some_and(|last_s| previous_tick_s - last_s > LATE_S);
+        if is_late {
+            self.last_touch_s = None;
+        }
+        if is_late || self.since_s.is_finite() {
+            self.since_s = self.since_s.max(previous_tick_s);
+        }
     }
 
-    /// Whether it was watched since `from_s`. Of a page that joined and was not sampled since, only its allocation is
-    /// known.
+    fn touched_since(&self, from_s: f64) -> bool {
+        self.last_touch_s.into_iter().chain(self.allocated_s).any(|touched_s| touched_s >= from_s)
+    }
+
+    /// Whether what it did since `from_s` is known: it was allocated since, or watched. Of a page that joined and was not sampled
+    /// since, only its allocation is known.
     fn is_known(&self, from_s: f64, touched: bool) -> bool {
-        self.since_s <= from_s && (self.is_sampled || touched)
+        let allocated = self.allocated_s.is_some_and(|allocated_s| allocated_s >= from_s);
+        allocated || (self.since_s <= from_s && (self.is_sampled || touched))
+    }
+
+    /// Whether it is unknown since it is new, not since the sample became denser. When page cache came is not known.
+    fn may_be_new(&self) -> bool {
+        self.allocated_s.is_some()
+            || (!self.is_sampled && (self.last_touch_s.is_some() || self.kind == PageKind::Cache))
     }
 
     /// Bytes that it stands for.
@@ -315,6 +350,7 @@ impl Watched {
     }
 }
 
+mod arrivals;
 mod picture;
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ impl CohortMonitor {
         let mut found = Vec::new();
         let turn = integer(now_s / TURN_S);
         let pages_each = self.find(target, search_cache, turn, &mut found)?;
-        self.date(&mut found, now_s);
+        self.date(&mut found, (now_s, self.totals(target)), pages_each);
         // A frame that a second process maps is one region only.
         let mut frames: Vec<u64> = found.iter().map(|page| page.frame).collect();
         let totals = PageKind::ALL.map(|kind| target.exact[kind.index()].then_some(target.totals[kind.index()]));
@@ -189,17 +189,28 @@ impl CohortMonitor {
         Ok([choice.pages_each(), choice.pages_each(), cache_each])
     }
 
-    /// Says when pages that are new were allocated: between the last refresh, which would have found them, and now;
-    /// spread evenly, in the order a hash gives. Not known for a target that was running before.
-    fn date(&self, found: &mut [Found], now_s: f64) {
+    /// Says when pages that are new were allocated: since the last refresh, which would have found them, as the target grew,
+    /// in the order a hash gives. Not known for a target that was running before.
+    fn date(&self, found: &mut [Found], (now_s, totals): (f64, Totals), pages_each: [u64; 3]) {
         if self.attached {
             return;
         }
-        let since = self.refreshed_s;
-        for page in found.iter_mut().filter(|page| self.cohort.frame_of(page.key).is_none()) {
-            let known = page.kind != PageKind::Cache && self.was_chosen(page.key.page);
-            let spread = float(page.key.page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) / 65536.0;
-            page.allocated_s = known.then_some(since + (now_s - since) * spread);
+        let is_new = |page: &Found| {
+            let is_found = self.cohort.frame_of(page.key).is_none();
+            is_found && page.kind != PageKind::Cache && self.was_chosen(page.key.page)
+        };
+        // Where the sample became denser, a page that the choice before held stands for as many as then.
+        let before = self.previous_choice.map_or(0, |choice| choice.pages_each());
+        for kind in [PageKind::Anon, PageKind::File] {
+            let arrivals = self.cohort.arrivals(kind, now_s, totals);
+            let each = float(pages_each[kind.index()].max(before) * PAGE);
+            let of_kind = |page: &&mut Found| page.kind == kind && is_new(page);
+            let new: Vec<&mut Found> = found.iter_mut().filter(of_kind).collect();
+            let bytes = each * new.iter().map(|page| page.share).sum::<f64>();
+            for page in new {
+                let spread = float(page.key.page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) / 65536.0;
+                page.allocated_s = Some(arrivals.at_s(spread, bytes));
+            }
         }
     }
 
@@ -263,11 +274,23 @@ impl CohortMonitor {
         self.new = if fresh { new } else { Vec::new() };
     }
 
-    /// The picture at `t_s`, given the target's accounts now. Where these are not exact, only their change is used.
+    /// Notes how large the target is between two samples.
+    pub(super) fn note(&mut self, now_s: f64, target: &Target) {
+        self.cohort.note_totals(now_s, self.totals(target));
+    }
+
+    /// The picture at `t_s`, given the target's accounts now.
     pub fn picture(&mut self, t_s: f64, target: &Target) -> Picture {
+        let totals = self.totals(target);
+        self.cohort.note_totals(t_s, totals);
+        self.cohort.picture(t_s, totals)
+    }
+
+    /// Sizes by kind. Where the target's accounts are not exact, only their change is used.
+    fn totals(&self, target: &Target) -> Totals {
         let before = self.cohort.totals_at_refresh();
         let samples_cache = self.frames.samples_cache();
-        let totals = PageKind::ALL.map(|kind| {
+        PageKind::ALL.map(|kind| {
             let i = kind.index();
             // What cannot be sampled is neither used nor cold.
             if kind == PageKind::Cache && !samples_cache {
@@ -275,8 +298,6 @@ impl CohortMonitor {
             }
             let grown = before[i] + target.totals[i] - self.accounts[i];
             if target.exact[i] { target.totals[i] } else { grown.max(0.0) }
-        });
-        self.cohort.note_totals(t_s, totals);
-        self.cohort.picture(t_s, totals)
+        })
     }
 }

@@ -301,6 +301,11 @@ impl DamonMonitor {
         }
     }
 
+    /// Notes how large the target is where there was no sample to make a picture of.
+    pub fn note_size(&mut self, target: &Target, now_s: f64) {
+        self.cohort.note(now_s, target);
+    }
+
     /// The picture at the last sample; `None` before the first.
     pub fn picture(&mut self, target: &Target) -> Option<Picture> {
         Some(self.cohort.picture(self.last_sample_s?, target))

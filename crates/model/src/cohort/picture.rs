@@ -158,19 +158,24 @@ impl Cohort {
                 tallies[page.kind.index()].add(page.share, touched);
             } else {
                 tallies[page.kind.index()].unknown += 1;
-                tallies[page.kind.index()].unsampled += if page.is_sampled { 0.0 } else { page.share };
+                tallies[page.kind.index()].unsampled += if page.may_be_new() { page.share } else { 0.0 };
             }
         }
         // What came since the last refresh is not in the sample. What came within the window was touched in it; of the
-        // rest nothing is known, and it is taken to be like the sample.
+        // rest nothing is known: it is taken to be like the sample, and may be anything.
         let then = self.grown.partition_point(|(at_s, _)| *at_s <= now_s - window.length_s).saturating_sub(1);
         let then = self.grown.get(then).map_or(totals, |(_, totals)| *totals);
+        let came = PageKind::ALL.map(|kind| (then[kind.index()] - self.totals_at_refresh[kind.index()]).max(0.0));
+        if came.iter().sum::<f64>() > UNSAMPLED_MAX * totals.iter().sum::<f64>() {
+            return [None, None];
+        }
         let each = |kind: PageKind| {
             let (total, then) = (totals[kind.index()], then[kind.index()]);
             let recent = (total - then).max(0.0);
             let mut estimate = tallies[kind.index()].touched_share(self.pages_each[kind.index()])?;
+            let came = came[kind.index()].min(total) * estimate.bytes.max(1.0 - estimate.bytes);
+            estimate.ci95 = estimate.ci95 * (total - recent) + came;
             estimate.bytes = (estimate.bytes * (total - recent) + recent).min(total);
-            estimate.ci95 *= total - recent;
             Some(estimate)
         };
         [each(PageKind::Anon), each(PageKind::File).zip(each(PageKind::Cache)).map(|(a, b)| a.plus(b))]
@@ -189,7 +194,8 @@ struct Tally {
     neighbours_differ: f64,
     last: Option<bool>,
     unknown: usize,
-    /// Pages that joined and were not sampled yet. They are no random part of the sample: new pages are.
+    /// Pages that came into being and were not sampled yet. They are no random part of the sample, which those are that joined
+    /// as it became denser.
     unsampled: f64,
 }
 
@@ -218,7 +224,7 @@ impl Tally {
         let within = ((self.neighbours_differ + 1.0) / (2.0 * self.count)).min(0.25);
         let not_sampled = 1.0 - 1.0 / pages_each.max(1.0);
         // What was not sampled may be anything.
-        let ci95 = Z95 * (within / self.count * not_sampled).sqrt() + unsampled / 2.0;
+        let ci95 = Z95 * (within / self.count * not_sampled).sqrt() + unsampled * share.max(1.0 - share);
         Some(Estimate { bytes: share, ci95 })
     }
 }

@@ -179,6 +179,61 @@ fn growth_between_refreshes_counts_as_touched_when_it_came() {
     // A quarter of what is known is used. The last second saw no growth; the last five saw all of it.
     assert!((sets[0].unwrap().bytes - totals[0] / 4.0).abs() < 1.0, "{sets:?}");
     assert!((sets[1].unwrap().bytes - (before[0] / 4.0 + 1_048_576.0)).abs() < 1.0, "{sets:?}");
+    // Of what came before the last second all or nothing may be used.
+    assert!(sets[0].unwrap().ci95 >= 0.5 * 1_048_576.0 && sets[1].unwrap().ci95 < 1.0, "{sets:?}");
+}
+
+#[test]
+fn what_grew_by_half_since_the_last_refresh_has_no_picture_yet() {
+    let (mut cohort, before) = watch(1 << 12, 1 << 12, 1, 10, |page| page < 1 << 10);
+    let totals = [1.5 * before[0], 0.0, 0.0];
+    cohort.note_totals(8.0, totals);
+    assert_eq!(cohort.picture(10.0, totals).working_set[0], None);
+    assert!(cohort.picture(10.0, totals).working_set[2].is_some(), "the last ten seconds saw it come");
+}
+
+/// The share that is used within a second by what is known while the monitor does not sample yet what joined at 10 s: as many
+/// pages again as there were, or, of a target that grew, three times as many.
+fn used_while_pages_join(allocated_s: Option<f64>) -> Option<f64> {
+    let (mut cohort, totals) = watch(1 << 12, 1 << 9, 1, 10, |page| page < 1 << 10);
+    let denser = Choice { level: 2, seed: 1, turn: 0 };
+    let known: Vec<Found> = made_at_0(denser.pages_in(0, 1 << if allocated_s.is_some() { 14 } else { 12 }));
+    let is_old = |found: &Found| cohort.frame_of(found.key).is_some();
+    let found: Vec<Found> =
+        known.into_iter().map(|new| if is_old(&new) { new } else { Found { allocated_s, ..new } }).collect();
+    let old: Vec<u64> = found.iter().filter(|page| is_old(page)).map(|page| page.frame).collect();
+    let mut out = Vec::new();
+    cohort.refresh(10.2, &Walk { found: &found, pages_each: [4; 3], totals: totals.map(Some) }, &mut out);
+    for tick in 11..=13 {
+        cohort.tick(f64::from(tick), |frame| old.contains(&frame).then_some(frame < 1 << 10), &mut out);
+    }
+    cohort.picture(13.0, totals).working_set[0].map(|used| used.bytes / totals[0])
+}
+
+#[test]
+fn a_sample_that_becomes_denser_keeps_its_picture_and_one_of_new_pages_does_not() {
+    assert_eq!(used_while_pages_join(None), Some(0.25));
+    assert_eq!(used_while_pages_join(Some(10.1)), None);
+}
+
+#[test]
+fn a_page_that_is_first_sampled_late_is_not_known_to_have_been_idle() {
+    let known = |found_s: u32, now_s: u32| {
+        let (mut cohort, totals) = (Cohort::new(1.0), [4096.0, 0.0, 0.0]);
+        let found = made_at_0(0..1);
+        for tick in 1..=now_s {
+            if tick == found_s {
+                let walk = Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) };
+                cohort.refresh(f64::from(tick), &walk, &mut Vec::new());
+            }
+            cohort.tick(f64::from(tick), |_| Some(false), &mut Vec::new());
+        }
+        cohort.picture(f64::from(now_s), totals).working_set[2].map(|used| used.bytes)
+    };
+    assert_eq!(known(10, 14), None, "what it did from 0 to 9 s is not known");
+    assert_eq!(known(10, 19), Some(0.0), "idle for the ten seconds since");
+    assert_eq!(known(5, 11), Some(0.0), "found by the next walk");
+    assert_eq!(known(5, 9), Some(4096.0), "its allocation is a touch");
 }
 
 #[test]
