@@ -42,6 +42,11 @@ else
   skip "a module that holds DAMON is named" "DAMON_RECLAIM"
 fi
 
+# Of the default price, a percent, a slow core makes little: it must suffice for a program that touches 512 MiB as it starts.
+"$LOWTIDE" run --monitor damon --out usual -- "$PATTERN" "$patterns/fixed.toml" --seconds 30 >out 2>err
+between "at the default price pages are sampled soon" "$(json usual/summary.json '.working_set[0].readings')" 10 31
+between "and the first answer is what is used" "$(json usual/summary.json .answer.steady.used_bytes)" $((60 * mib)) $((70 * mib))
+
 # Sixteen islands in 512 MiB: 64 MiB are in use.
 check "a goal for the map's intervals is taken" run tuned islands 40 --map-goal 4%
 between "and the working set is the same" \

@@ -26,8 +26,12 @@ impl Work {
     /// Whether it is due: after `every_s`, or sooner where the target's size has changed.
     pub fn is_due(&self, now_s: f64, every_s: f64, size: f64) -> bool {
         let Some(done_s) = self.done_s else { return true };
-        let grown = (size - self.size).abs() > GROWTH * self.size.max(1.0);
-        now_s - done_s >= every_s || (grown && now_s - done_s >= SOONEST_S)
+        now_s - done_s >= every_s || (self.has_grown(size) && now_s - done_s >= SOONEST_S)
+    }
+
+    /// Whether the target's size has changed since.
+    pub fn has_grown(&self, size: f64) -> bool {
+        (size - self.size).abs() > GROWTH * self.size.max(1.0)
     }
 
     /// Makes it due at the next opportunity.
@@ -97,9 +101,14 @@ impl Price {
         work.done_s.is_none() || self.has(now_s, work.cost_s)
     }
 
-    /// The same for work that can wait for the source's next step.
+    /// The same for work that can wait for the source's next step, also the first time.
     pub fn allows_later(&self, work: &Work, now_s: f64) -> bool {
-        work.done_s.is_none() || self.has(now_s, work.cost_s + self.reserve_s)
+        self.has(now_s, work.cost_s + self.reserve_s)
+    }
+
+    /// Whether more was spent so far than the cap allows, which starting does.
+    pub fn owes(&self, now_s: f64) -> bool {
+        self.spent_s() > self.cap * now_s
     }
 
     /// Counts CPU seconds of irregular work.
@@ -138,12 +147,13 @@ mod tests {
         let mut price = Price::new(0.01);
         let work = Work { done_s: Some(0.0), cost_s: 0.04, size: 1.0 };
         assert!(price.allows(&work, 1.0));
-        price.charge(0.08);
-        // The advance is a twentieth of a CPU second; a quarter of one percent comes with every second.
+        price.charge(0.13);
+        // The advance is a tenth of a CPU second; a quarter of one percent comes with every second.
         assert!(!price.allows(&work, 1.0) && !price.allows(&work, 20.0) && price.allows(&work, 28.1));
         price.reserve_s = 0.02;
         assert!(!price.allows_later(&work, 28.1) && price.allows_later(&work, 36.1));
-        assert!(price.allows_later(&Work::default(), 0.0), "the first time shows what it costs");
+        assert!(price.allows(&Work::default(), 0.0), "the first time shows what it costs");
+        assert!(!price.allows_later(&Work::default(), 19.9) && price.allows_later(&Work::default(), 20.1));
         let mut paid = Work::default();
         assert_eq!(price.pay(&mut paid, (50.0, 7.0), || 3), 3);
         assert_eq!((paid.done_s, paid.size), (Some(50.0), 7.0));

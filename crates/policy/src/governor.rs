@@ -24,10 +24,9 @@ const MAP_SAMPLES: f64 = 10.0;
 /// Pages of the cohort until the first period has shown what they cost: a program that has just started grows, and DAMON takes
 /// all of the pages again each time.
 const FIRST_PAGES: f64 = 1000.0;
-/// Starting costs what it costs: the allowance of so many seconds may be spent at once. It is an advance, not a gift.
-const ADVANCE_S: f64 = 5.0;
-/// The same where every reading is a walk over the target: of less, a gigabyte gets no first reading for seconds on a slow machine.
-const ADVANCE_OF_WALKS_S: f64 = 10.0;
+/// Starting costs what it costs: the allowance of so many seconds may be spent at once. It is an advance, not a gift. Of less, a
+/// program that touches a gigabyte as it starts has no reading for ten seconds.
+const ADVANCE_S: f64 = 10.0;
 /// Until then, seconds, sampling is not reduced to pay it back.
 const PAID_BACK_S: f64 = 10.0;
 
@@ -79,7 +78,6 @@ pub struct Governor {
     cap: f64,
     base_sampling_s: f64,
     slow_share: f64,
-    advance_s: f64,
     plan: Plan,
 }
 
@@ -96,13 +94,12 @@ impl Governor {
             map_regions: (samples_per_s(MAP_SHARE) * map_sampling_s).clamp(MAP_REGIONS.0, MAP_REGIONS.1),
             map_sampling_s,
         };
-        Self { cap, base_sampling_s: sampling_s, slow_share: SLOW_SHARE, advance_s: ADVANCE_S, plan }
+        Self { cap, base_sampling_s: sampling_s, slow_share: SLOW_SHARE, plan }
     }
 
     /// There is no rhythm to pay for: nearly the entire cap is for slow work.
     pub fn without_rhythm(&mut self) {
         self.slow_share = COHORT_SHARE + MAP_SHARE + SLOW_SHARE;
-        self.advance_s = ADVANCE_OF_WALKS_S;
     }
 
     /// The plan in force.
@@ -138,7 +135,7 @@ impl Governor {
 
     /// Whether slow work that costs about `cost_s` may be done now, given what slow work has cost so far.
     pub fn may_spend(&self, elapsed_s: f64, slow_spent_s: f64, cost_s: f64) -> bool {
-        slow_spent_s + cost_s <= self.cap * (self.advance_s + self.slow_share * elapsed_s)
+        slow_spent_s + cost_s <= self.cap * (ADVANCE_S + self.slow_share * elapsed_s)
     }
 }
 

@@ -23,6 +23,8 @@ const CACHE_EVERY_S: f64 = 15.0;
 const ADAPT_EVERY_S: f64 = 5.0;
 /// No map before, seconds: a short program may end before a map has anything to report.
 const MAP_FROM_S: f64 = 0.9;
+/// The same while the target grows: a map of what is there so far would be made again, and the sample needs the advance.
+const MAP_OF_GROWTH_FROM_S: f64 = 5.0;
 
 /// The most precise source.
 pub const ENTRY: SourceEntry = SourceEntry {
@@ -141,17 +143,26 @@ impl DamonSource {
     /// Walks over the target that are due.
     fn walk(&mut self, now_s: f64, target: &Target, price: &mut Price) -> Result<()> {
         let size: f64 = target.totals.iter().sum();
-        if self.cohort.is_due(now_s, COHORT_EVERY_S, size) && price.allows(&self.cohort, now_s) {
+        let grows = self.cohort.has_grown(size);
+        // Pages that wait for their commit are found again just before it, rather than many times until it is paid.
+        let pending_s = self.monitor.pending_cost_s().unwrap_or(0.0);
+        let may_walk = price.allows(&self.cohort, now_s) && price.has(now_s, self.cohort.cost_s + pending_s);
+        if self.cohort.is_due(now_s, COHORT_EVERY_S, size) && may_walk {
             let search = self.cache.is_due(now_s, CACHE_EVERY_S, 0.0) && price.allows_later(&self.cache, now_s);
             let work = if search { &mut self.cache } else { &mut self.cohort };
             price.pay(work, (now_s, size), || self.monitor.refresh_cohort(target, now_s, search))?;
-            (self.cohort.done_s, self.cohort.size) = (Some(now_s), size);
+            // Until there was a walk without a search, one costs as much.
+            let cost_s = if self.cohort.cost_s > 0.0 { self.cohort.cost_s } else { self.cache.cost_s };
+            self.cohort = Work { done_s: Some(now_s), size, cost_s };
         }
         if self.monitor.map_needs_refresh() {
             self.map.renew();
         }
-        let due = now_s > MAP_FROM_S && self.map.is_due(now_s, MAP_EVERY_S, size);
-        if due && price.allows_later(&self.map, now_s) {
+        let from_s = if grows { MAP_OF_GROWTH_FROM_S } else { MAP_FROM_S };
+        let due = now_s > from_s && self.map.is_due(now_s, MAP_EVERY_S, size);
+        // A map of frames is made from all of the target's page tables: not from the advance, which the sample needs.
+        let waits = self.monitor.backend() == "damon-paddr" && !self.acts && price.owes(now_s);
+        if due && !waits && price.allows_later(&self.map, now_s) {
             price.pay(&mut self.map, (now_s, size), || self.monitor.refresh_map(target))?;
         }
         Ok(())
@@ -219,6 +230,9 @@ impl Source for DamonSource {
         }
         price.reserve_s = self.cohort.cost_s + self.commit_s;
         let at_s = self.monitor.last_sample_s.filter(|_| sampled);
+        if at_s.is_none() {
+            self.monitor.note_size(target, now_s);
+        }
         let picture = at_s.and_then(|at_s| Some((at_s, self.monitor.picture(target)?)));
         if self.acts {
             self.monitor.request_stats();
