@@ -158,7 +158,7 @@ impl DamonSource {
         if self.monitor.map_needs_refresh() {
             self.map.renew();
         }
-        let from_s = if grows { MAP_OF_GROWTH_FROM_S } else { MAP_FROM_S };
+        let from_s = if grows && !self.acts { MAP_OF_GROWTH_FROM_S } else { MAP_FROM_S };
         let due = now_s > from_s && self.map.is_due(now_s, MAP_EVERY_S, size);
         // A map of frames is made from all of the target's page tables: not from the advance, which the sample needs.
         let waits = self.monitor.backend() == "damon-paddr" && !self.acts && price.owes(now_s);
