@@ -54,7 +54,8 @@ EOF
 "$LOWTIDE" schemes apply --cgroup "$cgroup" both.toml --duration 12s --max-overhead 100% --out promoted 2>err
 equals "${names[3]}" $? 0
 between "no faster than its quota" "$(on_node 0)" 8 56
-"$LOWTIDE" schemes apply --cgroup "$cgroup" both.toml --duration 30s --max-overhead 100% --out rest 2>err
+# Once the quota is in force, after ten seconds, it is used once in the two seconds between two snapshots.
+"$LOWTIDE" schemes apply --cgroup "$cgroup" both.toml --duration 45s --max-overhead 100% --out rest 2>err
 between "until what is in use is on the fast node" "$(on_node 0)" 48 100
 stop "$started"
 wait_for 20 rmdir "$cgroup"
