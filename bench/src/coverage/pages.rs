@@ -74,7 +74,7 @@ fn watch(uses: Use, limit: u64, seed: u64, seconds: u64) -> Watched {
     );
     for second in 1..=seconds {
         let t_s = float(second);
-        cohort.tick(t_s, |frame| Some(uses(frame, second)), &mut episodes);
+        cohort.tick(t_s, |frame| Some(uses(frame, second)));
         ages.push(AgeRow { t_s, bin: all });
     }
     Watched { cohort, totals, ages, episodes }

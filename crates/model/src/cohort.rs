@@ -4,7 +4,7 @@
 //! only if it was watched for all of it (or was allocated within it, which is a touch); whether it was watched depends
 //! on the hash that chose it and never on how it behaves, so leaving the others out keeps the estimate unbiased.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::episode::{Episode, PageKey, PageKind};
 use crate::sharpen::Sample;
@@ -61,6 +61,8 @@ pub struct Watched {
     last_touch_s: Option<f64>,
     /// The stretch of use that is going on: its start and its reuse time.
     run: Option<(f64, Option<f64>)>,
+    /// Last touch and stretch of use as of the last walk, when the page was in its frame for certain.
+    at_walk: (Option<f64>, Option<(f64, Option<f64>)>),
     /// The stretch was cut to be written down; the next one, if it follows at once, goes on from it.
     was_cut: bool,
     /// It was sampled at least once. A page that joined is sampled from the next time on; what came before is known from
@@ -90,6 +92,8 @@ pub struct Cohort {
     tick_s: f64,
     /// When the pages were sampled, ascending: as far back as the longest window reaches.
     sampled_s: Vec<f64>,
+    /// Rows since the last walk, which the next one confirms.
+    held: Vec<Episode>,
 }
 
 impl Cohort {
@@ -131,8 +135,13 @@ impl Cohort {
     ///
     /// A page whose frame changed on its node was copied on write, freed and allocated again, or swapped in, each of which is a
     /// touch; the rare compaction that is not is counted as one. One that is on another node now was moved there: tiering moves
-    /// what is idle, and what it moves because it is in use is soon sampled touched.
+    /// what is idle, and what it moves because it is in use is soon sampled touched. What was sampled since the last walk may have
+    /// been of somebody who was given its old frame, and is dropped.
     pub fn refresh(&mut self, now_s: f64, walk: &Walk<'_>, out: &mut Vec<Episode>) {
+        let moved: BTreeSet<PageKey> =
+            walk.found.iter().filter(|page| self.was_moved(page)).map(|page| page.key).collect();
+        self.held.retain(|row| !moved.contains(&row.key));
+        out.append(&mut self.held);
         let mut next = BTreeMap::new();
         for page in walk.found {
             let watched = match self.pages.remove(&page.key) {
@@ -141,7 +150,9 @@ impl Cohort {
                         old.frame = page.frame;
                         old.was_moved = old.node != page.node;
                         old.node = page.node;
-                        if !old.was_moved {
+                        if old.was_moved {
+                            (old.last_touch_s, old.run) = old.at_walk;
+                        } else {
                             old.is_sampled = false;
                             old.touch(&old.row(page.key, &self.pages_each), now_s, self.previous_tick_s, out);
                         }
@@ -155,10 +166,17 @@ impl Cohort {
         }
         let gone = std::mem::replace(&mut self.pages, next);
         self.close(gone, out);
+        self.pages.values_mut().for_each(Watched::confirm);
         self.pages_each = walk.pages_each.map(float);
         let sampled = self.sampled_totals();
         self.totals_at_refresh = PageKind::ALL.map(|kind| walk.totals[kind.index()].unwrap_or(sampled[kind.index()]));
         self.grown = vec![(now_s, self.totals_at_refresh)];
+    }
+
+    /// Whether a page is on another node than at the last walk.
+    fn was_moved(&self, page: &Found) -> bool {
+        let old = self.pages.get(&page.key).filter(|old| old.kind == page.kind);
+        old.is_some_and(|old| old.frame != page.frame && old.node != page.node)
     }
 
     /// Notes how large the target is now, between refreshes.
@@ -177,8 +195,8 @@ impl Cohort {
 
     /// One sample of the pages: `touched(frame)` is whether the frame was touched since the last one, `None` where
     /// the monitor did not read it.
-    pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>, out: &mut Vec<Episode>) {
-        let (previous, each) = (self.previous_tick_s, self.pages_each);
+    pub fn tick(&mut self, now_s: f64, touched: impl Fn(u64) -> Option<bool>) {
+        let (previous, each, out) = (self.previous_tick_s, self.pages_each, &mut self.held);
         for (key, page) in &mut self.pages {
             let row = page.row(*key, &each);
             let sampled = touched(page.frame);
@@ -205,15 +223,18 @@ impl Cohort {
 
     /// Cuts the stretches of use that are going on, so that everything sampled so far is in the record.
     pub fn cut(&mut self, out: &mut Vec<Episode>) {
+        out.append(&mut self.held);
         let each = self.pages_each;
         for (key, page) in &mut self.pages {
             page.was_cut |= page.run.is_some();
             page.rest(&page.row(*key, &each), out);
+            page.confirm();
         }
     }
 
     /// Ends the watch: every page's last stretch is written down.
     pub fn finish(&mut self, out: &mut Vec<Episode>) {
+        out.append(&mut self.held);
         let pages = std::mem::take(&mut self.pages);
         self.close(pages, out);
     }
@@ -280,10 +301,16 @@ impl Watched {
             allocated_s: page.allocated_s,
             last_touch_s: page.allocated_s,
             run: None,
+            at_walk: (None, None),
             was_cut: false,
             is_sampled: false,
             was_moved: false,
         }
+    }
+
+    /// What was sampled so far holds, or was written down.
+    fn confirm(&mut self) {
+        self.at_walk = (self.last_touch_s, self.run);
     }
 
     /// It is sampled for the first time; the sample before was at `previous_tick_s`. What was not observed to be allocated is

@@ -270,7 +270,7 @@ impl CohortMonitor {
             let skip = fresh && new.binary_search(&frame).is_ok();
             if skip { None } else { accessed.get(&frame).copied() }
         };
-        self.cohort.tick(t_s, sampled, &mut self.episodes);
+        self.cohort.tick(t_s, sampled);
         self.new = if fresh { new } else { Vec::new() };
     }
 

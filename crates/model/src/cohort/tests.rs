@@ -30,7 +30,7 @@ fn watch(pages: u64, limit: u64, seed: u64, ticks: u32, is_hot: impl Fn(u64) -> 
         &mut out,
     );
     for tick in 1..=ticks {
-        cohort.tick(f64::from(tick), |frame| Some(is_hot(frame)), &mut out);
+        cohort.tick(f64::from(tick), |frame| Some(is_hot(frame)));
     }
     (cohort, totals)
 }
@@ -72,7 +72,7 @@ fn a_page_counts_by_its_share() {
     let (mut cohort, mut out) = (Cohort::new(1.0), Vec::new());
     cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
     for tick in 1..=3 {
-        cohort.tick(f64::from(tick), |frame| Some(frame % 4 == 0), &mut out);
+        cohort.tick(f64::from(tick), |frame| Some(frame % 4 == 0));
     }
     let set = cohort.picture(3.0, totals).working_set[0].unwrap();
     assert!((set.bytes - 300.0 * 4096.0).abs() < 1.0, "{set:?}");
@@ -92,12 +92,12 @@ fn a_page_counts_for_a_window_only_when_watched_for_it() {
     let totals = [4096.0, 0.0, 0.0];
     let mut out = Vec::new();
     cohort.refresh(10.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
-    cohort.tick(11.0, |_| Some(false), &mut out);
+    cohort.tick(11.0, |_| Some(false));
     let picture = cohort.picture(11.0, totals);
     assert_eq!(picture.working_set[0].unwrap().bytes, 0.0);
     assert_eq!(picture.working_set[1], None, "five seconds were not watched yet");
     for tick in 12..=15 {
-        cohort.tick(f64::from(tick), |_| Some(false), &mut out);
+        cohort.tick(f64::from(tick), |_| Some(false));
     }
     assert!(cohort.picture(15.0, totals).working_set[1].is_some());
 }
@@ -114,7 +114,7 @@ fn reuse_times_and_idleness_are_written_down() {
         &mut out,
     );
     for (tick, touched) in [(2, true), (3, true), (4, false), (5, false), (6, true), (7, false), (8, false)] {
-        cohort.tick(f64::from(tick), |_| Some(touched), &mut out);
+        cohort.tick(f64::from(tick), |_| Some(touched));
     }
     cohort.finish(&mut out);
     let rows: Vec<_> = out.iter().map(|e| (e.touched, e.start_s, e.end_s, e.reuse_s)).collect();
@@ -130,12 +130,12 @@ fn a_page_in_another_frame_was_touched_and_one_on_another_node_was_moved() {
             cohort.refresh(now_s, &Walk { found: &[found], pages_each: [1; 3], totals: [None; 3] }, &mut Vec::new());
         };
         refresh(&mut cohort, 1.0, Found { frame: 3, node: 0, allocated_s: Some(1.0), ..moved });
-        (2..=5).for_each(|tick| cohort.tick(f64::from(tick), |_| Some(false), &mut out));
+        (2..=5).for_each(|tick| cohort.tick(f64::from(tick), |_| Some(false)));
         refresh(&mut cohort, 5.5, moved);
         // The monitor needs a moment until it samples the new frame.
-        (6..=8).for_each(|tick| cohort.tick(f64::from(tick), |_| (tick > 6).then_some(false), &mut out));
+        (6..=8).for_each(|tick| cohort.tick(f64::from(tick), |_| (tick > 6).then_some(false)));
         let used = cohort.picture(8.0, [4096.0, 0.0, 0.0]).working_set[1].map(|used| used.bytes);
-        cohort.tick(9.0, |_| Some(true), &mut out);
+        cohort.tick(9.0, |_| Some(true));
         cohort.finish(&mut out);
         (used, out.last().and_then(|row| row.reuse_s))
     };
@@ -143,6 +143,27 @@ fn a_page_in_another_frame_was_touched_and_one_on_another_node_was_moved() {
     let found = Found { key: page, kind: PageKind::Anon, frame: 7, node: 0, share: 1.0, allocated_s: None };
     assert_eq!(reuse(found), (Some(4096.0), Some(3.5)));
     assert_eq!(reuse(Found { node: 1, ..found }), (Some(0.0), Some(8.0)));
+}
+
+#[test]
+fn what_a_frame_did_after_its_page_was_moved_is_dropped() {
+    let (mut cohort, mut out) = (Cohort::new(1.0), Vec::new());
+    let key = PageKey { space: 9, page: 1 };
+    let found = Found { key, kind: PageKind::Anon, frame: 3, node: 0, share: 1.0, allocated_s: Some(0.5) };
+    let refresh = |cohort: &mut Cohort, now_s, found: Found, out: &mut Vec<Episode>| {
+        cohort.refresh(now_s, &Walk { found: &[found], pages_each: [1; 3], totals: [None; 3] }, out);
+    };
+    refresh(&mut cohort, 1.0, found, &mut out);
+    // Used at 2 s; at 6 s the page is on another node, and its old frame was used by somebody else at 4 s.
+    cohort.tick(2.0, |_| Some(true));
+    refresh(&mut cohort, 2.5, found, &mut out);
+    (3..=5).for_each(|tick| cohort.tick(f64::from(tick), |_| Some(tick == 4)));
+    refresh(&mut cohort, 5.5, Found { frame: 7, node: 1, allocated_s: None, ..found }, &mut out);
+    (6..=8).for_each(|tick| cohort.tick(f64::from(tick), |_| Some(false)));
+    assert_eq!(cohort.picture(8.0, [4096.0, 0.0, 0.0]).working_set[1].map(|used| used.bytes), Some(0.0));
+    cohort.finish(&mut out);
+    let rows: Vec<_> = out.iter().map(|row| (row.touched, row.start_s, row.end_s, row.reuse_s)).collect();
+    assert_eq!(rows, [(true, 2.0, 2.0, Some(1.5)), (false, 2.0, 8.0, Some(0.0))]);
 }
 
 #[test]
@@ -155,7 +176,7 @@ fn cutting_loses_nothing() {
         let found = [Found { key, kind: PageKind::File, frame: 3, node: 0, share: 1.0, allocated_s: None }];
         cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: [None; 3] }, out);
         for tick in 1..=9 {
-            cohort.tick(f64::from(tick), |_| Some(tick <= 7), out);
+            cohort.tick(f64::from(tick), |_| Some(tick <= 7));
             if cut && tick % 3 == 0 {
                 cohort.cut(out);
             }
@@ -205,7 +226,7 @@ fn used_while_pages_join(allocated_s: Option<f64>) -> Option<f64> {
     let mut out = Vec::new();
     cohort.refresh(10.2, &Walk { found: &found, pages_each: [4; 3], totals: totals.map(Some) }, &mut out);
     for tick in 11..=13 {
-        cohort.tick(f64::from(tick), |frame| old.contains(&frame).then_some(frame < 1 << 10), &mut out);
+        cohort.tick(f64::from(tick), |frame| old.contains(&frame).then_some(frame < 1 << 10));
     }
     cohort.picture(13.0, totals).working_set[0].map(|used| used.bytes / totals[0])
 }
@@ -226,7 +247,7 @@ fn a_page_that_is_first_sampled_late_is_not_known_to_have_been_idle() {
                 let walk = Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) };
                 cohort.refresh(f64::from(tick), &walk, &mut Vec::new());
             }
-            cohort.tick(f64::from(tick), |_| Some(false), &mut Vec::new());
+            cohort.tick(f64::from(tick), |_| Some(false));
         }
         cohort.picture(f64::from(now_s), totals).working_set[2].map(|used| used.bytes)
     };
@@ -263,7 +284,7 @@ proptest! {
         }
         cohort.refresh(0.0, &Walk { found: &found, pages_each: [1; 3], totals: totals.map(Some) }, &mut out);
         for tick in 1..=now {
-            cohort.tick(f64::from(tick), |frame| Some(tick % periods[usize::try_from(frame).unwrap()] == 0), &mut out);
+            cohort.tick(f64::from(tick), |frame| Some(tick % periods[usize::try_from(frame).unwrap()] == 0));
         }
         let picture = cohort.picture(f64::from(now), totals);
         let sum: f64 = picture.ages.iter().map(|bin| bin.size.bytes).sum();
@@ -290,7 +311,7 @@ fn swept(period_s: f64, tick_s: f64, ticks: u32) -> (Cohort, Totals, f64) {
         #[expect(clippy::cast_precision_loss)]
         let phase = |frame: u64| frame as f64 / f64::from(pages);
         let rounds = |frame: u64, t: f64| (t / period_s - phase(frame)).floor();
-        cohort.tick(now, |frame| Some(rounds(frame, now) > rounds(frame, now - tick_s)), &mut out);
+        cohort.tick(now, |frame| Some(rounds(frame, now) > rounds(frame, now - tick_s)));
     }
     (cohort, totals, f64::from(ticks) * tick_s)
 }
@@ -312,7 +333,7 @@ fn looks_that_are_not_quite_a_second_apart_measure_a_second() {
 #[test]
 fn after_a_long_gap_nothing_is_said_of_a_second() {
     let (mut cohort, totals, now_s) = swept(8.0, 1.0, 20);
-    cohort.tick(now_s + 2.05, |_| Some(true), &mut Vec::new());
+    cohort.tick(now_s + 2.05, |_| Some(true));
     let picture = cohort.picture(now_s + 2.05, totals);
     assert_eq!(picture.working_set[0], None);
     assert!(picture.working_set[1].is_some());

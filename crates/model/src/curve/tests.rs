@@ -50,7 +50,7 @@ pub(crate) fn watch_some(
         }
         if tick > 0 {
             used.iter_mut().zip(0..).for_each(|(used, page)| *used = uses(page, tick));
-            cohort.tick(f64::from(tick), |frame| Some(used[usize::try_from(frame).unwrap()]), &mut episodes);
+            cohort.tick(f64::from(tick), |frame| Some(used[usize::try_from(frame).unwrap()]));
             let t_s = f64::from(tick);
             rows.extend(cohort.picture(t_s, totals).ages.into_iter().map(|bin| AgeRow { t_s, bin }));
         }

@@ -60,7 +60,7 @@ impl Watch {
             let group = load.groups.get(usize::try_from(frame).ok()?)?;
             (group.resident > 0).then_some(group.last_s > checked_s)
         };
-        self.cohort.tick(now_s, touched, &mut self.episodes);
+        self.cohort.tick(now_s, touched);
         self.checked_s = now_s;
         let bins = self.cohort.picture(now_s, totals).ages;
         self.ages.extend(bins.into_iter().map(|bin| AgeRow { t_s: now_s, bin }));
