@@ -146,7 +146,7 @@ impl DamonSource {
         let grows = self.cohort.has_grown(size);
         // Pages that wait for their commit are found again just before it, rather than many times until it is paid.
         let pending_s = self.monitor.pending_cost_s().unwrap_or(0.0);
-        let may_walk = price.allows(&self.cohort, now_s) && price.has(now_s, self.cohort.cost_s + pending_s);
+        let may_walk = price.has(now_s, self.cohort.cost_s + pending_s);
         if self.cohort.is_due(now_s, COHORT_EVERY_S, size) && may_walk {
             let search = self.cache.is_due(now_s, CACHE_EVERY_S, 0.0) && price.allows_later(&self.cache, now_s);
             let work = if search { &mut self.cache } else { &mut self.cohort };
