@@ -93,7 +93,7 @@ pub struct AdviceOutcome {
     pub tried_bytes: u64,
     /// Of them, what it would not touch or what was gone.
     pub refused_bytes: u64,
-    /// For each range as given: pages in memory before, and afterwards.
+    /// For each range as given, as far as was reached: pages in memory before, and afterwards.
     pub pages: Vec<(u32, u32)>,
 }
 
@@ -156,6 +156,8 @@ impl Adviser {
         let held = self.held(pid)?;
         let mut outcome = AdviceOutcome::default();
         let mut batch: Vec<(u64, u64)> = Vec::new();
+        // Ranges whose advice was given.
+        let mut reached = 0;
         let mut stopped = false;
         for range in ranges {
             let present = held.present(*range, keep)?;
@@ -167,12 +169,14 @@ impl Adviser {
                     break;
                 }
                 held.batch(pid, &std::mem::take(&mut batch), advice, &mut outcome)?;
+                reached = outcome.pages.len();
             }
         }
         if !stopped && go_on() {
             held.batch(pid, &batch, advice, &mut outcome)?;
+            reached = outcome.pages.len();
         }
-        // Ranges that were not reached stay as they were.
+        outcome.pages.truncate(reached);
         for (range, (_, after)) in ranges.iter().zip(&mut outcome.pages) {
             *after = pages(&held.present(*range, keep)?);
         }
@@ -253,7 +257,7 @@ mod tests {
         let outcome = adviser
             .advise(own, &AdviceRequest { ranges: &ranges, advice: Advice::Cold, keep: None }, || false)
             .unwrap();
-        assert_eq!(outcome.tried_bytes, 0, "stopped before the first batch");
+        assert_eq!((outcome.tried_bytes, outcome.pages.len()), (0, 0), "stopped before the first batch");
         let anonymous = |at: u64, file: bool| !file && at < here.0 + 16 * PAGE;
         let outcome = adviser
             .advise(own, &AdviceRequest { ranges: &ranges, advice: Advice::Cold, keep: Some(&anonymous) }, || true)

@@ -55,6 +55,12 @@ impl Action {
         matches!(self, Self::Cold | Self::Pageout | Self::Nohugepage | Self::LruDeprio | Self::MigrateCold)
     }
 
+    /// Whether it takes memory from who uses it, now or under the next pressure.
+    #[must_use]
+    pub fn takes(self) -> bool {
+        matches!(self, Self::Pageout | Self::Cold)
+    }
+
     /// Whether it moves pages to another memory node.
     #[must_use]
     pub fn migrates(self) -> bool {

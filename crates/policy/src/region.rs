@@ -30,8 +30,10 @@ pub struct Done {
     pub scheme: usize,
     /// CPU seconds that it took.
     pub cpu_s: f64,
-    /// For each block of the order.
+    /// For each block of the order that was reached.
     pub blocks: Vec<BlockDone>,
+    /// Those that were not, as something stopped the work before: they are as they were.
+    pub skipped: Vec<Block>,
 }
 
 /// What was evicted of a block.

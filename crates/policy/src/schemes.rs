@@ -135,7 +135,8 @@ impl Operator {
             let age_s = age_s(&state.scheme);
             for done in frame.done.iter().filter(|done| done.scheme == index) {
                 state.spent.2 += done.cpu_s;
-                state.took = true;
+                state.took |= done.skipped.is_empty();
+                state.blocks.skipped(frame.now_s, &done.skipped);
                 // Nothing else makes pages go.
                 if state.scheme.action == Action::Pageout {
                     state.out += done.blocks.iter().map(|block| f64::from(block.evicted)).sum::<f64>();
@@ -220,8 +221,7 @@ impl State {
             let between = free >= marks.low.0 && free <= marks.high.0;
             self.active = between && (self.active || free < marks.mid.0);
         }
-        let takes = matches!(self.scheme.action, Action::Pageout | Action::Cold);
-        let pressed = takes && frame.pressure.is_some_and(|pressure| pressure > limits.pressure);
+        let pressed = self.scheme.action.takes() && frame.pressure.is_some_and(|pressure| pressure > limits.pressure);
         let full = self.scheme.action == Action::Pageout && frame.swap_free.is_some_and(|free| free < limits.swap_free);
         if pressed {
             Some(Brake::Pressure)

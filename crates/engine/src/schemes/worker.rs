@@ -161,15 +161,19 @@ pub fn work(adviser: &mut Adviser, job: Job, brake: &mut BatchBrake) -> Turn {
 /// Pages of 512 that must be there for a huge page to be made of them: the rest would be memory that was not asked for.
 const FULL: u32 = 448;
 
-fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &mut BatchBrake) -> Report {
-    let before = lowtide_kernel::sys::thread_cpu_s();
-    let advice = match order.action {
+/// What the kernel is advised; `None` for what is only counted.
+fn advice_of(action: Action) -> Option<Advice> {
+    match action {
         Action::Pageout => Some(Advice::Pageout),
         Action::Cold => Some(Advice::Cold),
         Action::Willneed => Some(Advice::Willneed),
         Action::Collapse => Some(Advice::Collapse),
         _ => None,
-    };
+    }
+}
+
+fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &mut BatchBrake) -> Report {
+    let before = lowtide_kernel::sys::thread_cpu_s();
     if order.action == Action::Collapse {
         let pid = order.pid;
         order.ranges.retain(|range| adviser.resident(pid, *range).is_ok_and(|pages| pages >= FULL));
@@ -186,11 +190,14 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
         })
     };
     let keep: Option<&Keep<'_>> = if filters.is_empty() { None } else { Some(&keep) };
-    let result = advice
-        .map(|advice| {
-            adviser.advise(order.pid, &AdviceRequest { ranges: &order.ranges, advice, keep }, || brake.go_on())
-        })
+    // As in the policy, pressure holds only what takes memory.
+    let mut go_on = || if order.action.takes() { brake.go_on() } else { !(brake.stop)() };
+    let result = advice_of(order.action)
+        .map(|advice| adviser.advise(order.pid, &AdviceRequest { ranges: &order.ranges, advice, keep }, &mut go_on))
         .transpose();
+    // What is only counted, or failed, is not tried again at once.
+    let reached = if let Ok(Some(outcome)) = &result { outcome.pages.len() } else { order.ranges.len() };
+    let skipped = order.ranges[reached..].iter().map(|range| (order.pid, *range)).collect();
     let (outcome, error) = match result {
         Ok(outcome) => (outcome.unwrap_or_default(), None),
         Err(error) => (lowtide_kernel::advise::AdviceOutcome::default(), Some(error)),
@@ -215,6 +222,7 @@ fn carry_out(adviser: &mut Adviser, mut order: Order, targets: &[u32], brake: &m
             scheme: order.scheme,
             cpu_s: lowtide_kernel::sys::thread_cpu_s() - before,
             blocks: blocks.collect(),
+            skipped,
         },
         tried_bytes: outcome.tried_bytes,
         refused_bytes: outcome.refused_bytes,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lowtide_model::random::Random;
 
-use crate::machine::{BlockDone, Candidate};
+use crate::machine::{self, BlockDone, Candidate};
 
 /// A block that was tried.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -159,6 +159,15 @@ impl Blocks {
         range
     }
 
+    /// These were not tried after all: they may be at once.
+    pub(super) fn skipped(&mut self, now_s: f64, skipped: &[machine::Block]) {
+        for (pid, (start, _)) in skipped {
+            if let Some(block) = self.known_at(*pid, *start) {
+                block.again_s = now_s;
+            }
+        }
+    }
+
     /// The results of what was tried.
     pub(super) fn evicted(&mut self, now_s: f64, age_s: f64, blocks: &[BlockDone]) {
         for BlockDone { pid, start, evicted, left } in blocks {
@@ -222,5 +231,10 @@ mod tests {
             blocks.rank(1, (0, 16), 2.0)
         };
         assert_eq!([rank(32), rank(0)], [Rank::InUse, Rank::Idle]);
+        let mut blocks = Blocks::new(block, false, 1);
+        let tried = blocks.choose(&candidate, 16, 0.0, 5.0);
+        assert_eq!((tried.len(), blocks.choose(&candidate, 16, 1.0, 5.0)), (16, Vec::new()));
+        blocks.skipped(1.0, &[(1, tried[3])]);
+        assert_eq!(blocks.choose(&candidate, 16, 1.0, 5.0), [tried[3]], "what was not reached may be tried at once");
     }
 }

@@ -53,7 +53,7 @@ impl Process {
                 let evicted = std::mem::take(&mut self.resident[at]);
                 blocks.push(BlockDone { pid: order.pid, start: *start, evicted, left: 0 });
             }
-            all.push(Done { scheme: order.scheme, cpu_s: 1e-3, blocks });
+            all.push(Done { scheme: order.scheme, cpu_s: 1e-3, blocks, skipped: Vec::new() });
         }
         all
     }

@@ -21,7 +21,7 @@ use crate::sim::monitor::{candidates, target};
 impl Simulated {
     /// Carries out advice. The identity behind a process id was noted when it was observed, as a pidfd does.
     fn advise(&mut self, order: &Order, share: f64) -> Done {
-        let mut done = Done { scheme: order.scheme, cpu_s: 0.0, blocks: Vec::new() };
+        let mut done = Done { scheme: order.scheme, cpu_s: 0.0, blocks: Vec::new(), skipped: Vec::new() };
         let Some(at) = self.known.get(&order.pid).and_then(|id| self.find(*id)) else { return done };
         let mut all = Taken::default();
         for range in &order.ranges {
@@ -209,7 +209,12 @@ impl Simulated {
                 let block =
                     |range: &(u64, u64)| BlockDone { pid: order.pid, start: range.0, evicted: pages(range), left: 0 };
                 let blocks = order.ranges.iter().map(block);
-                self.done.push(Done { scheme: order.scheme, cpu_s: 0.0, blocks: blocks.collect() });
+                self.done.push(Done {
+                    scheme: order.scheme,
+                    cpu_s: 0.0,
+                    blocks: blocks.collect(),
+                    skipped: Vec::new(),
+                });
             }
             Ask::Workload(WorkloadAction::Reclaim(Reclaim { target, bytes, .. })) => {
                 self.reclaimed.push(Reclaimed { target, bytes, cpu_s: 0.0 });
