@@ -58,8 +58,19 @@ check "a program that uses all of its memory is run" acted all --scheme lines --
 between "and left alone" "$(json all/meta.json '.schemes[0].returned_bytes // 0')" 0 $((8 * mib))
 
 printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\nfilter = [{ type = "anon" }]\n' >files.toml
-check "a filter is applied" acted files --scheme files.toml -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
-equals "anonymous memory stays where it is spared" "$(json files/summary.json '.memory.swap.peak_bytes')" 0
+# Where files fill the machine's memory, the kernel pages out a little of what is idle by itself: not from a cgroup without swappiness.
+names=("a filter is applied" "anonymous memory stays where it is spared")
+if need "cgroup v1" "${names[@]}"; then
+  mount=$(awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo)
+  own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
+  export group=$mount${own%/}/lowtide-test-$$
+  mkdir "$group" && echo 0 >"$group/memory.swappiness"
+  # shellcheck disable=SC2016  # expanded by the inner shell
+  check "${names[0]}" sh -c 'echo 0 >"$group/cgroup.procs" && exec "$@"' sh "$LOWTIDE" run --swap zram:1G --max-overhead 5% \
+    --scheme files.toml --out files -- "$PATTERN" "$patterns/fixed.toml" --seconds 8
+  equals "${names[1]}" "$(json files/summary.json '.memory.swap.peak_bytes')" 0
+  wait_for 10 rmdir "$group"
+fi
 
 if have "command setpriv"; then
   install -d -o 65534 other && chmod 755 .
@@ -106,9 +117,10 @@ while time.time() < end:
 E2
   check "huge pages are made by lowtide itself" \
     "$LOWTIDE" run --monitor smaps --scheme ethp-tuned --max-overhead 5% --out collapse -- python3 hot.py
-  between "of what is in use" "$("$LOWTIDE" report collapse timeline --format csv |
-    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i } NR > 1 && $at["huge_bytes"] + 0 > most { most = $at["huge_bytes"] } END { print most }')" \
-    $((96 * mib)) $((140 * mib))
+  huge=$("$LOWTIDE" report collapse timeline --format json | jq '[.[].huge_bytes // 0] | max')
+  # Where files fill the machine's memory, the kernel finds no free huge page for some of it.
+  lowest=$((96 * mib - $(json collapse/meta.json '.schemes[0].refused_bytes')))
+  between "of what is in use" "$huge" $((lowest > 2 * mib ? lowest : 2 * mib)) $((140 * mib))
 fi
 
 check "a target that ends in between does no harm" acted short --scheme lines -- "$PATTERN" "$patterns/fixed.toml" --seconds 4
