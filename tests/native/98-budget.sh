@@ -21,17 +21,17 @@ if have root; then
   # 96 MiB on tmpfs that are not used again: they cannot be evicted.
   start "$LOWTIDE" budget --no-swap --json --out tmpfs -- sh -c 'head -c 96M /dev/zero >"$0" && sleep 11; rm "$0"' "/dev/shm/lowtide-test-$$" >tmpfs.json 2>tmpfs.err
   tmpfs=$started
-  # The same locked in memory, or not: with swap the one could go.
+  # The same locked in memory, or not: with swap the one could go. So slow that a reading that a busy machine makes late holds little.
   idle='import ctypes, mmap, sys, time
 size = 96 << 20
 memory = mmap.mmap(-1, size)
-for part in range(6):
-    memory.write(bytes(size // 6))
+for part in range(12):
+    memory.write(bytes(size // 12))
     time.sleep(1)
 if sys.argv[1] == "locked":
     at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     sys.exit(1) if ctypes.CDLL(None).mlock(ctypes.c_void_p(at), ctypes.c_size_t(size)) else None
-time.sleep(24)'
+time.sleep(20)'
   for kind in locked free; do start "$LOWTIDE" run --max-overhead 20% --out "$kind" -- /usr/bin/python3 -c "$idle" "$kind" >"$kind.out" 2>"$kind.err"; done
   recorders=("${all_started[@]: -2}")
 fi
