@@ -3,7 +3,8 @@
     evaluation.py plan DIR SUITE [--quick]       writes DIR/evaluation.json, and prints a line for each unit that is wanted
     evaluation.py suite DIR PLACE PROGRAM GROUP  prints the suite of a unit
     evaluation.py budgets RECORD                 prints the budgets of a record in bytes, from which limits are taken
-    evaluation.py DIR [FOLDER]                   writes FOLDER/programs.md and FOLDER/index.html (DIR) from the runs in DIR
+    evaluation.py DIR [FOLDER [PLACE...]]        writes FOLDER/programs.md and FOLDER/index.html (DIR) from the runs in DIR, of these
+                                                 places alone if there are some
 
 A unit is a program at a place in a group of configurations (GROUPS); its runs are in DIR/PLACE/PROGRAM/GROUP, one round of
 `lowtide compare`. A place ends with its seed (guest-6.12-1), which natively is the round (native-3). Places that differ only in
@@ -335,12 +336,13 @@ def values_of(run, timed, in_guest):
 class Runs:
     """All runs of an evaluation."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, only=()):
         self.folder = folder
         self.head = json.loads((folder / "evaluation.json").read_text())
         self.families = {program["name"]: program["family"] for program in self.head["programs"]}
         self.timed = {program["name"] for program in self.head["programs"] if program["timed"]}
-        planned = list(units(self.head["programs"], self.head["quick"]))
+        planned = units(self.head["programs"], self.head["quick"])
+        planned = [unit for unit in planned if not only or unit["place"] in only]
         self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in planned))
         self.values = collections.defaultdict(dict)  # (kind, program, config): {(seed, round): values}
         self.originals = {}  # (kind, program, config): what orig is called in its group
@@ -696,15 +698,15 @@ def monitor_cpu(runs, kind):
     """CPU time of lowtide beyond that without monitor, as a share of the runtime."""
     configs = [config for config in runs.schemes(kind) if is_monitored(config)]
     scale = 100 if kind == "native" else 100 * GUEST_CORE / CORE
-    rows, shares = [], collections.defaultdict(list)
+    rows, shares = [], collections.defaultdict(dict)
     for program in runs.programs(kind):
-        cells = [program]
         for config in configs:
             if more := beyond(runs, kind, program, config, "cpu"):
-                shares[config].append(scale * more[0] / more[1])
-            cells.append(f"{shares[config][-1]:.2f}" if more else "-")
-        rows.append(cells)
-    rows.append(["**mean**", *(f"**{statistics.mean(shares[config]):.2f}**" if shares[config] else "-" for config in configs)])
+                shares[config][program] = scale * more[0] / more[1]
+        rows.append([program, *(f"{shares[config][program]:.2f}" if program in shares[config] else "-" for config in configs)])
+    for name, members in {**paces(runs.programs(kind)), "mean": runs.programs(kind)}.items():
+        known = ([shares[config][program] for program in members if program in shares[config]] for config in configs)
+        rows.append([f"**{name}**", *(f"**{statistics.mean(of):.2f}**" if of else "-" for of in known)])
     return table(["program", *configs], rows)
 
 
@@ -929,8 +931,8 @@ def main():
             print(unit_suite(pathlib.Path(folder), place, program, group), end="")
         case ["budgets", record]:
             print(json.dumps(budgets(record)))
-        case [folder, *out] if len(out) < 2:
-            runs = Runs(pathlib.Path(folder))
+        case [folder, *out]:
+            runs = Runs(pathlib.Path(folder), out[1:])
             target = pathlib.Path(out[0] if out else folder)
             (target / "programs.md").write_text(markdown(runs))
             (target / "index.html").write_text(page(runs))
