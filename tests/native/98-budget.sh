@@ -12,7 +12,7 @@ echo '{"swap_s":0.00001,"disk_s":0.0001}' >state/lowtide/calibration.json
 # What takes longest begins first; each is waited for where it is needed. Where idle ages are checked, monitoring may take more than
 # 1 % of a CPU: on a busy machine that is too little for a reading over ten seconds.
 # Of a start-up slow enough to read what it uses.
-start "$LOWTIDE" run --max-overhead 20% --out slow -- /usr/bin/python3 "$repository/workloads/phased.py" 300 40 18 --start 6 >slow.out 2>slow.err
+start "$LOWTIDE" run --max-overhead 20% --out slow -- /usr/bin/python3 "$repository/workloads/phased.py" 300 40 18 --start 12 >slow.out 2>slow.err
 slow=$started
 # Longer than the ten seconds that are needed: where sampling is expensive, the price cap delays it.
 start "$LOWTIDE" budget --duration 20s --json --out endless -- "$PATTERN" "$patterns/fixed.toml" --seconds 300 >endless.json 2>endless.err

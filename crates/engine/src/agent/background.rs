@@ -374,13 +374,17 @@ fn pids_of(kernel: &Kernel, root: proc::ProcessId, parents: &[(u32, u32)]) -> Op
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     use super::*;
 
     #[test]
     fn a_fetch_that_was_cut_short_goes_on_where_it_was() {
-        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // Once it answers, all of its libraries are mapped.
+        child.stdin.as_mut().unwrap().write_all(b"?").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let mut background = Background::new(&Kernel::default());
         background.hint_process(child.id(), false, 0).unwrap();
         let id = *background.trees.keys().next().unwrap();
