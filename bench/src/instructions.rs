@@ -190,6 +190,7 @@ fn watched(kernel: &Kernel, journal: &Journal, target: &Target, watch: Watch) ->
         map_aggregation_s: 2.0,
         map_on: None,
         map_goal: None,
+        map_at_once: false,
     };
     let mut damon = DamonMonitor::take(kernel, journal, &rhythm, RecordStart { epoch_ns: 0, attached: false })?;
     let so_far =

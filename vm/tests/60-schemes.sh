@@ -11,10 +11,10 @@ need "DAMON paddr" "the kernel carries out schemes" || exit 0
 acted() { "$LOWTIDE" run --swap zram:1G --max-overhead 100% --out "$1" "${@:2}" >out 2>err; }
 used() { json "$1/meta.json" ".schemes[0].$2"; }
 
-check "a scheme is carried out" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 40
+check "a scheme is carried out" acted fixed --scheme prcl-tuned -- "$PATTERN" "$patterns/fixed.toml" --seconds 22
 equals "by lowtide itself, by the map of DAMON" "$(used fixed by)-$(json fixed/summary.json .monitor.backend)" \
   "lowtide, by process_madvise-damon-vaddr"
-# Ten seconds pass until there is a map. A first piece that lies in memory that is in use is found out, and holds the rest for five.
+# A first piece that lies in memory that is in use is found out, and holds the rest for some seconds.
 between "what is idle is paged out" "$(used fixed applied_bytes)" $((64 * mib)) $((900 * mib))
 between "and saved" "$(json fixed/summary.json '.ledger.saved_anon_bytes')" $((8 * mib)) $((500 * mib))
 between "what is in use stays" "$(json fixed/summary.json '.faults.refault_anon')" 0 20000

@@ -98,6 +98,7 @@ pub(super) fn rhythm(plan: &Plan, settings: &SourceSettings) -> Rhythm {
         map_sampling_s: plan.map_sampling_s,
         map_aggregation_s: plan.map_aggregation_s(),
         map_goal: settings.map_goal,
+        map_at_once: settings.needs_addresses,
         map_on: match settings.map {
             // Frames are no addresses to advise on: memory that lies in many pieces would be left out.
             Map::Auto => settings.map_for_schemes.or(settings.needs_addresses.then_some(Operations::Vaddr)),
@@ -158,7 +159,8 @@ impl DamonSource {
         if self.monitor.map_needs_refresh() {
             self.map.renew();
         }
-        let from_s = if grows && !self.acts { MAP_OF_GROWTH_FROM_S } else { MAP_FROM_S };
+        let acts = self.acts || self.settings.needs_addresses;
+        let from_s = if grows && !acts { MAP_OF_GROWTH_FROM_S } else { MAP_FROM_S };
         let due = now_s > from_s && self.map.is_due(now_s, MAP_EVERY_S, size);
         // A map of frames is made from all of the target's page tables: not from the advance, which the sample needs.
         let waits = self.monitor.backend() == "damon-paddr" && !self.acts && price.owes(now_s);

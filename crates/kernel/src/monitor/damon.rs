@@ -44,6 +44,8 @@ pub struct Rhythm {
     pub map_on: Option<Operations>,
     /// Share of the possible accesses for which the kernel tunes the map's intervals, if it can.
     pub map_goal: Option<f64>,
+    /// The map is wanted from its first snapshot on, however coarse: something acts by it.
+    pub map_at_once: bool,
 }
 
 impl Rhythm {

@@ -33,7 +33,8 @@ const SLOWER: u32 = 20;
 /// Aggregations over which the kernel compares the accesses with the goal; as in damo.
 const GOAL_AGGREGATIONS: u32 = 3;
 
-/// Snapshots after a start that are left out: DAMON begins with few regions and needs some rounds to find the shape.
+/// Snapshots after a start that are left out of what is drawn: DAMON begins with few regions and needs some rounds to find the
+/// shape. Schemes try a little of a region first, and lose more by waiting.
 const UNSETTLED: u32 = 3;
 
 /// The map of one target.
@@ -59,7 +60,8 @@ pub struct MapMonitor {
     configured: Option<KdamondSetup>,
     /// The next configuration.
     pub(super) next: Option<KdamondSetup>,
-    settled: u32,
+    /// Snapshots that are left out yet.
+    unsettled: u32,
     /// How often in a row DAMON has refused a configuration.
     refusals: u32,
     /// Bytes of the target that are too scattered to be mapped, at the last refresh.
@@ -84,7 +86,7 @@ impl MapMonitor {
             pids: Vec::new(),
             configured: None,
             next: None,
-            settled: 0,
+            unsettled: if rhythm.map_at_once { 0 } else { UNSETTLED },
             refusals: 0,
             lost_bytes: 0,
             lost_processes: 0,
@@ -168,8 +170,8 @@ impl MapMonitor {
     /// One snapshot of the map's kdamond: all targets, each as many events as it has regions; sharpened by the `cohort`'s
     /// samples of the same time.
     pub(super) fn snapshot(&mut self, t_s: f64, events: &[TraceEvent], cohort: &CohortMonitor) -> Vec<Snapshot> {
-        self.settled += 1;
-        if self.settled <= UNSETTLED {
+        if self.unsettled > 0 {
+            self.unsettled -= 1;
             return Vec::new();
         }
         // The kernel changes both intervals together.
