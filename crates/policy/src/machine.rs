@@ -210,6 +210,8 @@ pub enum Brake {
     Quota,
     /// Free memory is not within its watermarks.
     Watermarks,
+    /// The target grows: what it has touched so far says little about what it will use.
+    Growth,
 }
 
 impl Brake {
@@ -227,6 +229,7 @@ impl Brake {
             Self::Credit => "evicted memory has not stayed out for long enough yet",
             Self::Quota => "its quota is used up",
             Self::Watermarks => "free memory is outside its watermarks",
+            Self::Growth => "the target grows",
         }
     }
 
@@ -244,6 +247,7 @@ impl Brake {
             Self::Credit => "credit",
             Self::Quota => "quota",
             Self::Watermarks => "watermarks",
+            Self::Growth => "growth",
         }
     }
 }

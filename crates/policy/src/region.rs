@@ -84,6 +84,8 @@ pub struct RegionObservation {
     pub pressure: Option<f64>,
     /// Anonymous pages that were refaulted since the last observation, whatever evicted them.
     pub refaults: Option<f64>,
+    /// Bytes of the target in memory or swap.
+    pub demand: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,
     /// Bytes of swap that are free.

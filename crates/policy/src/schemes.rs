@@ -5,6 +5,7 @@
 //! alone for longer each time, and the bite grows as long as what is refaulted costs less than it may.
 
 mod blocks;
+mod growth;
 pub mod settings;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use lowtide_model::scheme::{Action, Scheme};
 use lowtide_model::units::{Span, float, index};
 
 use self::blocks::Blocks;
+use self::growth::Growth;
 use crate::machine::{Block, Brake, Candidate, Order, Policy, RegionAction, RegionObservation};
 use crate::worth::Worth;
 
@@ -77,6 +79,7 @@ struct State {
 pub struct Operator {
     limits: SchemeLimits,
     states: Vec<State>,
+    growth: Growth,
     last_s: f64,
 }
 
@@ -98,7 +101,8 @@ impl Operator {
             is_dear: false,
             held_s: BTreeMap::new(),
         };
-        Self { limits, states: (0..).zip(schemes).map(state).collect(), last_s: 0.0 }
+        let states = (0..).zip(schemes).map(state).collect();
+        Self { limits, states, growth: Growth::default(), last_s: 0.0 }
     }
 
     /// Has one of the schemes say something else from now on; what is known of memory stays.
@@ -127,6 +131,7 @@ impl Operator {
     pub fn orders(&mut self, frame: &RegionObservation) -> Vec<Order> {
         let elapsed_s = (frame.now_s - self.last_s).max(0.0);
         self.last_s = frame.now_s;
+        let grows = frame.demand.is_some_and(|demand| self.growth.goes_on(frame.now_s, demand));
         let mut orders = Vec::new();
         // Blocks are watched only until it shows whether they were idle; what is refaulted later costs as much.
         let takers = self.states.iter().filter(|state| state.scheme.action == Action::Pageout).count();
@@ -148,7 +153,8 @@ impl Operator {
             let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
             state.renew_quota(frame.now_s);
-            let mut held = state.held_by(frame, &self.limits);
+            let grows = (grows && state.scheme.action.takes()).then_some(Brake::Growth);
+            let mut held = state.held_by(frame, &self.limits).or(grows);
             if held.is_none() && state.is_due(frame.now_s) {
                 orders.extend(state.orders(index, frame));
                 let is_spent = state.quota_left() <= 0.0;

@@ -60,6 +60,8 @@ pub struct Facts {
     pub memory_some_s: Option<f64>,
     /// Anonymous pages of the target that have come back so far.
     pub refault_anon: Option<f64>,
+    /// Bytes of the target in memory or swap.
+    pub demand: Option<f64>,
     /// Share of the system's memory that is free.
     pub free: Option<f64>,
     /// Bytes of swap that are free.
@@ -216,6 +218,7 @@ impl Acting {
             done: reports.into_iter().map(|report| report.done).collect(),
             pressure: stalled.filter(|_| elapsed_s > 0.0).map(|stalled| stalled / elapsed_s),
             refaults,
+            demand: facts.demand,
             free: facts.free,
             swap_free: facts.swap_free,
         }
