@@ -184,7 +184,15 @@ def units(programs, quick):
 
 def wanted(name, known):
     """Those of an environment variable, separated by commas; all of them where it is empty."""
-    words = [word for word in os.environ.get(name, "").split(",") if word]
+    return among(name, [word for word in os.environ.get(name, "").split(",") if word], known)
+
+
+def among(name, words, known):
+    """These; all that are known where there are none.
+
+    >>> among("PLACE", [], ["a", "b"]), among("PLACE", ["b"], ["a", "b"])
+    (['a', 'b'], ['b'])
+    """
     if unknown := [word for word in words if word not in known]:
         sys.exit(f"{name}: {', '.join(unknown)} is none of {', '.join(known)}")
     return words or known
@@ -341,8 +349,8 @@ class Runs:
         self.head = json.loads((folder / "evaluation.json").read_text())
         self.families = {program["name"]: program["family"] for program in self.head["programs"]}
         self.timed = {program["name"] for program in self.head["programs"] if program["timed"]}
-        planned = units(self.head["programs"], self.head["quick"])
-        planned = [unit for unit in planned if not only or unit["place"] in only]
+        only = among("PLACE", only, places(self.head["quick"]))
+        planned = [unit for unit in units(self.head["programs"], self.head["quick"]) if unit["place"] in only]
         self.kinds = list(dict.fromkeys(kind_of(unit["place"]) for unit in planned))
         self.values = collections.defaultdict(dict)  # (kind, program, config): {(seed, round): values}
         self.originals = {}  # (kind, program, config): what orig is called in its group

@@ -61,9 +61,8 @@ printf '[[scheme]]\naction = "pageout"\nage = { min = "2s" }\nfilter = [{ type =
 # Where files fill the machine's memory, the kernel pages out a little of what is idle by itself: not from a cgroup without swappiness.
 names=("a filter is applied" "anonymous memory stays where it is spared")
 if need "cgroup v1" "${names[@]}"; then
-  mount=$(awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo)
-  own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
-  export group=$mount${own%/}/lowtide-test-$$
+  group=$(memory_mount)$(memory_cgroup)/lowtide-test-$$
+  export group
   mkdir "$group" && echo 0 >"$group/memory.swappiness"
   # shellcheck disable=SC2016  # expanded by the inner shell
   check "${names[0]}" sh -c 'echo 0 >"$group/cgroup.procs" && exec "$@"' sh "$LOWTIDE" run --swap zram:1G --max-overhead 5% \

@@ -18,9 +18,8 @@ if [ ! -e /sys/class/zram-control/hot_add ] || [ -z "$freezer" ]; then
 fi
 before=$(kernel_state)
 device=$(cat /sys/class/zram-control/hot_add)
-mount=$(awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo)
-own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
-root=$mount${own%/}/lowtide-test-$$
+own=$(memory_cgroup)
+root=$(memory_mount)$own/lowtide-test-$$
 give_back() {
   local group
   for group in one two; do wait_for 10 rmdir "$root/$group"; done

@@ -113,9 +113,8 @@ if need root "${names[@]}"; then
   equals "${names[2]}" $? 137
 
   if have "cgroup v1"; then
-    mount=$(awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo)
-    own=$(awk -F: '$2 ~ /(^|,)memory(,|$)/ { print $3 }' /proc/self/cgroup)
-    group=${own%/}/lowtide-test-$$
+    mount=$(memory_mount)
+    group=$(memory_cgroup)/lowtide-test-$$
     mkdir "$mount$group"
     # shellcheck disable=SC2016  # expanded by the inner shell
     start sh -c 'echo 0 >"$1/cgroup.procs" && shift && exec "$@"' sh "$mount$group" "$PATTERN" "$patterns/fixed.toml" --seconds 120 >/dev/null

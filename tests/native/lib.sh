@@ -114,7 +114,7 @@ have() {
     DAMON) [ -e /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds ] ;;
     "DAMON "*) have DAMON && damon_operations | grep -qw "$word" ;;
     "a free DAMON") have DAMON && ! grep -qsx on /sys/kernel/mm/damon/admin/kdamonds/*/state ;;
-    "cgroup v1") awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { found = 1 } END { exit !found }' /proc/self/mountinfo ;;
+    "cgroup v1") [ -n "$(memory_mount)" ] ;;
     "cgroup v2") grep -qsw memory /sys/fs/cgroup/cgroup.controllers ;;
     PSI) cat /proc/pressure/memory >/dev/null 2>&1 ;;
     MGLRU) grep -qs '[1-9a-f]$' /sys/kernel/mm/lru_gen/enabled ;;
@@ -125,6 +125,12 @@ have() {
     *) echo "lib.sh: unknown capability '$1'" >&2; exit 2 ;;
   esac
 }
+
+# memory_mount: where the memory controller of cgroup version 1 is mounted; nothing where it is not.
+memory_mount() { awk '/ - cgroup / && $NF ~ /(^|,)memory(,|$)/ { print $5 }' /proc/self/mountinfo; }
+
+# memory_cgroup: the path below it of the cgroup that the test runs in, without a slash at the end.
+memory_cgroup() { awk -F: '$2 ~ /(^|,)memory(,|$)/ { sub("/$", "", $3); print $3 }' /proc/self/cgroup; }
 
 # need CAPABILITY NAME...: if the machine lacks it, reports the named tests as skipped and returns 1.
 need() {

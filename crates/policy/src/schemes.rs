@@ -153,8 +153,7 @@ impl Operator {
             let back = refaults.map_or(float(back), |refaults| refaults.max(float(back)));
             state.adapt(back, elapsed_s, &self.limits);
             state.renew_quota(frame.now_s);
-            let grows = (grows && state.scheme.action.takes()).then_some(Brake::Growth);
-            let mut held = state.held_by(frame, &self.limits).or(grows);
+            let mut held = state.held_by(frame, &self.limits, grows);
             if held.is_none() && state.is_due(frame.now_s) {
                 orders.extend(state.orders(index, frame));
                 let is_spent = state.quota_left() <= 0.0;
@@ -217,8 +216,8 @@ impl State {
         self.applied_s.is_none_or(|applied| now_s - applied >= interval_s - 0.05)
     }
 
-    /// What holds the scheme back: its watermarks, the limits, or that it costs more than it is worth.
-    fn held_by(&mut self, frame: &RegionObservation, limits: &SchemeLimits) -> Option<Brake> {
+    /// What holds the scheme back: its watermarks, the limits, that it costs more than it is worth, or that the target grows.
+    fn held_by(&mut self, frame: &RegionObservation, limits: &SchemeLimits, grows: bool) -> Option<Brake> {
         let now_s = frame.now_s;
         if let (Some(marks), Some(free)) = (self.scheme.watermarks, frame.free)
             && self.checked_s.is_none_or(|checked_s| now_s - checked_s >= marks.every.0.as_secs_f64())
@@ -227,7 +226,8 @@ impl State {
             let between = free >= marks.low.0 && free <= marks.high.0;
             self.active = between && (self.active || free < marks.mid.0);
         }
-        let pressed = self.scheme.action.takes() && frame.pressure.is_some_and(|pressure| pressure > limits.pressure);
+        let takes = self.scheme.action.takes();
+        let pressed = takes && frame.pressure.is_some_and(|pressure| pressure > limits.pressure);
         let full = self.scheme.action == Action::Pageout && frame.swap_free.is_some_and(|free| free < limits.swap_free);
         if pressed {
             Some(Brake::Pressure)
@@ -235,8 +235,10 @@ impl State {
             Some(Brake::Swap)
         } else if !self.active {
             Some(Brake::Watermarks)
+        } else if self.worth.is_dear(limits.slowdown) {
+            Some(Brake::Slowdown)
         } else {
-            self.worth.is_dear(limits.slowdown).then_some(Brake::Slowdown)
+            (takes && grows).then_some(Brake::Growth)
         }
     }
 

@@ -43,8 +43,8 @@ impl Recorder {
             let free = usage.system_used_bytes.map(|used| 1.0 - used / memory);
             let swaps = swap::devices(&self.kernel).ok();
             let swap_free = swaps.map(|all| zram::room(&self.kernel, &all));
-            let (memory_some_s, refault_anon, demand) =
-                (usage.memory_some_s, usage.refault_anon, usage.demand_bytes.or(usage.rss_bytes));
+            let (memory_some_s, refault_anon) = (usage.memory_some_s, usage.refault_anon);
+            let demand = usage.demand_bytes.or(usage.rss_bytes);
             acting.step(Facts { now_s, memory_some_s, refault_anon, demand, free, swap_free }, &self.target.pids);
             self.price.acted_s = acting.cpu_s;
         }
